@@ -1,0 +1,76 @@
+# make run and make test are all that a new reader needs; both set up .venv from the lock first.
+
+VENV   := .venv
+PYTEST := $(VENV)/bin/python -m pytest
+STAMP  := $(VENV)/.setup-done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format interop sim torture bench bench-spark lock clean
+
+help:
+	@echo "make setup        .venv from the lock (Python 3.11 or later)"
+	@echo "make run          the demonstration: real flights through a broker and PySpark (ARGS=--keep resumes)"
+	@echo "make test         the tests; needs Python and the package index only"
+	@echo "make check        ruff, mypy --strict, import contract"
+	@echo "make format       lets ruff put imports and layout in order"
+	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
+	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
+	@echo "make torture      kill -9 and the like, many rounds"
+	@echo "make bench        benchmarks of broker and client"
+	@echo "make bench-spark  benchmarks of the Spark source and sink"
+	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
+	@echo "make clean        removes what tests and builds left behind, not .venv"
+
+$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup
+	@scripts/setup
+	@touch $@
+
+setup: $(STAMP)
+
+run: setup
+	@exec $(VENV)/bin/ottla demo $(ARGS)
+
+# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py).
+test: setup
+	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
+
+check: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py
+
+format: setup
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# $(call need,PATH): a target whose content is missing fails, and says what is missing.
+need = @test -e $(1) || { echo "make $@: $(1) is missing from this checkout" >&2; exit 1; }
+
+interop: setup
+	$(call need,tests/interop)
+	$(PYTEST) tests/interop $(ARGS)
+
+sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)
+sim: setup
+	$(call need,tests/simulation)
+	$(PYTEST) --hypothesis-profile=torture --timeout=0 -n 2 tests/simulation $(ARGS)
+
+torture: setup
+	$(call need,tests/torture)
+	$(PYTEST) --hypothesis-profile=torture --timeout=0 tests/torture $(ARGS)
+
+bench: setup
+	$(call need,bench/run.py)
+	$(VENV)/bin/python -m bench.run $(ARGS)
+
+bench-spark: setup
+	$(call need,bench/spark.py)
+	$(VENV)/bin/python -m bench.spark $(ARGS)
+
+lock: setup
+	scripts/lock $(ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +

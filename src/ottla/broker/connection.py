@@ -1,0 +1,97 @@
+"""A client's connection, from bytes to answers.
+
+What one receive brought is one burst: all its requests are decoded and begun, then every log that was touched is flushed
+once, then the answers that are ready leave in one send. A connection with too many open requests, or one that does not
+read its answers, is not read until that is over: back-pressure instead of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ottla.errors import DecodeError
+from ottla.net.line import Place, RequestLine
+from ottla.ports import Connection
+from ottla.wire.frames import FrameCutter
+
+if TYPE_CHECKING:
+    from ottla.broker.router import Router
+
+log = structlog.get_logger()
+
+OPEN_REQUESTS_MAX: Final = 1000
+UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class BrokerConnection:
+    """A ``ports.ConnectionHandler``."""
+
+    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "_router", "last_used_ms", "listener", "transport")
+
+    def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
+        self._router = router
+        self.transport = transport
+        self.listener = listener
+        self._cutter = FrameCutter(frame_bytes_max)
+        self._line = RequestLine()
+        self._out: list[Any] = []
+        self._in_burst = False
+        self._is_paused = False
+        self.last_used_ms = 0
+
+    @property
+    def client_host(self) -> str:
+        return self.transport.peer[0]
+
+    @property
+    def has_open_requests(self) -> bool:
+        return len(self._line) > 0
+
+    def on_data(self, data: memoryview) -> bool:
+        router = self._router
+        self._in_burst = True
+        self.last_used_ms = router.clock.monotonic_ms()
+        try:
+            for frame, _ in self._cutter.feed(data):
+                router.dispatch(self, frame)
+        except DecodeError as error:
+            log.info("connection_refused_input", peer=self.client_host, reason=error.message)
+            self.transport.abort()
+        kept = router.end_burst()
+        self._in_burst = False
+        self._leave()
+        return kept
+
+    def enter(self) -> Place:
+        return self._line.enter()
+
+    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+        """The answer leaves when those before it have left."""
+        place.answer = answer
+        if not self._in_burst:
+            self._leave()
+
+    def _leave(self) -> None:
+        out = self._out
+        self._line.leave(out)
+        if out:
+            self._out = []
+            self.transport.send(out)
+        crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
+        if crowded != self._is_paused:
+            self._is_paused = crowded
+            if crowded:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def on_drain(self) -> None:
+        self._leave()
+
+    def on_close(self, error: Exception | None) -> None:
+        self._router.connections.pop(self, None)
+        if error is not None:
+            log.debug("connection_lost", peer=self.client_host, error=str(error))

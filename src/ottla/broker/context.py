@@ -1,0 +1,63 @@
+"""One request on its way through the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.messages.headers import encode_response_header
+from ottla.net.line import Place
+from ottla.wire.compiler import encode_into
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import BrokerConnection
+    from ottla.messages.registry import Api
+    from ottla.wire.schema import Response
+
+
+class RequestContext:
+    """Who asked, in which version, and the place in line that the answer takes."""
+
+    __slots__ = ("api", "client_id", "connection", "correlation_id", "place", "version")
+
+    def __init__(
+        self, connection: BrokerConnection, place: Place, api: Api, version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.connection = connection
+        self.place = place
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    def reply(self, response: Response) -> None:
+        """The response leaves when its turn comes."""
+        self.connection.complete(self.place, encode_answer(self.api, self.version, self.correlation_id, response))
+
+    def reply_nothing(self) -> None:
+        """The request gets no answer (acks=0)."""
+        self.connection.complete(self.place, ())
+
+
+def encode_answer(api: Api, version: int, correlation_id: int, response: Response) -> list[Any]:
+    """Length, header and body as buffers; file regions stay what they are."""
+    header = encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))
+    pieces: list[Any] = [b"", header]
+    encode_into(response, version, pieces.append)
+    size = sum(map(len, pieces))
+    pieces[0] = size.to_bytes(4, "big")
+    return join_small(pieces)
+
+
+def join_small(pieces: list[Any]) -> list[Any]:
+    """Runs of ``bytes`` become one each: a vectored send pays for every piece."""
+    joined: list[Any] = []
+    run: list[bytes] = []
+    for piece in pieces:
+        if type(piece) is bytes:
+            run.append(piece)
+        elif len(piece):
+            joined.append(b"".join(run))
+            joined.append(piece)
+            run = []
+    joined.append(b"".join(run))
+    return joined

@@ -1,0 +1,119 @@
+"""The active controller of a cluster with one voter: decides over the newest image, commits, publishes.
+
+A decision is taken and appended without suspending, so two requests cannot decide over the same image; their commits and
+the publishing of images then go on in order, several decisions sharing one fsync.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.turns import Turns
+from ottla.config import BrokerConfig
+from ottla.controller.topics import NewTopic, TopicCreation, create_topic, delete_topic
+from ottla.errors import KafkaError
+from ottla.messages.metadata_records import BrokerEndpoint, ConfigRecord, FeatureLevelRecord, ProducerIdsRecord, RegisterBrokerRecord
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, EndpointImage
+from ottla.ports import World
+from ottla.wire.schema import Stored
+
+Publish = Callable[[ClusterImage], Awaitable[None]]
+PRODUCER_ID_BLOCK = 1000
+
+
+class Controller:
+    def __init__(self, world: World, config: BrokerConfig, log: MetadataLog, publish: Publish) -> None:
+        self._world = world
+        self._config = config
+        self._log = log
+        self._publish = publish
+        self._committed = log.image
+        self._advance = Turns(self._commit_and_publish)
+        self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest committed image."""
+        return self._committed
+
+    async def register_broker(self, broker_id: int, endpoints: Sequence[EndpointImage], rack: str | None) -> None:
+        """The broker is in the image, unfenced, with these addresses."""
+        ends = [BrokerEndpoint(end.listener, end.host, end.port, 0) for end in endpoints]
+        record = RegisterBrokerRecord(broker_id=broker_id, broker_epoch=self._log.end_offset, end_points=ends, rack=rack, fenced=False)
+        await self._append([record])
+
+    async def set_features(self, features: dict[str, int]) -> None:
+        """Feature levels that differ from the image's are recorded."""
+        changed = {name: level for name, level in features.items() if self._log.image.features.get(name) != level}
+        if changed:
+            await self._append([FeatureLevelRecord(name, level) for name, level in sorted(changed.items())])
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation | KafkaError]:
+        """One result a topic, in order. What was created can be written to when this returns."""
+        results: list[TopicCreation | KafkaError] = []
+        records: list[Stored] = []
+        for topic in topics:
+            result = self._decide_topic(topic)
+            if isinstance(result, TopicCreation) and not validate_only:
+                self._log.append(result.records, now_ms=self._world.clock.now_ms())
+                records += result.records
+            results.append(result)
+        if records:
+            await self._advance()
+        return results
+
+    async def delete_topics(self, topics: Sequence[tuple[str | None, bytes]]) -> list[str | KafkaError]:
+        """Each by name, or by id where the name is None; the names that are gone, or why not."""
+        results: list[str | KafkaError] = []
+        for name, topic_id in topics:
+            try:
+                found, record = delete_topic(self._log.image, name=name, topic_id=topic_id, config=self._config)
+            except KafkaError as error:
+                results.append(error)
+                continue
+            self._log.append([record], now_ms=self._world.clock.now_ms())
+            results.append(found)
+        await self._advance()
+        return results
+
+    async def set_topic_configs(self, topic: str, configs: dict[str, str | None]) -> None:
+        """Overrides set, or removed where the value is None."""
+        await self._append([ConfigRecord(RESOURCE_TOPIC, topic, name, value) for name, value in sorted(configs.items())])
+
+    async def next_producer_id(self) -> int:
+        """An id that no producer ever had; they are taken from blocks that were recorded first."""
+        while len(self._producer_ids) == 0:
+            first = self._log.image.next_producer_id
+            record = ProducerIdsRecord(broker_id=self._config.node_id, broker_epoch=-1, next_producer_id=first + PRODUCER_ID_BLOCK)
+            await self._append([record])
+            self._producer_ids.extend(range(first, first + PRODUCER_ID_BLOCK))
+        return self._producer_ids.popleft()
+
+    def _decide_topic(self, topic: NewTopic) -> TopicCreation | KafkaError:
+        random = self._world.random
+        topic_id = random.getrandbits(128).to_bytes(16, "big")
+        count = max(1, len(self._log.image.brokers))
+        try:
+            return create_topic(
+                self._log.image, topic, config=self._config, topic_id=topic_id, start=random.randrange(count), shift=random.randrange(count)
+            )
+        except KafkaError as error:
+            return error
+
+    async def _append(self, records: Sequence[Stored]) -> None:
+        self._log.append(records, now_ms=self._world.clock.now_ms())
+        await self._advance()
+
+    async def _commit_and_publish(self) -> None:
+        if not self._log.has_pending:
+            return
+        while True:
+            image = self._log.image
+            await self._log.commit()
+            if self._log.image is image:  # more may have been appended while the commit waited for the disk
+                break
+        self._committed = image
+        await self._publish(image)
+        await self._log.snapshot_when_due()

@@ -1,0 +1,113 @@
+"""The group coordinators of this broker: which shard a group belongs to, and the internal topic they live on.
+
+A group belongs to partition ``hash(group id) mod partition count`` of ``__consumer_offsets``, with Java's string hash, so
+that every broker and tool agrees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ottla.broker.shards import Shard
+from ottla.config import BrokerConfig
+from ottla.controller.topics import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import DeleteTopicOffsets
+from ottla.groups.coordinator import GroupCoordinator
+from ottla.groups.records import decode_record, encode_record
+from ottla.groups.settings import GroupSettings
+from ottla.types import GROUP_METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+log = structlog.get_logger()
+
+REPLICATION_FACTOR_WANTED = 3
+
+
+class GroupShards:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._shards: dict[int, Shard] = {}
+        self._loading: set[asyncio.Task[None]] = set()
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic, 0 before it exists."""
+        topic = self._broker.image.topics.get(GROUP_METADATA_TOPIC)
+        return len(topic.partitions) if topic else 0
+
+    async def ensure_topic(self) -> None:
+        """The topic exists. Its replication factor defaults to 3, or to the number of brokers where there are fewer."""
+        if self.partition_count:
+            return
+        config = self._broker.config
+        factor = config["offsets.topic.replication.factor"] or min(REPLICATION_FACTOR_WANTED, len(self._broker.image.live_brokers))
+        configs: dict[str, str | None] = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+        }
+        topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
+        [result] = await self._broker.controller.create_topics([topic])
+        if isinstance(result, KafkaError) and result.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.error("group_topic_not_created", reason=result.message)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
+
+    async def open(self, partition: Partition) -> None:
+        """The partition's groups are read in; requests for them are told to wait until then."""
+        machine = GroupCoordinator(_settings(self._broker.config))
+        shard = self._shards[partition.index] = Shard(self._broker.world, partition, machine, encode_record, decode_record)
+        await shard.load()
+
+    def close(self) -> None:
+        for shard in self._shards.values():
+            shard.close()
+        self._shards.clear()
+
+    def forget_topics(self, topics: list[str]) -> None:
+        """Offsets of deleted topics go."""
+        for shard in self._shards.values():
+            shard.tell(DeleteTopicOffsets(0, tuple(topics)))
+
+    async def ask(self, group_id: str, make_command: Callable[[int], Any]) -> Any:
+        """The reply of the group's coordinator. NOT_COORDINATOR when that is not this broker."""
+        return await self._shard(group_id).ask(make_command)
+
+    async def ask_all(self, make_command: Callable[[int], Any]) -> list[Any]:
+        """One reply from each shard."""
+        return [await shard.ask(make_command) for shard in list(self._shards.values())]
+
+    def _shard(self, group_id: str) -> Shard:
+        count = self.partition_count
+        shard = self._shards.get(partition_of(group_id, count)) if count else None
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {group_id!r} is not coordinated here")
+        return shard
+
+
+def partition_of(group_id: str, count: int) -> int:
+    """Java's ``String.hashCode`` without its sign, modulo the partitions."""
+    code = 0
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % count
+
+
+def _settings(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_ms_min=config["group.min.session.timeout.ms"],
+        session_timeout_ms_max=config["group.max.session.timeout.ms"],
+        initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+        group_max_size=config["group.max.size"],
+        offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
+        offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
+        offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+    )

@@ -1,0 +1,70 @@
+"""One file per API. ``SERVICES`` is what the broker serves, and so what ApiVersions tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.broker.handlers import (
+    api_versions,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from ottla.broker.router import Handle, Service
+from ottla.messages.registry import APIS, ApiKey
+
+_HANDLERS: Final[Mapping[ApiKey, Handle]] = {
+    ApiKey.PRODUCE: produce.handle,
+    ApiKey.FETCH: fetch.handle,
+    ApiKey.LIST_OFFSETS: list_offsets.handle,
+    ApiKey.METADATA: metadata.handle,
+    ApiKey.OFFSET_COMMIT: offset_commit.handle,
+    ApiKey.OFFSET_FETCH: offset_fetch.handle,
+    ApiKey.FIND_COORDINATOR: find_coordinator.handle,
+    ApiKey.JOIN_GROUP: join_group.handle,
+    ApiKey.HEARTBEAT: heartbeat.handle,
+    ApiKey.LEAVE_GROUP: leave_group.handle,
+    ApiKey.SYNC_GROUP: sync_group.handle,
+    ApiKey.DESCRIBE_GROUPS: describe_groups.handle,
+    ApiKey.LIST_GROUPS: list_groups.handle,
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.CREATE_TOPICS: create_topics.handle,
+    ApiKey.DELETE_TOPICS: delete_topics.handle,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.DELETE_GROUPS: delete_groups.handle,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
+}
+_LISTED_FROM: Final = {ApiKey.PRODUCE: 0}  # old librdkafka looks for v0 before it compresses (trap T3)
+
+SERVICES: Final[Mapping[int, Service]] = {
+    key: Service(
+        api=APIS[key],
+        handle=handle,
+        version_min=APIS[key].version_min,
+        version_max=APIS[key].version_max,
+        version_min_listed=_LISTED_FROM.get(key, APIS[key].version_min),
+    )
+    for key, handle in _HANDLERS.items()
+}

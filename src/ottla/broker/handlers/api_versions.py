@@ -1,0 +1,48 @@
+"""ApiVersions, versions 0-4: what this broker serves (KIP-35, KIP-511, KIP-584).
+
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself (trap T2); the
+connection stays. Features with minimum level 0 are left out below v4 (trap T5).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode
+from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
+from ottla.messages.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_NAMED_SINCE = 3
+_MINIMUM_ZERO_SINCE = 4
+
+
+def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """``request`` is None when its version is not known."""
+    services = broker.services
+    if request is None:
+        own = services[ApiKey.API_VERSIONS]
+        keys = [ApiVersion(own.api.key, own.version_min_listed, own.version_max)]
+        return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, keys)
+    if context.version >= _SOFTWARE_NAMED_SINCE:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE.fullmatch(name) for name in names):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+    keys = [ApiVersion(service.api.key, service.version_min_listed, service.version_max) for _, service in sorted(services.items())]
+    image = broker.image
+    supported = [
+        SupportedFeatureKey(name, low, high)
+        for name, (low, high) in sorted(broker.features.items())
+        if low > 0 or context.version >= _MINIMUM_ZERO_SINCE
+    ]
+    return ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=supported,
+        finalized_features_epoch=0,
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())],
+    )

@@ -1,0 +1,83 @@
+"""CreateTopics, versions 2-7: one result for each topic, in order (trap T21).
+
+-1 partitions or replication factor mean the broker's default. v5 answers with the counts and configs, v7 with the id. A
+name that stands twice in one request is refused, both times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.broker.describe import topic_config_entries
+from ottla.controller.topics import NewTopic, TopicCreation
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.types import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+MINUS_ONE_SINCE = 4  # before, -1 was not allowed; Kafka accepts it all the same
+
+
+async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    wanted: list[NewTopic] = []
+    for topic in request.topics:
+        problem = _problem(topic, counts[topic.name])
+        if problem is not None:
+            results[topic.name] = _refused(topic.name, problem)
+        else:
+            wanted.append(_new_topic(topic))
+    created = await broker.controller.create_topics(wanted, validate_only=request.validate_only)
+    for new, result in zip(wanted, created, strict=True):
+        results[new.name] = _refused(new.name, result) if isinstance(result, KafkaError) else _accepted(broker, result)
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
+    if count > 1:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands {count} times in the request")
+    if topic.name in INTERNAL_TOPICS:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is created by the broker when it is needed")
+    indexes = [assignment.partition_index for assignment in topic.assignments]
+    if len(set(indexes)) != len(indexes):
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")
+    return None
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments},
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name, error_code=error.code, error_message=error.message or None)
+
+
+def _accepted(broker: Broker, creation: TopicCreation) -> CreatableTopicResult:
+    configs = [
+        CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.config_source, entry.is_sensitive)
+        for entry in topic_config_entries(broker.config, creation.configs)
+    ]
+    return CreatableTopicResult(
+        creation.name,
+        creation.topic_id,
+        num_partitions=creation.partition_count,
+        replication_factor=creation.replication_factor,
+        configs=configs,
+    )

@@ -1,0 +1,54 @@
+"""DeleteTopics, versions 1-6: by name, from v6 also by id; one result each.
+
+The data goes with the topic: its folders are renamed at once and removed behind the answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.types import INTERNAL_TOPICS
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+IDS_SINCE = 6
+
+
+async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    wanted = request.topics if context.version >= IDS_SINCE else [DeleteTopicState(name) for name in request.topic_names]
+    resolved = [broker.image.topic_names.get(state.topic_id) if state.name is None else state.name for state in wanted]
+    counts = Counter(name for name in resolved if name is not None)
+    results: list[DeletableTopicResult] = []
+    accepted: list[tuple[DeletableTopicResult, str | None, bytes]] = []
+    for state, name in zip(wanted, resolved, strict=True):
+        result = DeletableTopicResult(state.name, state.topic_id)
+        results.append(result)
+        problem = _problem(state, name, counts)
+        if problem is not None:
+            result.error_code, result.error_message = problem.code, problem.message
+        else:
+            accepted.append((result, state.name, state.topic_id))
+    ids = {name: topic.topic_id for name, topic in broker.image.topics.items()}
+    deleted = await broker.controller.delete_topics([(name, topic_id) for _, name, topic_id in accepted])
+    for (result, _, _), outcome in zip(accepted, deleted, strict=True):
+        if isinstance(outcome, KafkaError):
+            result.error_code, result.error_message = outcome.code, outcome.message or None
+        else:
+            result.name, result.topic_id = outcome, ids.get(outcome, ZERO_UUID)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str]) -> KafkaError | None:
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+    if name is not None and counts[name] > 1:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} stands {counts[name]} times in the request")
+    if name in INTERNAL_TOPICS:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"{name} belongs to the broker")
+    return None

@@ -1,0 +1,60 @@
+"""DescribeConfigs, versions 1-4: topics (type 2) and this broker (type 4), with source, synonyms and documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.broker.describe import broker_config_entries, topic_config_entries
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.types import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            result.configs = [
+                _as_asked(entry, request)
+                for entry in _entries(broker, resource)
+                if resource.configuration_keys is None or entry.name in resource.configuration_keys
+            ]
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message or None
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+    name = resource.resource_name
+    if resource.resource_type == RESOURCE_TOPIC:
+        if topic_name_problem(name) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:80]!r}: {topic_name_problem(name)}")
+        if name not in broker.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+        return list(topic_config_entries(broker.config, broker.image.topic_configs(name)))
+    if resource.resource_type == RESOURCE_BROKER:
+        if name not in ("", str(broker.node_id)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+        return list(broker_config_entries(broker.config)) if name else []
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is not served")
+
+
+def _as_asked(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    if not request.include_synonyms:
+        entry.synonyms = []
+    if not request.include_documentation:
+        entry.documentation = None
+    return entry

@@ -1,0 +1,74 @@
+"""DescribeTopicPartitions, version 0: topics by name, in pages of partitions (KIP-966).
+
+No topics asked for means all. The cursor names where the next page begins; topics come in the order of their names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.broker.handlers.metadata import TOPIC_OPERATIONS_ALL
+from ottla.errors import ErrorCode
+from ottla.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ottla.metadata.image import PartitionImage
+from ottla.types import INTERNAL_TOPICS, topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+PARTITIONS_MAX = 2000
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    response = DescribeTopicPartitionsResponse()
+    image = broker.image
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
+            continue
+        indexes = [index for index in sorted(topic.partitions) if index >= first]
+        page = [_describe(index, topic.partitions[index]) for index in indexes[:left]]
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=name in INTERNAL_TOPICS,
+                partitions=page,
+                topic_authorized_operations=TOPIC_OPERATIONS_ALL,
+            )
+        )
+        if len(indexes) > len(page):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, indexes[len(page)])
+            break
+        left -= len(page)
+    return response
+
+
+def _describe(index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

@@ -1,0 +1,168 @@
+"""Fetch, versions 4-18.
+
+Answers at once when min_bytes are there, something failed or nothing may be waited for; else the request is parked and
+answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent whole even
+when it is larger than allowed, and an offset inside a batch brings the whole batch (trap T10). v7 sessions (KIP-227); v12
+diverging epochs; v13 topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker import eager
+from ottla.broker.context import RequestContext
+from ottla.broker.router import fail
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.replication.fetch_sessions import FetchPlan, TopicKey
+from ottla.types import NO_EPOCH
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+TOPIC_IDS_SINCE = 13
+READ_COMMITTED = 1
+WAIT_MS_MAX = 2**31 - 1
+
+
+async def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+    try:
+        plan = broker.fetch_sessions.plan(
+            request, uses_topic_ids=context.version >= TOPIC_IDS_SINCE, now_ms=broker.world.clock.monotonic_ms()
+        )
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    reading = Reading(broker, request, plan)
+    await reading.read()
+    if reading.is_enough or request.max_wait_ms <= 0:
+        return reading.response()
+    ParkedFetch(broker, context, request, reading).park()
+    return None
+
+
+class Reading:
+    """One pass over the partitions of a request."""
+
+    __slots__ = ("_broker", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
+
+    def __init__(self, broker: Broker, request: FetchRequest, plan: FetchPlan) -> None:
+        self._broker = broker
+        self._request = request
+        self._plan = plan
+        self._results: list[tuple[TopicKey, PartitionData]] = []
+        self.seen: list[tuple[Partition, int]] = []  # readable partitions, and the high watermark that was read to
+        self.size_bytes = 0
+        self.has_error = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self.has_error or not self.seen or self.size_bytes >= self._request.min_bytes
+
+    async def read(self) -> None:
+        self._results, self.seen, self.size_bytes, self.has_error = [], [], 0, False
+        budget = min(self._request.max_bytes, self._broker.fetch_bytes_max)
+        for topic, wanted in self._plan.partitions():
+            data = PartitionData(wanted.partition, records=b"")
+            try:
+                await self._read_partition(topic, wanted, data, budget - self.size_bytes)
+            except KafkaError as error:
+                data.error_code = error.code
+                data.high_watermark = data.high_watermark if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else -1
+                self.has_error = True
+            self._results.append((topic, data))
+
+    async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
+        partition = self._find(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        log = partition.log
+        end = data.high_watermark = partition.high_watermark
+        data.last_stable_offset = partition.last_stable_offset
+        data.log_start_offset = log.log_start_offset
+        if self._request.isolation_level == READ_COMMITTED:
+            end = data.last_stable_offset
+            data.aborted_transactions = []
+        else:
+            data.aborted_transactions = None
+        if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
+            return
+        if not log.log_start_offset <= wanted.fetch_offset <= end:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.seen.append((partition, end))
+        if wanted.fetch_offset == end or (budget <= 0 and self.size_bytes):
+            return
+        limit = min(wanted.partition_max_bytes, budget)
+        part = await log.read(wanted.fetch_offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
+        if part is not None:
+            data.records = part.region
+            self.size_bytes += len(part.region)
+
+    def _diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
+        epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+            return False
+        data.diverging_epoch = EpochEndOffset(epoch, end)
+        self.has_error = True
+        return True
+
+    def _find(self, topic: TopicKey, index: int) -> Partition:
+        if isinstance(topic, str):
+            partition = self._broker.partitions.by_name.get(topic, {}).get(index)
+            if partition is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return partition
+        partitions = self._broker.partitions.by_id.get(topic)
+        if partitions is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = partitions.get(index)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def response(self) -> FetchResponse:
+        return FetchResponse(session_id=self._plan.session_id, responses=self._plan.answer(self._results))
+
+
+class ParkedFetch:
+    """A fetch that waits for more bytes: on the list of each of its partitions, and in the purgatory by its deadline."""
+
+    __slots__ = ("_broker", "_context", "_missing_bytes", "_reading", "_request", "is_done")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, reading: Reading) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._reading = reading
+        self._missing_bytes = request.min_bytes - reading.size_bytes
+        self.is_done = False
+
+    def park(self) -> None:
+        for partition, _ in self._reading.seen:
+            partition.waiters[self] = None
+        self._broker.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
+        if any(partition.high_watermark > seen for partition, seen in self._reading.seen):
+            self._complete()  # an append came while the last partitions were still being read
+
+    def on_append(self, size_bytes: int) -> None:
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0 or self._context.connection.transport.is_closed:
+            self._complete()
+
+    def expire(self) -> None:
+        self._complete()
+
+    def _complete(self) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        for partition, _ in self._reading.seen:
+            partition.waiters.pop(self, None)
+        if not self._context.connection.transport.is_closed:
+            eager.run(self._reading.read(), self._answer)
+
+    def _answer(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            fail(self._context, error)
+        else:
+            self._context.reply(self._reading.response())

@@ -1,0 +1,47 @@
+"""FindCoordinator, versions 0-6: who coordinates a group (key type 0).
+
+Up to v3 one key, from v4 many (trap T12). The internal topic is created when it is first needed. Transactional ids (1) are
+refused in words until this broker has transactions, share groups (2) likewise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+BATCH_SINCE = 4
+KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
+
+
+async def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if context.version >= BATCH_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[await _find(broker, context, key, request.key_type) for key in request.coordinator_keys]
+        )
+    found = await _find(broker, context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+    )
+
+
+async def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
+    try:
+        if key_type in (KEY_TRANSACTION, KEY_SHARE):
+            what = "transactions" if key_type == KEY_TRANSACTION else "share groups"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this broker has no {what} yet")
+        if key_type != KEY_GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known")
+        await broker.groups.ensure_topic()
+    except KafkaError as error:
+        return Coordinator(key, -1, "", -1, error.code, error.message or None)
+    for node_id, host, port, _ in broker.endpoints_for(context.connection.listener):
+        if node_id == broker.node_id:  # one broker leads every partition of the topic
+            return Coordinator(key, node_id, host, port)
+    return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,24 @@
+"""Heartbeat, versions 0-4: the member lives, and hears whether a rebalance is on. v3 static members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import KafkaError
+from ottla.groups.commands import Heartbeat, HeartbeatResult
+from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    def command(token: int) -> Heartbeat:
+        return Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+
+    try:
+        result: HeartbeatResult = await broker.groups.ask(request.group_id, command)
+    except KafkaError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse(error_code=result.error_code)

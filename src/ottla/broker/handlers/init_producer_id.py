@@ -1,0 +1,23 @@
+"""InitProducerId, versions 0-5: an id for an idempotent producer (KIP-98).
+
+A transactional id is refused with INVALID_REQUEST, which every client takes as final: this broker has no transactions yet
+(FindCoordinator, which comes first, says so in words). A producer that names its old id and epoch
+(v3, KIP-360) gets a fresh id, which is always legal for an idempotent one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=await broker.controller.next_producer_id(), producer_epoch=0)

@@ -1,0 +1,71 @@
+"""JoinGroup, versions 0-9: parked until the rebalance has gathered its members.
+
+v1 rebalance timeout; v4 an unnamed member is first given an id (MEMBER_ID_REQUIRED, trap T11); v5 static members; v9 may
+tell the leader to skip the assignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import KafkaError
+from ottla.groups.commands import JoinGroup, JoinResult
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+REBALANCE_TIMEOUT_SINCE = 1
+MEMBER_ID_REQUIRED_SINCE = 4
+NULL_PROTOCOL_NAME_SINCE = 7
+SKIP_ASSIGNMENT_SINCE = 9
+
+
+async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    version = context.version
+    timeout_ms = request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_SINCE else request.session_timeout_ms
+    client_id = context.client_id or ""
+
+    def command(token: int) -> JoinGroup:
+        return JoinGroup(
+            token=token,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            fresh_member_id=f"{request.group_instance_id or client_id}-{_fresh_id(broker)}",
+            group_instance_id=request.group_instance_id,
+            client_id=client_id,
+            client_host=f"/{context.connection.client_host}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            requires_known_member_id=version >= MEMBER_ID_REQUIRED_SINCE and request.group_instance_id is None,
+            supports_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
+        )
+
+    try:
+        result: JoinResult = await broker.groups.ask(request.group_id, command)
+    except KafkaError as error:
+        return JoinGroupResponse(error_code=error.code, protocol_name=_name(None, version), member_id=request.member_id)
+    return JoinGroupResponse(
+        error_code=result.error_code,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=_name(result.protocol_name, version),
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[JoinGroupResponseMember(member.member_id, member.group_instance_id, member.metadata) for member in result.members],
+    )
+
+
+def _name(protocol_name: str | None, version: int) -> str | None:
+    return "" if protocol_name is None and version < NULL_PROTOCOL_NAME_SINCE else protocol_name
+
+
+def _fresh_id(broker: Broker) -> str:
+    """A random UUID's usual text."""
+    text = f"{broker.world.random.getrandbits(128):032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

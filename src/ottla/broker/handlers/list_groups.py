@@ -1,0 +1,32 @@
+"""ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type; all are classic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import KafkaError
+from ottla.groups.commands import ListGroups, ListResult
+from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+GROUP_TYPE = "classic"
+
+
+async def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {group_type.lower() for group_type in request.types_filter}
+    try:
+        results: list[ListResult] = await broker.groups.ask_all(ListGroups)
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    groups = [
+        ListedGroup(group.group_id, group.protocol_type, group.state, GROUP_TYPE)
+        for result in results
+        for group in result.groups
+        if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
+    ]
+    return ListGroupsResponse(groups=sorted(groups, key=lambda group: group.group_id))

@@ -1,0 +1,74 @@
+"""ListOffsets, versions 1-11: the offset of a time, or one of the special ones (trap T22).
+
+-1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the largest timestamp (v7), -4 the
+earliest local offset (v8; all data is local, so the start), -5 the last tiered offset (v9; none, so -1), -6 the earliest
+offset pending upload (v11; none, so -1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+READ_COMMITTED = 1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+async def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = broker.partitions.by_name.get(topic.name, {})
+        results = [
+            await _answer(partitions.get(wanted.partition_index), wanted, context.version, request.isolation_level)
+            for wanted in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(topic.name, results))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(
+    partition: Partition | None, wanted: ListOffsetsPartition, version: int, isolation_level: int
+) -> ListOffsetsPartitionResponse:
+    result = ListOffsetsPartitionResponse(wanted.partition_index)
+    try:
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if version < _SINCE.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        result.timestamp, result.offset, result.leader_epoch = await _look_up(partition, wanted.timestamp, isolation_level)
+    except KafkaError as error:
+        result.error_code = error.code
+    return result
+
+
+async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int, int]:
+    """Timestamp, offset, leader epoch."""
+    log = partition.log
+    if timestamp == LATEST:
+        end = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
+        return -1, end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        epoch = log.epochs.epoch_at(start)
+        return -1, start, partition.leader_epoch if epoch < 0 else epoch
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+    found = await log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else await log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= partition.high_watermark:
+        return -1, -1, -1
+    return found.timestamp_ms, found.offset, found.leader_epoch

@@ -1,0 +1,84 @@
+"""OffsetCommit, versions 2-10: a group stores how far it has read; one result each partition (trap T13).
+
+The offsets are in the log of ``__consumer_offsets`` before the answer leaves. v10 names topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import CommitOffsets, CommitResult, OffsetToCommit
+from ottla.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+TOPIC_IDS_SINCE = 10
+
+
+async def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    offsets: list[OffsetToCommit] = []
+    results: list[OffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
+    for topic in request.topics:
+        name = _name(broker, topic, context.version)
+        known = broker.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
+        answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
+        response.topics.append(answers)
+        for partition in topic.partitions:
+            result = OffsetCommitResponsePartition(partition.partition_index)
+            answers.partitions.append(result)
+            if isinstance(name, ErrorCode):
+                result.error_code = name
+            elif partition.partition_index not in known:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                offsets.append(
+                    OffsetToCommit(
+                        name,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
+                    )
+                )
+                results.append(result)
+    await _commit(broker, request, offsets, results)
+    return response
+
+
+def _name(broker: Broker, topic: OffsetCommitRequestTopic, version: int) -> str | ErrorCode:
+    if version < TOPIC_IDS_SINCE:
+        return topic.name
+    return broker.image.topic_names.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+async def _commit(
+    broker: Broker, request: OffsetCommitRequest, offsets: list[OffsetToCommit], results: list[OffsetCommitResponsePartition]
+) -> None:
+    def command(token: int) -> CommitOffsets:
+        return CommitOffsets(
+            token=token,
+            group_id=request.group_id,
+            generation_id=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            offsets=tuple(offsets),
+        )
+
+    try:
+        outcome: CommitResult = await broker.groups.ask(request.group_id, command)
+        codes = outcome.error_codes
+    except KafkaError as error:
+        codes = (error.code,) * len(results)
+    for result, code in zip(results, codes, strict=True):
+        result.error_code = code

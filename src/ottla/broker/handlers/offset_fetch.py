@@ -1,0 +1,101 @@
+"""OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed (trap T13).
+
+v2 null topics mean all, and an error for the whole; v7 require_stable; v8 many groups; v10 topic ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import CommittedOffset, FetchOffsets, FetchResult
+from ottla.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+ERROR_SINCE = 2
+GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+WantedTopics = list[tuple[str, list[int]]]
+
+
+async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.version >= GROUPS_SINCE:
+        return OffsetFetchResponse(groups=[await _group(broker, context.version, group, request) for group in request.groups])
+    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    try:
+        found = await _fetch(broker, request.group_id, wanted, require_stable=request.require_stable)
+        code = 0
+    except KafkaError as error:
+        code, found = error.code, {}
+    topics = [
+        OffsetFetchResponseTopic(
+            topic,
+            [OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0) for offset in offsets],
+        )
+        for topic, offsets in found.items()
+    ]
+    if code and context.version < ERROR_SINCE:  # the error has its place beside each partition only
+        topics = [
+            OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in indexes])
+            for topic, indexes in wanted or []
+        ]
+    return OffsetFetchResponse(error_code=code, topics=topics)
+
+
+async def _group(broker: Broker, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group.group_id)
+    by_id = version >= TOPIC_IDS_SINCE
+    wanted: WantedTopics | None = None
+    if group.topics is not None:
+        wanted = []
+        for topic in group.topics:
+            name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.name
+            if name is None:
+                answer.topics.append(_unknown(topic))
+            else:
+                wanted.append((name, topic.partition_indexes))
+    try:
+        found = await _fetch(broker, group.group_id, wanted, require_stable=request.require_stable)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
+    for name, offsets in found.items():
+        image = broker.image.topics.get(name)
+        if by_id and image is None:
+            continue
+        answers = [
+            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0) for offset in offsets
+        ]
+        topic_id = image.topic_id if by_id and image else bytes(16)
+        answer.topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
+    return answer
+
+
+def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    answers = [OffsetFetchResponsePartitions(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopics("", topic.topic_id, answers)
+
+
+async def _fetch(broker: Broker, group_id: str, wanted: WantedTopics | None, *, require_stable: bool) -> dict[str, list[CommittedOffset]]:
+    """Offsets by topic; KafkaError with the code for the whole group."""
+    pairs = None if wanted is None else tuple((topic, index) for topic, indexes in wanted for index in indexes)
+    result: FetchResult = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
+    if result.error_code:
+        raise KafkaError(result.error_code)
+    found: dict[str, list[CommittedOffset]] = {topic: [] for topic, _ in wanted or []}
+    for offset in result.offsets:
+        found.setdefault(offset.topic, []).append(offset)
+    return found

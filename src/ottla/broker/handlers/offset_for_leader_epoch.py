@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch, versions 2-4: where a leader epoch ends in this log (KIP-101, KIP-320).
+
+An epoch that this log never had gives the largest earlier one and its end; one that is newer than all gives -1, -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = broker.partitions.by_name.get(topic.topic, {})
+        results = []
+        for wanted in topic.partitions:
+            result = EpochEndOffset(partition=wanted.partition)
+            try:
+                partition = partitions.get(wanted.partition)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                partition.check_leader_epoch(wanted.current_leader_epoch)
+                result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+            except KafkaError as error:
+                result.error_code = error.code
+            results.append(result)
+        topics.append(OffsetForLeaderTopicResult(topic.topic, results))
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,137 @@
+"""Produce, versions 3-13 (0-2 are listed and refused: trap T3).
+
+Each batch is checked from its header and CRC, gets its offsets in place, and is written with everything else that its
+burst brought; then the answer leaves. v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
+
+acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again (T20).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+TOPIC_IDS_SINCE = 13
+
+
+class StagedProduce:
+    """A request whose batches have their offsets and wait for the write."""
+
+    __slots__ = ("_acks", "_context", "_response", "_results", "partitions")
+
+    def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
+        self._context = context
+        self._acks = acks
+        self._response = response
+        self._results: list[PartitionProduceResponse] = []
+        self.partitions: list[Partition] = []
+
+    def add(self, partition: Partition, result: PartitionProduceResponse) -> None:
+        self.partitions.append(partition)
+        self._results.append(result)
+
+    def finish(self, failed: frozenset[Partition]) -> None:
+        """Answers; what was staged for a log that failed is not acknowledged."""
+        if failed:
+            for partition, result in zip(self.partitions, self._results, strict=True):
+                if partition in failed:
+                    _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {partition.topic}-{partition.index} has failed"))
+        answer(self._context, self._acks, self._response)
+
+
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+    responses: list[TopicProduceResponse] = []
+    staged = StagedProduce(context, request.acks, ProduceResponse(responses))
+    problem = _problem(request)
+    for topic in request.topic_data:
+        partitions = _find_topic(broker, topic, context.version)
+        results = []
+        for data in topic.partition_data:
+            result = PartitionProduceResponse(data.index)
+            results.append(result)
+            try:
+                if problem is not None:
+                    raise problem
+                _stage(broker, partitions, data, request.acks, staged, result)
+            except KafkaError as error:
+                _fail(result, error)
+        responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+    if staged.partitions:
+        broker.router.stage(staged)
+    else:
+        staged.finish(frozenset())
+
+
+def answer(context: RequestContext, acks: int, response: ProduceResponse) -> None:
+    if acks:
+        context.reply(response)
+        return
+    context.reply_nothing()
+    if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
+        context.connection.transport.close()
+
+
+def _problem(request: ProduceRequest) -> KafkaError | None:
+    """What is wrong with the request as a whole."""
+    if request.acks not in (0, 1, -1):
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
+    if request.transactional_id is not None:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    return None
+
+
+def _find_topic(broker: Broker, topic: TopicProduceData, version: int) -> dict[int, Partition] | ErrorCode:
+    if version >= TOPIC_IDS_SINCE:
+        return broker.partitions.by_id.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return broker.partitions.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _stage(
+    broker: Broker,
+    partitions: dict[int, Partition] | ErrorCode,
+    data: PartitionProduceData,
+    acks: int,
+    staged: StagedProduce,
+    result: PartitionProduceResponse,
+) -> None:
+    if isinstance(partitions, ErrorCode):
+        raise KafkaError(partitions)
+    partition = partitions.get(data.index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
+    if acks == -1 and partition.log.config.min_insync_replicas > 1:
+        text = f"1 replica is in sync, min.insync.replicas={partition.log.config.min_insync_replicas}"
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    records = data.records
+    if records is None or not len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+    assert isinstance(records, memoryview), "a request's records are a view of what was received"
+    appended = partition.stage(records, now_ms=broker.world.clock.now_ms())
+    result.base_offset = appended.base_offset
+    result.log_append_time_ms = appended.append_time_ms
+    result.log_start_offset = partition.log.log_start_offset
+    staged.add(partition, result)
+
+
+def _fail(result: PartitionProduceResponse, error: KafkaError) -> None:
+    result.error_code = error.code
+    result.error_message = error.message or None
+    result.base_offset = -1
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1

@@ -1,0 +1,86 @@
+"""What a broker does by the clock: idle connections, flush.ms, checkpoints, deleted folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ottla.broker import eager
+from ottla.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.ports import TimerHandle
+
+log = structlog.get_logger()
+
+TICK_MS = 1000
+CHECKPOINT_MS = 60_000
+
+
+class Housekeeping:
+    """One timer, one round a second; a round that takes longer delays the next."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: TimerHandle | None = None
+        self._is_running = False
+        self._has_deleted = False
+        self._last_checkpoint_ms = 0
+
+    def start(self) -> None:
+        self._is_running = True
+        self._last_checkpoint_ms = self._broker.world.clock.monotonic_ms()
+        self._schedule()
+
+    def stop(self) -> None:
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def clean_up_soon(self) -> None:
+        """Folders were renamed for deletion: the next round removes them."""
+        self._has_deleted = True
+
+    def _schedule(self) -> None:
+        if self._is_running:
+            self._timer = self._broker.world.timers.call_later_ms(TICK_MS, self._tick)
+
+    def _tick(self) -> None:
+        eager.run(self._round(), self._finished)
+
+    def _finished(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("housekeeping_failed", exc_info=error)
+        self._schedule()
+
+    async def _round(self) -> None:
+        now_ms = self._broker.world.clock.monotonic_ms()
+        self._close_idle(now_ms)
+        await self._sync_due(self._broker.world.clock.now_ms())
+        if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
+            self._last_checkpoint_ms = now_ms
+            await self._broker.partitions.write_checkpoints()
+        if self._has_deleted:
+            self._has_deleted = False
+            await self._broker.partitions.remove_deleted()
+
+    def _close_idle(self, now_ms: int) -> None:
+        idle_ms = self._broker.config["connections.max.idle.ms"]
+        if idle_ms < 0:
+            return
+        for connection in list(self._broker.router.connections):
+            if now_ms - connection.last_used_ms > idle_ms and not connection.has_open_requests:
+                connection.transport.close()
+
+    async def _sync_due(self, now_ms: int) -> None:
+        """Closed segments are synced, and logs whose oldest unsynced message is older than flush.ms."""
+        for partition in self._broker.partitions.all():
+            opened = partition.log
+            waited_ms = now_ms - opened.unsynced_since_ms if opened.unsynced_since_ms >= 0 else -1
+            if not opened.is_failed and (opened.has_unsynced_segments or waited_ms >= opened.config.flush_ms):
+                try:
+                    await partition.sync()
+                except StorageError as error:
+                    log.error("log_sync_failed", topic=partition.topic, partition=partition.index, error=error.message)

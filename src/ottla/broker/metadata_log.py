@@ -1,0 +1,142 @@
+"""The metadata log of a cluster with one voter: typed records, fsynced before they count, with snapshots.
+
+It is a partition log like any other, in the folder ``__cluster_metadata-0``. A snapshot is a file
+``<end offset>-<epoch>.checkpoint`` of record batches that rebuild the image; it is written whole or not at all, and the
+log before it is then no longer needed. Source: KIP-595 (the log is the truth), KIP-630 (snapshots).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ottla.errors import DecodeError, StorageError
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.metadata.records import decode_record, encode_record
+from ottla.metadata.replay import replay, snapshot_records
+from ottla.ports import Disk
+from ottla.records.batch import iterate_batches
+from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import iterate_records
+from ottla.storage.config import LogConfig
+from ottla.storage.log import PartitionLog
+from ottla.wire.schema import Stored
+
+FOLDER_NAME: Final = "__cluster_metadata-0"
+LEADER_EPOCH: Final = 1  # one voter: elected once, for good
+_READ_BYTES: Final = 1 << 20
+_BATCH_RECORDS_MAX: Final = 2000
+_SNAPSHOTS_KEPT: Final = 2
+
+
+class MetadataLog:
+    """Appends groups of records and remembers the image that they make."""
+
+    def __init__(self, disk: Disk, folder: str, log: PartitionLog, image: ClusterImage, *, bytes_between_snapshots: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._log = log
+        self._bytes_between_snapshots = bytes_between_snapshots
+        self._bytes_at_snapshot = log.size_bytes
+        self.image = image
+        """After every appended record, committed or not: decisions are taken over this one."""
+
+    @classmethod
+    async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, bytes_between_snapshots: int) -> MetadataLog:
+        """The log, recovered, and the image of its newest snapshot and all records after it."""
+        folder = f"{data_folder}/{FOLDER_NAME}"
+        await disk.make_dirs(folder)
+        image, offset = await _newest_snapshot(disk, folder)
+        log = await PartitionLog.open(disk, folder, config=LogConfig(max_message_bytes=2**31 - 1), now_ms=now_ms, clean=clean)
+        if log.log_end_offset < offset:  # the snapshot outlived the log before it, as it may
+            await log.truncate_fully_and_start_at(offset)
+        offset = max(offset, log.log_start_offset)
+        while offset < log.log_end_offset:
+            part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=log.log_end_offset)
+            assert part is not None, "offsets below the end can be read"
+            data = part.region.read()
+            records: list[Stored] = []
+            for position, header in iterate_batches(data):
+                if not header.is_control:
+                    records += [decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset]
+                offset = header.last_offset + 1
+            image = replay(image, records)
+        return cls(disk, folder, log, image, bytes_between_snapshots=bytes_between_snapshots)
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def has_pending(self) -> bool:
+        return self._log.has_pending
+
+    def append(self, records: Sequence[Stored], *, now_ms: int) -> None:
+        """The records are in the image and will be durable after ``commit``."""
+        image = replay(self.image, records)
+        for start in range(0, len(records), _BATCH_RECORDS_MAX):
+            batch = _build_batch(records[start : start + _BATCH_RECORDS_MAX], now_ms)
+            self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
+        self.image = image
+
+    async def commit(self) -> None:
+        """All appended records survive a power cut. After a StorageError the log takes no more: the broker must stop."""
+        if self._log.has_pending:
+            await self._log.flush()
+            await self._log.sync()
+
+    async def snapshot_when_due(self) -> bool:
+        """Writes a snapshot once enough log has gathered since the last one; True when it did."""
+        if self._log.size_bytes - self._bytes_at_snapshot < self._bytes_between_snapshots or self._log.has_pending:
+            return False
+        await self.write_snapshot()
+        return True
+
+    async def write_snapshot(self) -> None:
+        """The image is on disk by itself; closed segments before it and older snapshots are gone."""
+        offset, image = self._log.log_end_offset, self.image
+        records = list(snapshot_records(image))
+        batches = [_build_batch(records[at : at + _BATCH_RECORDS_MAX], 0) for at in range(0, len(records), _BATCH_RECORDS_MAX)]
+        await self._disk.write_file_atomic(f"{self._folder}/{_snapshot_name(offset)}", b"".join(batches))
+        self._bytes_at_snapshot = self._log.size_bytes
+        self._log.advance_log_start_offset(offset)
+        await self._log.delete_segments_below(offset)
+        for name in (await _snapshots(self._disk, self._folder))[:-_SNAPSHOTS_KEPT]:
+            await self._disk.remove(f"{self._folder}/{name}")
+
+    async def close(self) -> None:
+        await self._log.close()
+
+
+def _build_batch(records: Iterable[Stored], now_ms: int) -> bytearray:
+    builder = BatchBuilder()
+    for record in records:
+        builder.append(None, encode_record(record), timestamp_ms=now_ms)
+    return builder.build()
+
+
+def _snapshot_name(offset: int) -> str:
+    return f"{offset:020d}-{LEADER_EPOCH:010d}.checkpoint"
+
+
+async def _snapshots(disk: Disk, folder: str) -> list[str]:
+    return [name for name in await disk.list_dir(folder) if name.endswith(".checkpoint")]
+
+
+async def _newest_snapshot(disk: Disk, folder: str) -> tuple[ClusterImage, int]:
+    """The image and the offset it stands for; an empty one at 0 without snapshots. StorageError for a damaged one."""
+    names = await _snapshots(disk, folder)
+    if not names:
+        return EMPTY_IMAGE, 0
+    data = await disk.read_file(f"{folder}/{names[-1]}")
+    records: list[Stored] = []
+    end = 0
+    try:
+        for position, header in iterate_batches(data, check_crc=True):
+            records += [decode_record(record.value or b"") for record in iterate_records(data, position)]
+            end = position + header.size_bytes
+    except DecodeError as error:
+        raise StorageError(f"metadata snapshot {folder}/{names[-1]}: {error.message}") from error
+    if end != len(data):
+        raise StorageError(f"metadata snapshot {folder}/{names[-1]} ends in a torn batch at byte {end}")
+    return replay(EMPTY_IMAGE, records), int(names[-1].split("-")[0])

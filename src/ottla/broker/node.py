@@ -1,0 +1,187 @@
+"""A broker: opened, started, stopped.
+
+Start: data folders, metadata log, partitions opened and recovered, coordinators loaded, listeners bound, this broker
+registered, connections accepted. Stop: no new connections, logs synced, the clean-shutdown mark written. A crash is a stop
+without all of that, and recovery at the next start makes up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from ottla.broker.controller import Controller
+from ottla.broker.group_shards import GroupShards
+from ottla.broker.handlers import SERVICES
+from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.listeners import advertised, listeners
+from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.partitions import PartitionStore
+from ottla.broker.router import Router, Service
+from ottla.config import BrokerConfig
+from ottla.errors import StorageError
+from ottla.metadata.image import ClusterImage
+from ottla.ports import Connection, ConnectionHandler, Listener, Random, TimerHandle, World
+from ottla.replication.fetch_sessions import FetchSessions
+from ottla.replication.purgatory import Purgatory, Waiter
+from ottla.storage.folder import DataFolder, FolderIdentity
+from ottla.types import GROUP_METADATA_TOPIC, uuid_text
+
+log = structlog.get_logger()
+
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, 29)}
+"""Feature name to supported levels; the highest one is finalized at the first start. 29 is Kafka 4.3's level."""
+
+
+class Broker:
+    """One node of a cluster of one. Everything public is for the handlers and for tests."""
+
+    def __init__(self, world: World, config: BrokerConfig) -> None:
+        self.world = world
+        self.config = config
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.features = FEATURES
+        self.services: Mapping[int, Service] = SERVICES
+        self.fetch_bytes_max: int = config["fetch.max.bytes"]
+        self.router = Router(self, self.services, frame_bytes_max=config["socket.request.max.bytes"])
+        self.fetch_sessions = FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"])
+        self.groups = GroupShards(self)
+        self.partitions: PartitionStore
+        self.controller: Controller
+        self._metadata_log: MetadataLog
+        self._folders: list[DataFolder] = []
+        self._listeners: dict[str, Listener] = {}
+        self._purgatory = Purgatory()
+        self._sweep: TimerHandle | None = None
+        self._housekeeping = Housekeeping(self)
+        self._is_serving = False
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Each listener's host and port, as bound."""
+        return {name: listener.address for name, listener in self._listeners.items()}
+
+    async def start(self) -> None:
+        """Clients are served when this returns. KafkaError or StorageError says what was wrong."""
+        config, world = self.config, self.world
+        for name, hint in config.unknown.items():
+            log.warning("config_unknown", key=name, did_you_mean=hint)
+        await self._open_folders()
+        first = self._folders[0]
+        self.cluster_id = first.identity.cluster_id
+        self._metadata_log = await MetadataLog.open(
+            world.disk,
+            first.path,
+            now_ms=world.clock.now_ms(),
+            clean=first.was_clean,
+            bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
+        )
+        self.partitions = PartitionStore(world, config, self.node_id, self._folders)
+        await self.partitions.scan()
+        self.controller = Controller(world, config, self._metadata_log, self._publish)
+        await self._follow(self.controller.image)
+        await self.partitions.remove_strays()
+        for address in listeners(config):
+            self._listeners[address.name] = await world.network.listen(address.host, address.port, self._acceptor(address.name))
+        await self.controller.set_features({name: high for name, (_, high) in FEATURES.items()})
+        await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
+        self._housekeeping.start()
+        self._is_serving = True
+        log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
+
+    async def stop(self) -> None:
+        """Orderly: what was accepted is on disk, and the next start trusts the files."""
+        self._is_serving = False
+        self._housekeeping.stop()
+        for listener in self._listeners.values():
+            await listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.groups.close()
+        for connection in list(self.router.connections):
+            connection.transport.close()
+        await self.partitions.close()
+        await self._metadata_log.close()
+        for folder in self._folders:
+            await folder.mark_clean()
+            await self.world.disk.unlock(_lock_path(folder.path))
+        log.info("broker_stopped", node_id=self.node_id)
+
+    async def _open_folders(self) -> None:
+        """The data folders are this broker's alone, and all of one cluster."""
+        disk, random = self.world.disk, self.world.random
+        cluster_id = self.config["cluster.id"]
+        for path in self.config.log_dirs:
+            await disk.make_dirs(path)
+            try:
+                await disk.lock(_lock_path(path))
+            except BlockingIOError:
+                raise StorageError(f"{path} is in use by another broker") from None
+            ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
+            folder = await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
+            cluster_id = folder.identity.cluster_id
+            self._folders.append(folder)
+
+    def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of each broker, as clients of this listener reach it."""
+        return [
+            (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
+            for broker in self.image.live_brokers
+            if listener in broker.endpoints
+        ]
+
+    def park(self, waiter: Waiter, wait_ms: int) -> None:
+        """``waiter.expire()`` is called after ``wait_ms``, unless it is done by then."""
+        deadline_ms = self.world.clock.monotonic_ms() + wait_ms
+        if self._purgatory.park(waiter, deadline_ms):
+            self._schedule_sweep(deadline_ms)
+
+    def _schedule_sweep(self, deadline_ms: int) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        delay_ms = deadline_ms - self.world.clock.monotonic_ms()
+        self._sweep = self.world.timers.call_later_ms(max(0, delay_ms), self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        self._sweep = None
+        for waiter in self._purgatory.expired(self.world.clock.monotonic_ms()):
+            waiter.expire()
+        deadline_ms = self._purgatory.next_deadline_ms()
+        if deadline_ms is not None and self._sweep is None:
+            self._schedule_sweep(deadline_ms)
+
+    def _acceptor(self, name: str) -> Callable[[Connection], ConnectionHandler]:
+        def accept(connection: Connection) -> ConnectionHandler:
+            if not self._is_serving:  # bound, but not yet registered or already stopping: the client will come again
+                connection.abort()
+            return self.router.accept(connection, name)
+
+        return accept
+
+    async def _publish(self, image: ClusterImage) -> None:
+        """The controller has committed an image."""
+        await self._follow(image)
+
+    async def _follow(self, image: ClusterImage) -> None:
+        opened, gone = await self.partitions.follow(image)
+        for partition in opened:
+            if partition.topic == GROUP_METADATA_TOPIC:
+                await self.groups.open(partition)
+        if gone:
+            self.groups.forget_topics(gone)
+            self._housekeeping.clean_up_soon()
+
+
+def _lock_path(folder: str) -> str:
+    return f"{folder}/.lock"
+
+
+def _fresh_id(random: Random) -> str:
+    return uuid_text(random.getrandbits(128).to_bytes(16, "big"))

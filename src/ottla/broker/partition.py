@@ -1,0 +1,91 @@
+"""One partition as this broker serves it: the log, and who waits for it to grow.
+
+With one replica the high watermark is the end of what has been flushed to the log: ``0 <= log_start_offset <=
+high_watermark == log_end_offset``, and what is acknowledged is what readers see.
+
+Appending has two phases. ``stage`` checks a batch and gives it its offsets; ``flush`` writes all that was staged, in one
+vectored write, and only then does the high watermark move. Source: KIP-101, KIP-98.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.broker.turns import Turns
+from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.storage.log import Appended, PartitionLog
+
+
+class AppendWaiter(Protocol):
+    def on_append(self, size_bytes: int) -> None:
+        """The partition's readable part has grown."""
+        ...
+
+
+class Partition:
+    __slots__ = ("_flush", "_sync", "index", "is_internal", "leader_epoch", "log", "min_insync_replicas", "topic", "topic_id", "waiters")
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, leader_epoch: int, is_internal: bool) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.is_internal = is_internal
+        self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
+        self._flush = Turns(self._flush_once)
+        self._sync = Turns(log.sync)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here every transaction has ended; without transactions the high watermark."""
+        return self.log.log_end_offset
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is staged and nothing is being written: what the log shows is all there is."""
+        return not self.log.has_pending and not self._flush.is_running
+
+    def stage(self, view: memoryview, *, now_ms: int) -> Appended:
+        """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then."""
+        return self.log.stage(view, leader_epoch=self.leader_epoch, now_ms=now_ms)
+
+    async def flush(self) -> None:
+        """All that was staged before the call is in the log and readable. StorageError when the disk refused it."""
+        if not self.is_settled:
+            await self._flush()
+        if self.log.is_failed:
+            raise StorageError(f"the log of {self.topic}-{self.index} has failed")
+
+    async def sync(self) -> None:
+        """What was in the log before the call survives a power cut."""
+        await self._sync()
+
+    async def _flush_once(self) -> None:
+        log = self.log
+        if not log.has_pending or log.is_failed:
+            return
+        before = log.size_bytes
+        await log.flush()
+        if log.unsynced_messages >= log.config.flush_messages:
+            await self._sync()
+        if self.waiters:
+            grown = log.size_bytes - before
+            for waiter in list(self.waiters):
+                waiter.on_append(grown)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Fences a client that knows an older or a newer leader; -1 means that it does not say (KIP-320)."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}, not {epoch}"
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}, not yet {epoch}"
+        )

@@ -1,0 +1,170 @@
+"""The partitions that this broker has: opened, created and deleted as the metadata image says.
+
+Each lives in a folder ``topic-index`` of one of the data folders; a new one goes where there are fewest. A folder whose
+topic is gone from the image, or whose topic id is another, belongs to a deleted topic and is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from ottla.broker.partition import Partition
+from ottla.config import TOPIC_KEYS, BrokerConfig
+from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.ports import World
+from ottla.storage.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
+from ottla.storage.config import LogConfig
+from ottla.storage.folder import DataFolder
+from ottla.storage.log import PartitionLog
+from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
+
+log = structlog.get_logger()
+
+
+class PartitionStore:
+    """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index."""
+
+    def __init__(self, world: World, config: BrokerConfig, node_id: int, folders: list[DataFolder]) -> None:
+        self._world = world
+        self._config = config
+        self._node_id = node_id
+        self._folders = folders
+        self.by_name: dict[str, dict[int, Partition]] = {}
+        self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self._folder_of: dict[Partition, DataFolder] = {}
+        self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
+
+    async def scan(self) -> None:
+        """Remembers which partition folders exist, and removes what an interrupted deletion left."""
+        for folder in self._folders:
+            await folder.remove_deleted()
+            for key, topic_id in (await folder.partitions()).items():
+                self._found[key] = (folder, topic_id)
+            self._recovery_points |= await read_checkpoint(self._world.disk, f"{folder.path}/{RECOVERY_POINT}")
+            self._start_offsets |= await read_checkpoint(self._world.disk, f"{folder.path}/{LOG_START_OFFSET}")
+
+    async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
+        """Open exactly what the image gives to this broker; the partitions opened and the topics gone."""
+        gone = [topic for topic in self.by_name if self._is_gone(image, topic)]
+        for topic in gone:
+            await self._delete(topic)
+        if gone:  # or a later topic of the same name would inherit where recovery begins
+            await self.write_checkpoints()
+        opened = []
+        for _, topic_image in sorted(image.topics.items()):
+            known = self.by_name.get(topic_image.name, {})
+            if len(known) == len(topic_image.partitions):
+                continue
+            for index, partition in sorted(topic_image.partitions.items()):
+                if index not in known and self._node_id in partition.replicas:
+                    opened.append(await self._open(image, topic_image, index))
+        return opened, gone
+
+    async def remove_strays(self) -> None:
+        """Folders that no topic of the image claimed are deleted."""
+        for key, (folder, _) in sorted(self._found.items()):
+            if not key.topic.startswith("__cluster_metadata"):
+                log.info("stray_folder_removed", folder=folder.partition_path(key))
+                await self._remove_folder(folder, key)
+        self._found.clear()
+        await self.remove_deleted()
+
+    async def remove_deleted(self) -> None:
+        """What was renamed for deletion is removed from the disk."""
+        for folder in self._folders:
+            await folder.remove_deleted()
+
+    def all(self) -> list[Partition]:
+        return [partition for partitions in self.by_name.values() for partition in partitions.values()]
+
+    async def write_checkpoints(self) -> None:
+        """Where recovery begins, and where each log starts, for the next start of this broker."""
+        for folder in self._folders:
+            logs = {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
+            recovery_points = {key: opened.recovery_point for key, opened in logs.items()}
+            await write_checkpoint(self._world.disk, f"{folder.path}/{RECOVERY_POINT}", recovery_points)
+            starts = {key: opened.log_start_offset for key, opened in logs.items() if opened.log_start_offset > 0}
+            await write_checkpoint(self._world.disk, f"{folder.path}/{LOG_START_OFFSET}", starts)
+
+    async def close(self) -> None:
+        """Every log is synced and closed; the checkpoints are written."""
+        for partition in self.all():
+            await _close(partition)
+        await self.write_checkpoints()
+        self.by_name.clear()
+        self.by_id.clear()
+
+    def _is_gone(self, image: ClusterImage, topic: str) -> bool:
+        current = image.topics.get(topic)
+        partition = next(iter(self.by_name[topic].values()))
+        return current is None or current.topic_id != partition.topic_id
+
+    async def _open(self, image: ClusterImage, topic: TopicImage, index: int) -> Partition:
+        key = TopicPartition(topic.name, index)
+        folder = await self._folder_for(key, uuid_text(topic.topic_id))
+        opened = await PartitionLog.open(
+            self._world.disk,
+            folder.partition_path(key),
+            config=log_config(self._config, image.topic_configs(topic.name)),
+            now_ms=self._world.clock.now_ms(),
+            clean=folder.was_clean,
+            recovery_point=self._recovery_points.pop(key, 0),
+            log_start_offset=self._start_offsets.pop(key, 0),
+        )
+        epoch = topic.partitions[index].leader_epoch
+        partition = Partition(topic.name, topic.topic_id, index, opened, leader_epoch=epoch, is_internal=topic.name in INTERNAL_TOPICS)
+        partitions = self.by_name.setdefault(topic.name, {})
+        partitions[index] = partition
+        self.by_id[topic.topic_id] = partitions
+        self._folder_of[partition] = folder
+        return partition
+
+    async def _folder_for(self, key: TopicPartition, topic_id: str) -> DataFolder:
+        found = self._found.pop(key, None)
+        if found is not None:
+            folder, found_id = found
+            if found_id == topic_id:
+                return folder
+            await self._remove_folder(folder, key)  # of an earlier topic of this name
+        self._recovery_points.pop(key, None)
+        self._start_offsets.pop(key, None)
+        used = list(self._folder_of.values())
+        folder = min(self._folders, key=used.count) if len(self._folders) > 1 else self._folders[0]
+        await folder.create_partition(key, topic_id)
+        return folder
+
+    async def _delete(self, topic: str) -> None:
+        partitions = self.by_name.pop(topic)
+        for partition in partitions.values():
+            self.by_id.pop(partition.topic_id, None)
+            for waiter in list(partition.waiters):
+                waiter.on_append(2**62)  # whatever they wait for, they are answered now
+            await _close(partition)
+            await self._remove_folder(self._folder_of.pop(partition), key_of(partition))
+
+    async def _remove_folder(self, folder: DataFolder, key: TopicPartition) -> None:
+        await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
+
+
+def key_of(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.index)
+
+
+async def _close(partition: Partition) -> None:
+    if not partition.log.is_failed:
+        await partition.flush()
+        await partition.log.close()
+
+
+def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """A topic's settings: its overrides over the broker's values."""
+    values: dict[str, Any] = {"producer_id_expiration_ms": config["producer.id.expiration.ms"]}
+    for name, key in TOPIC_KEYS.items():
+        value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
+        values[name.replace(".", "_")] = ",".join(value) if isinstance(value, list) else value
+    return LogConfig(**values)

@@ -1,0 +1,155 @@
+"""From a frame to the handler of its API, and the end of each burst.
+
+A handler returns a response, or None when it has arranged for the answer itself, or a coroutine; one that finishes without
+suspending costs no Task. What the broker does not serve is told by ApiVersions; a client that asks all the same loses its
+connection, as with Kafka, except for ApiVersions itself, which answers any version (KIP-511).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ottla.broker import eager
+from ottla.broker.connection import BrokerConnection
+from ottla.broker.context import RequestContext
+from ottla.errors import DecodeError, StorageError
+from ottla.messages.headers import decode_request_header, decode_request_header_start
+from ottla.messages.registry import Api, ApiKey
+from ottla.ports import Clock, Connection
+from ottla.wire.compiler import decode_from
+from ottla.wire.schema import Response
+
+if TYPE_CHECKING:
+    from ottla.broker.handlers.produce import StagedProduce
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+log = structlog.get_logger()
+
+Handle = Callable[["Broker", RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One API as this broker serves it. ``version_min_listed`` may lie below what is served (Produce, trap T3)."""
+
+    api: Api
+    handle: Handle
+    version_min: int
+    version_max: int
+    version_min_listed: int
+
+
+class Router:
+    def __init__(self, broker: Broker, services: Mapping[int, Service], *, frame_bytes_max: int) -> None:
+        self._broker = broker
+        self._services = services
+        self._frame_bytes_max = frame_bytes_max
+        self._staged: list[StagedProduce] = []
+        self._dirty: dict[Partition, None] = {}
+        self.clock: Clock = broker.world.clock
+        self.connections: dict[BrokerConnection, None] = {}
+
+    def accept(self, transport: Connection, listener: str) -> BrokerConnection:
+        connection = BrokerConnection(self, transport, listener, frame_bytes_max=self._frame_bytes_max)
+        connection.last_used_ms = self.clock.monotonic_ms()
+        self.connections[connection] = None
+        return connection
+
+    def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
+        """The request is begun. DecodeError when the connection cannot go on."""
+        api_key, version, correlation_id = decode_request_header_start(frame)
+        service = self._services.get(api_key)
+        if service is None:
+            raise DecodeError(f"API key {api_key} is not served")
+        api = service.api
+        if not service.version_min <= version <= service.version_max:
+            if api_key != ApiKey.API_VERSIONS:
+                raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
+            context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None)
+            self._begin(service, context, None)
+            return
+        header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
+        # Bytes behind the request are passed over, as Kafka does: librdkafka asks for all topics (Metadata v9+) with three too many.
+        request, _ = decode_from(api.request, version, frame, position)
+        self._begin(service, RequestContext(connection, connection.enter(), api, version, correlation_id, header.client_id), request)
+
+    def _begin(self, service: Service, context: RequestContext, request: Any) -> None:
+        result = service.handle(self._broker, context, request)
+        if result is None:
+            return
+        if type(result) is CoroutineType:
+            eager.run(result, _Finish(context))
+            return
+        assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
+        context.reply(result)
+
+    def stage(self, produce: StagedProduce) -> None:
+        """The burst's logs will be flushed before this request is answered."""
+        self._staged.append(produce)
+        for partition in produce.partitions:
+            self._dirty[partition] = None
+
+    def end_burst(self) -> bool:
+        """One write per touched log, then the answers; True when a write still needs the received bytes."""
+        if not self._staged:
+            return False
+        staged, self._staged = self._staged, []
+        dirty, self._dirty = self._dirty, {}
+        flush = _flush(next(iter(dirty))) if len(dirty) == 1 else _flush_all(list(dirty))
+
+        def finished(failed: frozenset[Partition] | None, error: BaseException | None) -> None:
+            if error is not None:
+                fail_loudly("produce", error)
+                failed = frozenset(dirty)
+            for produce in staged:
+                produce.finish(failed or frozenset())
+
+        return not eager.run(flush, finished)
+
+
+class _Finish:
+    """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+
+    def __call__(self, response: Response | None, error: BaseException | None) -> None:
+        if error is not None:
+            fail(self._context, error)
+        elif response is not None:
+            self._context.reply(response)
+
+
+async def _flush(partition: Partition) -> frozenset[Partition]:
+    """The partitions whose log failed."""
+    try:
+        await partition.flush()
+    except StorageError as error:
+        log.error("log_append_failed", topic=partition.topic, partition=partition.index, error=error.message)
+        return frozenset((partition,))
+    return frozenset()
+
+
+async def _flush_all(partitions: list[Partition]) -> frozenset[Partition]:
+    failed: frozenset[Partition] = frozenset()
+    for partition in partitions:
+        failed |= await _flush(partition)
+    return failed
+
+
+def fail(context: RequestContext, error: BaseException) -> None:
+    """A mistake of ours: it is logged, and the client loses its connection."""
+    fail_loudly(context.api.name, error)
+    context.connection.transport.abort()
+
+
+def fail_loudly(what: str, error: BaseException) -> None:
+    log.error("request_failed", api=what, exc_info=error)

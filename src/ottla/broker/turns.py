@@ -1,0 +1,39 @@
+"""One run at a time, without a lock: who comes during a run waits, and then runs for all that has gathered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class Turns:
+    """Runs of one coroutine function. A call returns when a whole run that began after the call has ended.
+
+    The uncontended call suspends only where the function itself does.
+    """
+
+    __slots__ = ("_is_running", "_run", "_waiters")
+
+    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
+        self._run = run
+        self._is_running = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
+    async def __call__(self) -> None:
+        while self._is_running:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        self._is_running = True
+        try:
+            await self._run()
+        finally:
+            self._is_running = False
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)

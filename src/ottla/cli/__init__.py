@@ -1,0 +1,1 @@
+"""The command line: thin commands over the client and the broker, each imported only when it runs."""

@@ -1,0 +1,86 @@
+"""``ottla broker start [FILE.properties] [-X key=value]``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import click
+
+from ottla.config import BROKER_KEYS, BrokerConfig, parse_properties
+from ottla.errors import ErrorCode, KafkaError
+
+PREFIXES = ("KAFKA_", "OTTLA_")
+
+
+@click.group()
+def broker() -> None:
+    """Run a broker."""
+
+
+@broker.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key, over file and environment.")
+@click.option("--strict", is_flag=True, help="Refuse unknown keys.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", show_default=True)
+@click.option("--ready-file", type=click.Path(dir_okay=False), help="Written with the first listener's host:port once clients are served.")
+def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level: str, log_format: str, ready_file: str | None) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win.
+    """
+    from ottla.broker.node import Broker
+    from ottla.cli.logging import configure_logging
+    from ottla.runtime.serve import run_broker
+
+    configure_logging(log_level, json=None if log_format == "auto" else log_format == "json")
+    config = BrokerConfig(gather(file, os.environ, overrides))
+    if strict and config.unknown:
+        name, hint = next(iter(config.unknown.items()))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {name!r}" + (f"; did you mean {hint!r}?" if hint else ""))
+
+    def announce(broker: Broker) -> None:
+        if ready_file is not None:
+            host, port = next(iter(broker.addresses.values()))
+            temporary = ready_file + ".tmp"
+            with open(temporary, "w") as out:
+                out.write(f"{host}:{port}\n")
+            os.rename(temporary, ready_file)
+
+    run_broker(config, on_started=announce)
+
+
+def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
+    """All sources merged; the default data folder where none is named."""
+    values: dict[str, str] = {}
+    if file is not None:
+        with open(file, encoding="utf-8") as text:
+            values |= parse_properties(text.read())
+    values |= from_environment(environ)
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator:
+            raise click.UsageError(f"-X {override}: expected KEY=VALUE")
+        values[key.strip()] = value.strip()
+    if not values.get("log.dirs") and not values.get("log.dir"):
+        values["log.dirs"] = default_data_folder(environ)
+    return values
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """KAFKA_LOG_DIRS is log.dirs: ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``. Unknown names are passed over."""
+    values: dict[str, str] = {}
+    for name, value in sorted(environ.items()):
+        for prefix in PREFIXES:
+            if name.startswith(prefix):
+                key = name[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+                if key in BROKER_KEYS:
+                    values[key] = value
+    return values
+
+
+def default_data_folder(environ: Mapping[str, str]) -> str:
+    """In the user's data folder: the system empties its temporary one."""
+    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(home, "ottla", "data")

@@ -1,0 +1,144 @@
+"""``ottla consume TOPIC...``: records to standard output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.output import bootstrap_option
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.cli.offsets import OffsetRange, Place
+    from ottla.cli.record_format import Marks, RecordFormat
+    from ottla.sync import Consumer
+
+POLL_MS = 200
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True)
+@click.option(
+    "-f", "--record-format", "layout", default="%v\\n", show_default=True, help="How records are printed: %k %v %p %o ..., or json."
+)
+@click.option(
+    "-o", "--offset", "offset", default="start", show_default=True, help="start, end, :end, N, N:M, +N, -N, @TIME, @T1:T2 (-1h, ISO, now)."
+)
+@click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
+@click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only these partitions.")
+@click.option("-g", "--group", "group_id", help="Consume as a member of this group, and commit.")
+@click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the end of what is there now (as :end).")
+@click.option("--read-committed", is_flag=True, help="Only records of committed transactions.")
+@bootstrap_option
+def consume(
+    topics: tuple[str, ...],
+    layout: str,
+    offset: str,
+    count: int | None,
+    partitions: tuple[int, ...],
+    group_id: str | None,
+    exit_at_end: bool,
+    read_committed: bool,
+    bootstrap: str,
+) -> None:
+    """Read records from TOPICS until -n, the end of a range, or Ctrl-C."""
+    from ottla.cli.offsets import parse_offsets
+    from ottla.cli.record_format import RecordFormat
+    from ottla.sync import Consumer
+
+    record_format = RecordFormat(layout)
+    asked = parse_offsets(offset, time.time_ns() // 1_000_000)
+    isolation = "read_committed" if read_committed else "read_uncommitted"
+    settings = {"client_id": "ottla-cli", "isolation_level": isolation}
+    if group_id is not None:
+        with Consumer(bootstrap, group_id=group_id, auto_offset_reset="earliest", **settings) as consumer:
+            consumer.subscribe(topics)
+            _print_group(consumer, record_format, count)
+        return
+    with Consumer(bootstrap, **settings) as consumer:
+        wanted = _partitions(bootstrap, topics, partitions)
+        ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
+        _print_assigned(consumer, record_format, count, ends, marks)
+
+
+def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) -> list[TopicPartition]:
+    from ottla.sync import Admin
+
+    wanted = []
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        for topic in topics:
+            known = admin.describe_topic(topic).partitions
+            missing = [index for index in only if index not in known]
+            if missing:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(known)} partitions, not {missing[0]}")
+            wanted += [TopicPartition(topic, index) for index in sorted(known) if not only or index in only]
+    return wanted
+
+
+def _seek(
+    consumer: Consumer, wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
+) -> tuple[dict[TopicPartition, int] | None, dict[TopicPartition, Marks]]:
+    """Where to stop in each partition (None: nowhere), and each partition's marks."""
+    from ottla.cli.record_format import Marks
+
+    consumer.assign(wanted)
+    first, last = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+    starts = _resolve(consumer, asked.start, first, last)
+    for partition in wanted:
+        consumer.seek(partition, max(first[partition], min(starts[partition], last[partition])))
+    ends: dict[TopicPartition, int] | None = None
+    if asked.stop is not None:
+        ends = _resolve(consumer, asked.stop, first, last)
+    elif exit_at_end:
+        ends = last
+    return ends, {partition: Marks(first[partition], last[partition]) for partition in wanted}
+
+
+def _resolve(
+    consumer: Consumer, place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    from ottla.cli.offsets import Base
+
+    if place.base is Base.OFFSET:
+        return dict.fromkeys(first, place.value)
+    if place.base is Base.START:
+        return {partition: offset + place.value for partition, offset in first.items()}
+    if place.base is Base.END:
+        return {partition: offset - place.value if place.value > 0 else offset + place.value for partition, offset in last.items()}
+    found = consumer.offsets_for_times(dict.fromkeys(first, place.value))
+    return {partition: last[partition] if offset < 0 else offset for partition, (offset, _, _) in found.items()}
+
+
+def _print_group(consumer: Consumer, record_format: RecordFormat, count: int | None) -> None:
+    from ottla.cli.record_format import Marks
+
+    printed = 0
+    while count is None or printed < count:
+        records = consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed))
+        for record in records:
+            sys.stdout.buffer.write(record_format.render(record, Marks()))
+        printed += len(records)
+        sys.stdout.buffer.flush()
+
+
+def _print_assigned(
+    consumer: Consumer,
+    record_format: RecordFormat,
+    count: int | None,
+    ends: dict[TopicPartition, int] | None,
+    marks: dict[TopicPartition, Marks],
+) -> None:
+    printed = 0
+    while count is None or printed < count:
+        if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
+            return
+        for record in consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed)):
+            key = TopicPartition(record.topic, record.partition)
+            if ends is None or record.offset < ends[key]:
+                sys.stdout.buffer.write(record_format.render(record, marks[key]))
+                printed += 1
+        sys.stdout.buffer.flush()

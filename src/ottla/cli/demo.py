@@ -1,0 +1,41 @@
+"""``ottla demo``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+FLIGHT_COUNT = 336_776
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Go on from the last run: topics and checkpoint are kept, nothing is sent twice.")
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="The folder of broker and checkpoint, emptied unless --keep is given."
+)
+@click.option(
+    "--records", type=click.IntRange(1, FLIGHT_COUNT), default=FLIGHT_COUNT, show_default=True, help="Send the first so many flights."
+)
+@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+def demo(keep: bool, data: Path | None, records: int, master: str) -> None:
+    """Stream the 336,776 flights that left New York in 2013 through a broker and a PySpark pipeline, and print the results.
+
+    Ctrl-C ends it cleanly at any point; --keep goes on from there.
+    """
+    try:
+        from ottla.runtime.java import JavaMissingError
+        from ottla.spark.demo.flights import DataMissingError
+        from ottla.spark.demo.job import run
+        from ottla.spark.demo.place import PlaceError, default_folder
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is missing; install what the demo needs with: pip install 'ottla[spark,demo]'") from None
+
+    folder = (data or default_folder()).absolute()
+    try:
+        run(folder, keep=keep, count_max=records, master=master, say=click.echo)
+    except (PlaceError, DataMissingError, JavaMissingError) as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo(f"\nstopped; what was sent and computed is in {folder}, and `ottla demo --keep` goes on from it", err=True)
+        raise

@@ -1,0 +1,57 @@
+"""``ottla dev``: a broker for development, gone when it ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import Final
+
+import click
+
+DEV_PROFILE: Final = {
+    "offsets.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "true",
+}
+"""What differs from a production broker; said aloud at the start."""
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--data", type=click.Path(file_okay=False), help="Keep the data in this folder; without it a temporary one is used and removed."
+)
+@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
+def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, as_json: bool) -> None:
+    """Start a broker on this machine with relaxed settings."""
+    import msgspec
+
+    from ottla.broker.node import Broker
+    from ottla.cli.broker import gather
+    from ottla.cli.logging import configure_logging
+    from ottla.config import BrokerConfig
+    from ottla.runtime.serve import run_broker
+
+    configure_logging(log_level)
+    folder = data or tempfile.mkdtemp(prefix="ottla-dev-")
+    properties = DEV_PROFILE | {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
+    properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
+
+    def announce(broker: Broker) -> None:
+        host, bound = next(iter(broker.addresses.values()))
+        if as_json:
+            click.echo(msgspec.json.encode({"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}).decode())
+            return
+        click.echo(f"ottla dev: serving Kafka clients at {host}:{bound}")
+        click.echo(f"  data      {folder}" + ("" if data else "  (temporary, removed at the end)"))
+        click.echo(f"  settings  {', '.join(f'{key}={value}' for key, value in DEV_PROFILE.items())}")
+        click.echo("  try       ottla produce hello   |   ottla consume hello -o start")
+        click.echo("Ctrl-C ends it.")
+
+    try:
+        run_broker(BrokerConfig(properties), on_started=announce)
+    finally:
+        if data is None:
+            shutil.rmtree(folder, ignore_errors=True)

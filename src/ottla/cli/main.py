@@ -1,0 +1,76 @@
+"""``ottla``: the table of commands.
+
+A command's module is imported when the command is asked for, so that ``ottla topic list`` does not pay for Spark. Exit codes:
+0 done, 1 something failed (an error names its cause and a way out, on stderr), 2 the call itself was wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from ottla import __version__
+from ottla.errors import OttlaError
+
+COMMANDS: Final = {
+    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
+    "consume": ("ottla.cli.consume:consume", "Read records from topics."),
+    "demo": ("ottla.cli.demo:demo", "Run the whole thing on a year of real flights."),
+    "dev": ("ottla.cli.dev:dev", "A throw-away broker for development."),
+    "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
+    "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
+    "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
+    "topic": ("ottla.cli.topic:topic", "List, create, describe and delete topics."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows every command's name and help line; imports the command itself on use."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command), "the table names commands"
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ottla")
+def cli() -> None:
+    """Event streaming that speaks Apache Kafka's wire protocol, with pipelines on Apache Spark."""
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(1)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except OttlaError as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has gone, as `head` does
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

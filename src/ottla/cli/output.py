@@ -1,0 +1,65 @@
+"""What commands print: a table for people, or JSON for programs.
+
+With ``--format json`` standard output holds one JSON document and nothing else; diagnostics go to standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def format_option(function: F) -> F:
+    """``--format text|json``."""
+    option = click.option(
+        "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+    )
+    return option(function)
+
+
+def bootstrap_option(function: F) -> F:
+    """``-B host:port``, or OTTLA_BOOTSTRAP."""
+    option = click.option(
+        "-B",
+        "--bootstrap-server",
+        "bootstrap",
+        envvar="OTTLA_BOOTSTRAP",
+        default="localhost:9092",
+        show_default=True,
+        help="Where the cluster is: host:port, several with commas.",
+    )
+    return option(function)
+
+
+def yes_option(function: F) -> F:
+    """``--yes`` for what cannot be undone."""
+    return click.option("-y", "--yes", is_flag=True, help="Do it; without this only the plan is printed.")(function)
+
+
+def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Rows under column heads, or a list of objects by column name."""
+    if output == "json":
+        print_json(command, [dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    table = [[column.upper().replace("_", "-") for column in columns]] + [[_text(cell) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+    for row in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_json(command: str, items: Any) -> None:
+    document = {"_command": command, "_version": 1, "items": items}
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, (list, tuple)):
+        return ",".join(map(str, cell))
+    return str(cell)

@@ -1,0 +1,222 @@
+"""The ``%`` language of ``ottla consume -f`` and ``ottla produce -f``, as rpk and kcl have it.
+
+=======  ==========================================  ======  =====================================
+%t       topic                                       %T      its length
+%k       key                                         %K      its length
+%v       value                                       %V      its length
+%h{...}  headers, each by the format in the braces   %H      their count (inside: %k %v, %K %V)
+%p       partition                                   %e      leader epoch
+%o       offset                                      %d      timestamp, milliseconds
+%x %y    producer id, epoch (-1: not told)           %a      timestamp type
+%%       a percent sign                              %{ %}   braces
+%[       the partition's start offset                %]      its high watermark (%| the same)
+=======  ==========================================  ======  =====================================
+
+Modifiers in braces: ``%v{hex}``, ``%v{base64}``, ``%v{json}``; for numbers ``%p{big32}``, ``{little64}``, ``{ascii}`` (the
+default), ``{hex16}``; ``%d{strftime[%F %T]}``; ``%v{unpack[>I]}``. Escapes: \\n \\t \\r \\\\ \\0 \\xHH.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ottla.client.fetcher import ConsumerRecord
+from ottla.errors import ErrorCode, KafkaError
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
+_NUMBER = re.compile(r"(big|little|hex)(8|16|32|64)")
+_STRUCT_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
+
+
+@dataclass(slots=True)
+class Marks:
+    """What is known of a partition beside its records."""
+
+    start_offset: int = -1
+    high_watermark: int = -1
+
+
+Piece = Callable[[ConsumerRecord, Marks], bytes]
+
+
+def _bytes_modifier(name: str) -> Callable[[bytes], bytes]:
+    if name == "":
+        return lambda data: data
+    if name == "hex":
+        return lambda data: data.hex().encode()
+    if name in ("base64", "b64"):
+        return base64.b64encode
+    if name == "json":
+        return lambda data: msgspec.json.encode(data.decode("utf-8", "replace"))
+    if name.startswith("unpack[") and name.endswith("]"):
+        layout = struct.Struct(name[7:-1])
+        return lambda data: ",".join(map(str, layout.unpack(data))).encode()
+    raise _bad(f"modifier {{{name}}} of text")
+
+
+def _number_modifier(name: str) -> Callable[[int], bytes]:
+    if name in ("", "ascii"):
+        return lambda number: str(number).encode()
+    match = _NUMBER.fullmatch(name)
+    if match is None:
+        raise _bad(f"modifier {{{name}}} of a number")
+    bits = int(match[2])
+    if match[1] == "hex":
+        return lambda number: f"{number & (1 << bits) - 1:0{bits // 4}x}".encode()
+    layout = struct.Struct((">" if match[1] == "big" else "<") + _STRUCT_CODES[bits])
+    return layout.pack
+
+
+def _time_modifier(name: str) -> Callable[[int], bytes]:
+    if name.startswith("strftime[") and name.endswith("]"):
+        layout = name[9:-1]
+        return lambda number: datetime.fromtimestamp(number / 1000, UTC).strftime(layout).encode()
+    return _number_modifier(name)
+
+
+def _bad(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"record format: {what} is not known; see `ottla consume --help`")
+
+
+_TEXTS: dict[str, Callable[[ConsumerRecord], bytes]] = {
+    "t": lambda record: record.topic.encode(),
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+}
+_NUMBERS: dict[str, Callable[[ConsumerRecord, Marks], int]] = {
+    "T": lambda record, _: len(record.topic.encode()),
+    "K": lambda record, _: len(record.key or b""),
+    "V": lambda record, _: len(record.value or b""),
+    "H": lambda record, _: len(record.headers),
+    "p": lambda record, _: record.partition,
+    "o": lambda record, _: record.offset,
+    "e": lambda record, _: record.leader_epoch,
+    "a": lambda record, _: record.timestamp_type,
+    "x": lambda record, _: -1,
+    "y": lambda record, _: -1,
+    "[": lambda _, marks: marks.start_offset,
+    "]": lambda _, marks: marks.high_watermark,
+    "|": lambda _, marks: marks.high_watermark,
+}
+
+
+class RecordFormat:
+    """A compiled format. ``render`` gives one record's bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._pieces: list[Piece] = []
+        if text == "json":
+            self._pieces.append(lambda record, _: as_json(record) + b"\n")
+        else:
+            self._compile(text)
+
+    def render(self, record: ConsumerRecord, marks: Marks) -> bytes:
+        return b"".join(piece(record, marks) for piece in self._pieces)
+
+    def _compile(self, text: str) -> None:
+        position = 0
+        while position < len(text):
+            character = text[position]
+            if character == "\\":
+                literal, position = read_escape(text, position + 1)
+                self._literal(literal)
+            elif character == "%":
+                position = self._directive(text, position + 1)
+            else:
+                self._literal(character.encode())
+                position += 1
+
+    def _literal(self, data: bytes) -> None:
+        self._pieces.append(lambda record, marks: data)
+
+    def _directive(self, text: str, position: int) -> int:
+        if position >= len(text):
+            raise _bad("a % at the end")
+        name = text[position]
+        position += 1
+        if name in "%{}":
+            self._literal(name.encode())
+            return position
+        modifier = ""
+        if position < len(text) and text[position] == "{":
+            modifier, position = read_braces(text, position)
+        self._pieces.append(_piece(name, modifier))
+        return position
+
+
+def _piece(name: str, modifier: str) -> Piece:
+    if name in _TEXTS:
+        text, change = _TEXTS[name], _bytes_modifier(modifier)
+        return lambda record, _: change(text(record))
+    if name in _NUMBERS:
+        number, shape = _NUMBERS[name], _number_modifier(modifier)
+        return lambda record, marks: shape(number(record, marks))
+    if name == "d":
+        time = _time_modifier(modifier)
+        return lambda record, _: time(record.timestamp_ms)
+    if name == "h":
+        inner = RecordFormat(modifier)
+        return lambda record, marks: b"".join(inner.render(_header(record, key, value), marks) for key, value in record.headers)
+    raise _bad(f"%{name}")
+
+
+def _header(record: ConsumerRecord, key: str, value: bytes | None) -> ConsumerRecord:
+    """A header dressed as a record, so that %k, %v, %K and %V mean its parts."""
+    return ConsumerRecord(
+        record.topic, record.partition, record.offset, record.timestamp_ms, 0, key.encode(), value, (), record.leader_epoch
+    )
+
+
+def read_escape(text: str, position: int) -> tuple[bytes, int]:
+    """What a backslash means, and the position behind it."""
+    if text[position : position + 1] == "x" and re.fullmatch(r"[0-9a-fA-F]{2}", text[position + 1 : position + 3]):
+        return bytes.fromhex(text[position + 1 : position + 3]), position + 3
+    found = _ESCAPES.get(text[position : position + 1])
+    if found is None:
+        raise _bad(f"\\{text[position : position + 1]}")
+    return found, position + 1
+
+
+def read_braces(text: str, position: int) -> tuple[str, int]:
+    """What stands between the braces at ``position``, which may nest."""
+    depth = 0
+    for index in range(position, len(text)):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[position + 1 : index], index + 1
+    raise _bad("an open {")
+
+
+def as_json(record: ConsumerRecord) -> bytes:
+    """One object: text where the bytes are UTF-8, else base64 under ``key_base64`` and ``value_base64``."""
+    item: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+    }
+    for name, data in (("key", record.key), ("value", record.value)):
+        item |= _json_bytes(name, data)
+    if record.headers:
+        item["headers"] = [{"key": key} | _json_bytes("value", value) for key, value in record.headers]
+    return msgspec.json.encode(item)
+
+
+def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

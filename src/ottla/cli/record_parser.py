@@ -1,0 +1,185 @@
+"""Reading records by the same ``%`` language in which they are printed.
+
+A field ends where the literal after it begins, or after as many bytes as a length field before it said (``%K %V`` with a
+modifier such as ``{big32}`` or ``{ascii}``). ``%t %k %v %p %d`` and headers ``%h{%k=%v}`` (as many as ``%H`` said, else one)
+are understood. One record a match, until the input ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from ottla.cli.record_format import read_braces, read_escape
+from ottla.errors import ErrorCode, KafkaError
+
+_NUMBER = re.compile(r"(big|little)(8|16|32|64)")
+_STRUCT_CODES = {"8": "B", "16": "H", "32": "I", "64": "Q"}
+_TEXT_FIELDS = "tkv"
+_LENGTH_FIELDS = "TKV"
+_NUMBER_FIELDS = "pdH"
+_DECODERS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "hex": lambda data: bytes.fromhex(data.decode()), "base64": base64.b64decode}
+
+
+@dataclass(slots=True)
+class ParsedRecord:
+    """What a match held; None where the format has no such field."""
+
+    topic: str | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A literal when ``name`` is empty."""
+
+    name: str
+    literal: bytes = b""
+    modifier: str = ""
+
+
+class RecordParser:
+    def __init__(self, text: str) -> None:
+        self._steps = _compile(text)
+        if not any(step.name for step in self._steps):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format {text!r} has no field such as %v")
+
+    def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
+        """Records until the stream ends; INVALID_REQUEST when it ends inside one."""
+        reader = _Reader(stream)
+        while not reader.is_at_end:
+            record = ParsedRecord()
+            lengths: dict[str, int] = {}
+            for index, step in enumerate(self._steps):
+                is_last = index + 1 == len(self._steps)
+                following = None if is_last else self._steps[index + 1].literal
+                _take(step, following, reader, record, lengths, may_be_missing=is_last)
+            yield record
+
+
+class _Reader:
+    """A stream with a look ahead."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._buffer = b""
+        self._is_done = False
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self._buffer and not self._fill()
+
+    def _fill(self) -> bool:
+        if self._is_done:
+            return False
+        data = self._stream.read1(65536) if hasattr(self._stream, "read1") else self._stream.read(65536)
+        self._is_done = not data
+        self._buffer += data
+        return bool(data)
+
+    def exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            if not self._fill():
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input ends inside a record: {size} bytes are due")
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+    def until(self, literal: bytes | None) -> bytes:
+        """Up to the literal, which stays; everything when there is none, or the input ends first."""
+        while not literal or literal not in self._buffer:
+            if not self._fill():
+                taken, self._buffer = self._buffer, b""
+                return taken
+        at = self._buffer.index(literal)
+        taken, self._buffer = self._buffer[:at], self._buffer[at:]
+        return taken
+
+    def skip(self, literal: bytes, *, may_be_missing: bool) -> None:
+        while len(self._buffer) < len(literal) and self._fill():
+            pass
+        if self._buffer.startswith(literal):
+            self._buffer = self._buffer[len(literal) :]
+        elif self._buffer or not may_be_missing:  # the last line may lack its newline
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {self._buffer[:20]!r} where the format has {literal!r}")
+
+
+def _compile(text: str) -> list[_Step]:
+    steps: list[_Step] = []
+    literal = b""
+    position = 0
+    while position < len(text):
+        if text[position] == "\\":
+            part, position = read_escape(text, position + 1)
+            literal += part
+        elif text[position] == "%" and text[position + 1 : position + 2] not in ("%", "{", "}"):
+            if literal:
+                steps.append(_Step("", literal))
+                literal = b""
+            name, modifier = text[position + 1 : position + 2], ""
+            position += 2
+            if text[position : position + 1] == "{":
+                modifier, position = read_braces(text, position)
+            if name not in (*_TEXT_FIELDS, *_LENGTH_FIELDS, *_NUMBER_FIELDS, "h"):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: %{name} cannot be read")
+            steps.append(_Step(name, modifier=modifier))
+        else:
+            position += text[position] == "%"
+            literal += text[position].encode()
+            position += 1
+    return [*steps, _Step("", literal)] if literal else steps
+
+
+def _take(
+    step: _Step, following: bytes | None, reader: _Reader, record: ParsedRecord, lengths: dict[str, int], *, may_be_missing: bool
+) -> None:
+    if not step.name:
+        reader.skip(step.literal, may_be_missing=may_be_missing)
+    elif step.name in _LENGTH_FIELDS or step.name in _NUMBER_FIELDS:
+        number = _number(step.modifier, following, reader)
+        if step.name == "p":
+            record.partition = number
+        elif step.name == "d":
+            record.timestamp_ms = number
+        else:
+            lengths[step.name] = number
+    elif step.name == "h":
+        inner = _compile(step.modifier)
+        for _ in range(lengths.get("H", 1)):
+            part = ParsedRecord()
+            for index, inner_step in enumerate(inner):
+                after = inner[index + 1].literal if index + 1 < len(inner) else following
+                _take(inner_step, after, reader, part, lengths, may_be_missing=False)
+            record.headers.append(((part.key or b"").decode(), part.value or b""))
+    else:
+        size = lengths.pop(step.name.upper(), None)
+        raw = reader.until(following) if size is None else reader.exactly(size)
+        if step.modifier not in _DECODERS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: modifier {{{step.modifier}}} cannot be read")
+        data = _DECODERS[step.modifier](raw)
+        if step.name == "t":
+            record.topic = data.decode()
+        elif step.name == "k":
+            record.key = data
+        else:
+            record.value = data
+
+
+def _number(modifier: str, following: bytes | None, reader: _Reader) -> int:
+    match = _NUMBER.fullmatch(modifier)
+    if match is not None:
+        layout = struct.Struct((">" if match[1] == "big" else "<") + _STRUCT_CODES[match[2]])
+        value: int = layout.unpack(reader.exactly(layout.size))[0]
+        return value
+    text = reader.until(following)
+    try:
+        return int(text)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {text[:20]!r} where a number is due") from None

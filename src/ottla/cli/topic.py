@@ -1,0 +1,110 @@
+"""``ottla topic``: list, create, describe, delete."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
+from ottla.errors import KafkaError
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
+
+
+@click.group()
+def topic() -> None:
+    """Topics."""
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Show the broker's own topics too.")
+@bootstrap_option
+@format_option
+def list_topics(internal: bool, bootstrap: str, output: str) -> None:
+    """Every topic, with its partitions and replicas."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        topics = admin.list_topics()
+    rows = [
+        (name, len(found.partitions), len(next(iter(found.partitions.values())).replicas) if found.partitions else 0)
+        for name, found in sorted(topics.items())
+        if internal or not found.is_internal
+    ]
+    print_rows(output, "topic list", ("name", "partitions", "replicas"), rows)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=int, default=-1, help="Number of partitions; the broker's default when absent.")
+@click.option("-r", "--replicas", type=int, default=-1, help="Replication factor; the broker's default when absent.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic configuration.")
+@bootstrap_option
+@format_option
+def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Create topics."""
+    from ottla.sync import Admin, NewTopic
+
+    pairs = {}
+    for text in configs:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise click.UsageError(f"-c {text}: expected KEY=VALUE")
+        pairs[key] = value
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names])
+    report(output, "topic create", results, "created")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True)
+@yes_option
+@bootstrap_option
+@format_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Delete topics and all their data."""
+    from ottla.sync import Admin
+
+    if not yes:
+        click.echo(f"would delete {', '.join(names)} with all data; add --yes to do it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        results = admin.delete_topics(names)
+    report(output, "topic delete", results, "deleted")
+
+
+@topic.command()
+@click.argument("name")
+@bootstrap_option
+@format_option
+def describe(name: str, bootstrap: str, output: str) -> None:
+    """A topic's partitions: leader, replicas, in-sync replicas, offsets."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        found = admin.describe_topic(name)
+        keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
+        starts = admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+        ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP))
+    columns = ("partition", "leader", "epoch", "replicas", "in_sync", "start_offset", "end_offset")
+    rows = []
+    for key in keys:
+        partition = found.partitions[key.partition]
+        rows.append(
+            (key.partition, partition.leader, partition.leader_epoch, partition.replicas, partition.in_sync, starts[key][0], ends[key][0])
+        )
+    if output == "json":
+        items = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json("topic describe", {"name": name, "topic_id": uuid_text(found.topic_id), "partitions": items})
+        return
+    click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partitions")
+    print_rows(output, "topic describe", columns, rows)
+
+
+def report(output: str, command: str, results: Mapping[str, KafkaError | None], done: str) -> None:
+    """One line an item; exit code 1 when any of them failed."""
+    rows = [(name, done if error is None else "failed", None if error is None else str(error)) for name, error in results.items()]
+    print_rows(output, command, ("name", "result", "error"), rows)
+    if any(results.values()):
+        sys.exit(1)

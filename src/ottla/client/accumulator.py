@@ -1,0 +1,177 @@
+"""Records gathered into batches, one queue of batches for each partition.
+
+A batch is closed when it is full, when it has lingered, or when the sender takes it; from then on it has its place in the
+producer's sequence, and goes out again under the same numbers until it is acknowledged or given up. Source: KIP-98.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.records.builder import BatchBuilder
+from ottla.types import TopicPartition
+
+SEQUENCE_COUNT = 2**31
+RECORD_OVERHEAD_BYTES = 32  # at most: lengths, time and offset of a record, without headers
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record landed. ``offset`` is -1 with acks=0; ``timestamp_ms`` is the broker's when it stamps records."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ProducerBatch:
+    """Records on their way to one partition."""
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "builder",
+        "created_ms",
+        "deadline_ms",
+        "futures",
+        "index",
+        "is_closed",
+        "not_before_ms",
+        "numbered_for",
+        "partition",
+        "timestamps",
+    )
+
+    def __init__(self, partition: TopicPartition, index: int, *, created_ms: int, deadline_ms: int) -> None:
+        self.partition = partition
+        self.index = index  # batches of a partition are begun, and go out, in this order
+        self.builder = BatchBuilder()
+        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.timestamps: list[int] = []
+        self.created_ms = created_ms
+        self.deadline_ms = deadline_ms
+        self.base_sequence = -1  # set when the batch first goes out, and kept
+        self.numbered_for = -1  # the producer id that the number belongs to
+        self.is_closed = False  # takes no more records
+        self.not_before_ms = 0  # of the next attempt
+        self.attempts = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.futures)
+
+    def done(self, base_offset: int, append_time_ms: int) -> None:
+        for index, future in enumerate(self.futures):
+            if not future.done():
+                offset = -1 if base_offset < 0 else base_offset + index
+                timestamp_ms = self.timestamps[index] if append_time_ms < 0 else append_time_ms
+                future.set_result(RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms))
+
+    def fail(self, error: Exception) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody has to look at it
+
+
+class PartitionQueue:
+    """The batches of one partition that are not in flight, in order; the last one may still be open."""
+
+    __slots__ = ("_begun", "_carrier", "_next_sequence", "_numbered_for", "batches", "in_flight", "partition", "resumes_at_zero_in_flight")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.in_flight = 0
+        self._carrier: object = None  # the connection that all batches in flight went over
+        self._begun = 0
+        self._next_sequence = 0
+        self._numbered_for = -1  # the producer id whose sequence it is
+        self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
+
+    @property
+    def may_send(self) -> bool:
+        return not (self.resumes_at_zero_in_flight and self.in_flight)
+
+    def has_room(self, size_bytes: int, *, batch_bytes_max: int) -> bool:
+        """Whether a record of this size goes into a batch that is already begun."""
+        if not self.batches or self.batches[-1].is_closed:
+            return False
+        return self.batches[-1].builder.size_bytes + RECORD_OVERHEAD_BYTES + size_bytes <= batch_bytes_max
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int,
+        future: asyncio.Future[RecordMetadata],
+        *,
+        batch_bytes_max: int,
+        now_ms: int,
+        delivery_timeout_ms: int,
+    ) -> tuple[bool, bool, int]:
+        """Whether a new batch was begun, whether the open one is now full, and the bytes added."""
+        batch = self.batches[-1] if self.batches else None
+        is_new = not self.has_room(len(key or b"") + len(value or b""), batch_bytes_max=batch_bytes_max)
+        if batch is None or is_new:
+            if batch is not None:
+                batch.is_closed = True
+            batch = ProducerBatch(self.partition, self._begun, created_ms=now_ms, deadline_ms=now_ms + delivery_timeout_ms)
+            self._begun += 1
+            self.batches.append(batch)
+        before = batch.builder.size_bytes
+        size = batch.builder.append(key, value, headers, timestamp_ms=timestamp_ms)
+        batch.futures.append(future)
+        batch.timestamps.append(timestamp_ms)
+        batch.is_closed = size >= batch_bytes_max
+        return is_new, batch.is_closed, size - before
+
+    def may_number(self, producer_id: int) -> bool:
+        """Whether the head batch can go out: it has its number, or may take the next one of this producer id.
+
+        A new id starts only when nothing numbered under the old one is in flight: its fate would be unknown.
+        """
+        return self.batches[0].base_sequence >= 0 or self._numbered_for == producer_id or self.in_flight == 0
+
+    def may_go_over(self, connection: object) -> bool:
+        """Whether a batch sent over this connection cannot overtake those in flight: only one connection keeps them in order.
+
+        A broker that has forgotten the producer takes its next batch at any sequence, so it would not refuse the later one.
+        """
+        return self.in_flight == 0 or self._carrier is connection
+
+    def take(self, connection: object, producer_id: int) -> ProducerBatch:
+        """The head batch, numbered, is in flight over the connection."""
+        assert self.may_go_over(connection), "batches of a partition are in flight over one connection"
+        batch = self.batches.popleft()
+        self.number(batch, producer_id)
+        self._carrier = connection
+        self.in_flight += 1
+        self.resumes_at_zero_in_flight = False
+        return batch
+
+    def number(self, batch: ProducerBatch, producer_id: int) -> None:
+        """Closes the batch and gives it its place in the producer id's sequence, which wraps at 2**31; a numbered one keeps it."""
+        batch.is_closed = True
+        if batch.base_sequence >= 0:
+            return
+        if self._numbered_for != producer_id:
+            self._numbered_for, self._next_sequence = producer_id, 0
+        batch.numbered_for = producer_id
+        batch.base_sequence = self._next_sequence
+        self._next_sequence = (self._next_sequence + batch.count) % SEQUENCE_COUNT
+
+    def take_back(self, batch: ProducerBatch) -> None:
+        """A batch that was in flight stands in line again, before all that were begun after it."""
+        place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))
+        self.batches.insert(place, batch)
+
+    def renumber(self) -> None:
+        """The broker refused the head batch as out of sequence, so nothing behind it was stored either: all get new numbers."""
+        for batch in self.batches:
+            batch.base_sequence = -1

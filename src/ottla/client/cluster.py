@@ -1,0 +1,280 @@
+"""The cluster as a client knows it: who leads what, and a connection to each broker.
+
+Bootstrap addresses are tried in turn; afterwards any broker that is known may be asked. Concurrent needs for metadata
+share one request. Source: the Kafka protocol guide, "Partitioning and bootstrapping".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from ottla.client.connection import ClientConnection
+from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from ottla.ports import World
+from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+METADATA_AGE_MS_MAX: Final = 300_000
+KEY_TYPE_GROUP: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the next try: doubling, with a fifth of jitter."""
+
+    first_ms: int = 50
+    last_ms: int = 1000
+
+    def delay_ms(self, attempt: int, world: World) -> float:
+        base = min(self.last_ms, self.first_ms << min(attempt, 20))
+        return base * (0.8 + 0.4 * world.random.random())
+
+
+@dataclass(slots=True)
+class PartitionMetadata:
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+    """``host:port`` texts, or one text with commas; the port defaults to 9092."""
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = []
+    for text in texts:
+        host, colon, port = text.strip().rpartition(":")
+        if not colon:
+            host, port = text.strip(), "9092"
+        if not host or not port.isdigit():
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"bootstrap server {text!r} is not of the form host:port")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+class Cluster:
+    """Shared by a producer, a consumer or an admin; closed by whoever made it."""
+
+    def __init__(
+        self,
+        world: World,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+    ) -> None:
+        self.world = world
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.backoff = Backoff()
+        self._connect_timeout_ms = connect_timeout_ms
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._connections: dict[int, ClientConnection] = {}
+        self._connecting: dict[int, asyncio.Task[ClientConnection]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self.topic_errors: dict[str, int] = {}
+        self.topic_names: dict[bytes, str] = {}
+        self._wanted: set[str] = set()
+        self._refreshed_ms = -METADATA_AGE_MS_MAX
+
+    async def close(self) -> None:
+        for task in [*self._connecting.values(), *([self._refreshing] if self._refreshing else [])]:
+            task.cancel()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Connections
+
+    def open_connection(self, node_id: int) -> ClientConnection | None:
+        """The connection to the broker, if there is one now."""
+        found = self._connections.get(node_id)
+        return None if found is None or found.is_closed else found
+
+    async def connection(self, node_id: int) -> ClientConnection:
+        """An open connection to the broker; concurrent callers share one attempt."""
+        found = self.open_connection(node_id)
+        if found is not None:
+            return found
+        task = self._connecting.get(node_id)
+        if task is None:
+            node = self.nodes.get(node_id)
+            if node is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the metadata")
+            task = self._connecting[node_id] = asyncio.get_running_loop().create_task(self._connect(node))
+            task.add_done_callback(lambda done: self._connected(node_id, done))
+        return await asyncio.shield(task)
+
+    async def _connect(self, node: Node) -> ClientConnection:
+        return await ClientConnection.connect(
+            self.world.network, node.host, node.port, client_id=self.client_id, timeout_ms=self._connect_timeout_ms
+        )
+
+    def _connected(self, node_id: int, task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting.pop(node_id, None)
+        if not task.cancelled() and task.exception() is None:
+            self._connections[node_id] = task.result()
+
+    async def any_connection(self) -> ClientConnection:
+        """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
+        for connection in self._connections.values():
+            if not connection.is_closed:
+                return connection
+        problem: KafkaError | None = None
+        for node_id in sorted(self.nodes):
+            try:
+                return await self.connection(node_id)
+            except KafkaError as error:
+                problem = error
+        for index, (host, port) in enumerate(self._bootstrap):
+            try:
+                opened = await self._connect(Node(-1 - index, host, port))
+            except KafkaError as error:
+                problem = error
+                continue
+            self._connections[-1 - index] = opened
+            return opened
+        assert problem is not None, "there is at least one bootstrap address"
+        raise problem
+
+    async def ask(self, node_id: int | None, request: Request, response_type: type[R], *, timeout_ms: int | None = None) -> R:
+        """The broker's response; of any broker when ``node_id`` is None."""
+        connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+        return await connection.ask(request, response_type, timeout_ms=timeout_ms or self.request_timeout_ms)
+
+    # Metadata
+
+    async def refresh(self, topics: Iterable[str] = (), *, allow_create: bool = False) -> None:
+        """Newer metadata of all topics in use, and of these. Concurrent calls share one request."""
+        fresh = set(topics) - self._wanted
+        self._wanted |= fresh
+        if self._refreshing is None or fresh or allow_create:
+            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted), allow_create))
+            task.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        if self._refreshing is task:
+            self._refreshing = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _refresh(self, names: list[str], allow_create: bool) -> None:
+        wanted = [MetadataRequestTopic(name=name) for name in names]
+        self._take(await self.ask(None, MetadataRequest(wanted, allow_create), MetadataResponse), names)
+        self._refreshed_ms = self.world.clock.monotonic_ms()
+
+    async def all_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic of the cluster, by name; not kept."""
+        response = await self.ask(None, MetadataRequest(None, False), MetadataResponse)
+        self._take_nodes(response)
+        return {name: topic for name, topic, _ in map(_topic, response.topics) if name is not None}
+
+    def _take(self, response: MetadataResponse, names: list[str]) -> None:
+        self._take_nodes(response)
+        for name in names:
+            self.topic_errors.pop(name, None)
+        for answer in response.topics:
+            found, topic, code = _topic(answer)
+            if found is None:
+                continue
+            if code:
+                self.topic_errors[found] = code
+                self.topics.pop(found, None)
+            else:
+                self.topics[found] = topic
+                self.topic_names[topic.topic_id] = found
+
+    def _take_nodes(self, response: MetadataResponse) -> None:
+        if not response.brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no brokers yet")
+        self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
+        for node_id, node in nodes.items():
+            if self.nodes.get(node_id, node) != node and node_id in self._connections:
+                self._connections.pop(node_id).close()  # it has moved
+        self.nodes = nodes
+
+    @property
+    def is_stale(self) -> bool:
+        return self.world.clock.monotonic_ms() - self._refreshed_ms >= METADATA_AGE_MS_MAX
+
+    async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
+        """The topic, waiting for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""
+        attempt = 0
+        while True:
+            found = self.topics.get(name)
+            if found is not None and found.partitions:
+                return found
+            try:
+                await self.refresh([name], allow_create=allow_create)
+                code = self.topic_errors.get(name, ErrorCode.NONE)
+                problem = KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}")
+            except KafkaError as error:
+                problem = error
+            if name in self.topics:
+                continue
+            if problem.code not in RETRIABLE and problem.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                raise problem
+            await self.pause(attempt, deadline_ms, problem)
+            attempt += 1
+
+    async def pause(self, attempt: int, deadline_ms: int, problem: KafkaError) -> None:
+        """Waits before another try; raises ``problem`` when the deadline would pass meanwhile."""
+        delay_ms = self.backoff.delay_ms(attempt, self.world)
+        if self.world.clock.monotonic_ms() + delay_ms >= deadline_ms:
+            raise problem
+        await asyncio.sleep(delay_ms / 1000)
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The leader as last heard; None when it is not known."""
+        topic = self.topics.get(partition.topic)
+        found = topic.partitions.get(partition.partition) if topic else None
+        return found.leader if found is not None and found.leader >= 0 else None
+
+    async def coordinator(self, group_id: str) -> int:
+        """The node that coordinates the group. KafkaError when the cluster cannot say."""
+        request = FindCoordinatorRequest(group_id, KEY_TYPE_GROUP, [group_id])
+        response = await self.ask(None, request, FindCoordinatorResponse)
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise KafkaError(found.error_code, found.error_message or f"no coordinator for group {group_id!r}")
+        self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+        return found.node_id
+
+
+def _topic(answer: MetadataResponseTopic) -> tuple[str | None, TopicMetadata, int]:
+    partitions = {
+        partition.partition_index: PartitionMetadata(
+            partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.isr_nodes
+        )
+        for partition in answer.partitions
+    }
+    return answer.name, TopicMetadata(answer.name or "", answer.topic_id, answer.is_internal, partitions), answer.error_code

@@ -1,0 +1,185 @@
+"""One connection to one broker: requests out, responses matched to them in order.
+
+The first exchange is ApiVersions, asked in the newest version and again in version 0 when the broker does not know it
+(KIP-511). From then on each request goes out in the newest version that both sides have. Responses come in the order of
+the requests; one that does not is the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from ottla import __version__
+from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.registry import API_OF_REQUEST, APIS, Api, ApiKey
+from ottla.ports import Connection, Network
+from ottla.wire.compiler import decode, encode_into
+from ottla.wire.frames import FrameCutter
+from ottla.wire.schema import Request, Response
+
+RESPONSE_BYTES_MAX: Final = 2**31 - 1
+SOFTWARE_NAME: Final = "ottla"
+R = TypeVar("R", bound=Response)
+
+
+class _Sent:
+    __slots__ = ("api", "correlation_id", "future", "version")
+
+    def __init__(self, api: Api, version: int, correlation_id: int, future: asyncio.Future[Any]) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.future = future
+
+
+class ClientConnection:
+    """A ``ports.ConnectionHandler``. Made by ``connect``."""
+
+    def __init__(self, transport: Connection, client_id: str) -> None:
+        self._transport = transport
+        self._client_id = client_id
+        self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
+        self._sent: deque[_Sent] = deque()
+        self._last_correlation_id = 0
+        self._versions: Mapping[int, tuple[int, int]] = {}
+        self.is_closed = False
+
+    @classmethod
+    async def connect(cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int) -> ClientConnection:
+        """An open connection whose broker's versions are known. KafkaError NETWORK_EXCEPTION when nobody answers."""
+        made: list[ClientConnection] = []
+
+        def make(transport: Connection) -> ClientConnection:
+            made.append(cls(transport, client_id))
+            return made[0]
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await network.connect(host, port, make)
+                await made[0]._negotiate()
+        except (OSError, TimeoutError) as error:
+            for connection in made:
+                connection.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {error or 'timed out'}") from error
+        return made[0]
+
+    async def _negotiate(self) -> None:
+        api = APIS[ApiKey.API_VERSIONS]
+        request = ApiVersionsRequest(SOFTWARE_NAME, __version__)
+        self._versions = {api.key: (0, api.version_max)}
+        response: ApiVersionsResponse = await self._send(request, api, api.version_max)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            own = {key.api_key: min(key.max_version, api.version_max) for key in response.api_keys}
+            response = await self._send(request, api, own.get(api.key, 0))
+        if response.error_code:
+            raise KafkaError(response.error_code, "the broker refused ApiVersions")
+        self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+    def version_of(self, api: Api) -> int:
+        """The newest version of the API that both sides have; UNSUPPORTED_VERSION when there is none."""
+        low, high = self._versions.get(api.key, (0, -1))
+        version = min(api.version_max, high)
+        if version < max(low, api.version_min):
+            text = f"{api.name}: the broker has versions {low} to {high}, this client {api.version_min} to {api.version_max}"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+        return version
+
+    def has(self, api_key: int) -> bool:
+        """Whether the broker serves the API at all."""
+        return api_key in self._versions
+
+    async def ask(self, request: Request, response_type: type[R], *, timeout_ms: int, version_max: int | None = None) -> R:
+        """The response. NETWORK_EXCEPTION when the connection breaks, REQUEST_TIMED_OUT when it stays silent for too long."""
+        api = API_OF_REQUEST[type(request)]
+        version = self.version_of(api)
+        if version_max is not None:
+            version = min(version, version_max)
+        future = self._send(request, api, version)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                response = await future
+        except TimeoutError:
+            self.close()  # responses come in order: what follows would wait behind this one
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{api.name} was not answered in {timeout_ms} ms") from None
+        assert isinstance(response, response_type), "an API has one response type"
+        return response
+
+    def send_unanswered(self, request: Request) -> None:
+        """For Produce with acks=0: nothing comes back."""
+        api = API_OF_REQUEST[type(request)]
+        self._write(request, api, self.version_of(api))
+
+    def _send(self, request: Request, api: Api, version: int) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.is_closed:
+            future.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection is closed"))
+            return future
+        correlation_id = self._write(request, api, version)
+        self._sent.append(_Sent(api, version, correlation_id, future))
+        return future
+
+    def _write(self, request: Request, api: Api, version: int) -> int:
+        self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(api.key, version, correlation_id, self._client_id)
+        pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
+        encode_into(request, version, pieces.append)
+        pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
+        self._transport.send(pieces)
+        return correlation_id
+
+    def on_data(self, data: memoryview) -> bool:
+        kept = False
+        try:
+            for frame, is_borrowed in self._cutter.feed(data):
+                holds_views = self._on_frame(frame)
+                kept = kept or (holds_views and is_borrowed)
+        except DecodeError as error:
+            self._fail(error)
+        return kept
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        """True when the response holds views of the frame (fetched records)."""
+        if not self._sent:
+            raise DecodeError("a response that nobody asked for")
+        sent = self._sent[0]
+        correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
+        if correlation_id != sent.correlation_id:
+            raise DecodeError(f"response {correlation_id} came where {sent.correlation_id} was due")
+        self._sent.popleft()
+        version = sent.version
+        if sent.api.key == ApiKey.API_VERSIONS and bytes(frame[position : position + 2]) == b"\0\x23":
+            version = 0  # UNSUPPORTED_VERSION is always told in version 0
+        try:
+            response = decode(sent.api.response, version, frame[position:])
+        except DecodeError as error:
+            if not sent.future.done():
+                sent.future.set_exception(error)
+            raise
+        if not sent.future.done():
+            sent.future.set_result(response)
+        return sent.api.key == ApiKey.FETCH
+
+    def on_drain(self) -> None:
+        """Nothing waits for it: what may be in flight is bounded by the callers."""
+
+    def on_close(self, error: Exception | None) -> None:
+        self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or 'closed by the broker'}"))
+
+    def close(self) -> None:
+        self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed"))
+
+    def _fail(self, error: KafkaError) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._transport.abort()
+        sent, self._sent = self._sent, deque()
+        for waiting in sent:
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+                waiting.future.exception()  # the asker may have gone: no warning then

@@ -1,0 +1,338 @@
+"""Fetching ahead: one request in flight to each leader, for the partitions that have nothing buffered.
+
+What comes back is kept as it came, in batches, and decoded when it is handed out. Records below the position (a fetch
+returns whole batches) and control records are passed over; with read_committed those of aborted transactions too. Source:
+KIP-74 (limits), KIP-98 (isolation), KIP-320 (epochs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.positions import Positions
+from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from ottla.messages.registry import APIS, ApiKey
+from ottla.records.batch import iterate_batches
+from ottla.records.iteration import Headers, iterate_records
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+TOPIC_IDS_SINCE: Final = 13
+RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+IDLE_RETRY_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Kafka's consumer configuration, by its names."""
+
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        if self.auto_offset_reset not in (*RESET_TIMESTAMPS, "none"):
+            text = f"auto.offset.reset={self.auto_offset_reset} is not one of earliest, latest, none"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if self.isolation_level not in ("read_uncommitted", "read_committed"):
+            text = f"isolation.level={self.isolation_level} is not one of read_uncommitted, read_committed"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class _Fetched:
+    partition: TopicPartition
+    version: int  # of the position it was fetched for
+    records: deque[ConsumerRecord]
+    next_offset: int  # behind the last batch, also where its last records are gone
+
+
+class Fetcher:
+    def __init__(self, cluster: Cluster, positions: Positions, settings: FetchSettings) -> None:
+        self._cluster = cluster
+        self._positions = positions
+        self._settings = settings
+        self._buffer: deque[_Fetched] = deque()
+        self._buffered: set[TopicPartition] = set()
+        self._in_flight: dict[int, asyncio.Task[None]] = {}
+        self._resetting: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._problem: KafkaError | None = None
+
+    async def close(self) -> None:
+        tasks = [*self._in_flight.values(), *([self._resetting] if self._resetting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def take(self, count_max: int) -> list[ConsumerRecord]:
+        """Up to ``count_max`` records that are here already; their partitions' positions are behind them."""
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        taken: list[ConsumerRecord] = []
+        passed: list[_Fetched] = []
+        while self._buffer and len(taken) < count_max:
+            fetched = self._buffer.popleft()
+            state = self._positions.get(fetched.partition)
+            if state is None or state.version != fetched.version:
+                self._buffered.discard(fetched.partition)
+                continue
+            if state.is_paused:
+                passed.append(fetched)
+                continue
+            while fetched.records and len(taken) < count_max:
+                record = fetched.records.popleft()
+                taken.append(record)
+                state.position, state.leader_epoch = record.offset + 1, record.leader_epoch
+            if fetched.records:
+                self._buffer.appendleft(fetched)
+            else:
+                state.position = fetched.next_offset
+                self._buffered.discard(fetched.partition)
+        self._buffer.extendleft(reversed(passed))
+        return taken
+
+    def forget(self) -> None:
+        """The assignment changed: what was fetched for other partitions goes."""
+        kept = deque(fetched for fetched in self._buffer if fetched.partition in self._positions)
+        self._buffer = kept
+        self._buffered = {fetched.partition for fetched in kept}
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Something has come, or the time is over. Keeps one fetch in flight to every leader meanwhile."""
+        self._news.clear()
+        self.start()
+        if self._buffer and any(not self._is_held_back(fetched) for fetched in self._buffer):
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _is_held_back(self, fetched: _Fetched) -> bool:
+        state = self._positions.get(fetched.partition)
+        return state is not None and state.is_paused
+
+    def start(self) -> None:
+        """Requests go out to leaders that have none in flight."""
+        wanted: dict[int, list[TopicPartition]] = {}
+        needs_reset, needs_leader = False, False
+        for partition in self._positions:
+            state = self._positions.of(partition)
+            if state.position is None:
+                needs_reset = needs_reset or state.seek_timestamp is not None
+            elif not state.is_paused and partition not in self._buffered:
+                leader = self._cluster.leader(partition)
+                if leader is None:
+                    needs_leader = True
+                elif leader not in self._in_flight:
+                    wanted.setdefault(leader, []).append(partition)
+        loop = asyncio.get_running_loop()
+        for leader, partitions in wanted.items():
+            task = self._in_flight[leader] = loop.create_task(self._fetch(leader, partitions))
+            task.add_done_callback(functools.partial(self._fetched, leader))
+        if (needs_reset or needs_leader) and self._resetting is None:
+            self._resetting = loop.create_task(self._look_up(needs_leader))
+            self._resetting.add_done_callback(self._looked_up)
+
+    def _fetched(self, leader: int, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(leader, None)
+        self._end(task)
+
+    def _looked_up(self, task: asyncio.Task[None]) -> None:
+        self._resetting = None
+        self._end(task)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, KafkaError):
+                self._problem = error
+            elif error is not None:
+                self._problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+        self._news.set()
+
+    async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
+        versions = {partition: self._positions.of(partition).version for partition in partitions}
+        try:
+            connection = await self._cluster.connection(leader)
+            by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
+            request = self._request(partitions)
+            timeout_ms = self._cluster.request_timeout_ms + self._settings.fetch_max_wait_ms
+            response = await connection.ask(request, FetchResponse, timeout_ms=timeout_ms)
+            if response.error_code:
+                raise KafkaError(response.error_code, "fetch")
+        except KafkaError as error:
+            await self._recover(error, partitions)
+            return
+        problem: KafkaError | None = None
+        for topic in response.responses:
+            name = self._cluster.topic_names.get(topic.topic_id, "") if by_id else topic.topic
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                state = self._positions.get(partition)
+                if state is None or state.version != versions.get(partition):
+                    continue
+                if data.error_code:
+                    problem = self._partition_problem(partition, data) or problem
+                    continue
+                state.high_watermark = data.high_watermark
+                self._keep(partition, data, versions[partition])
+        if problem is not None:
+            await self._recover(problem, partitions)
+
+    def _request(self, partitions: list[TopicPartition]) -> FetchRequest:
+        topics: dict[str, FetchTopic] = {}
+        for partition in partitions:
+            state = self._positions.of(partition)
+            assert state.position is not None, "only partitions with a position are fetched"
+            known = self._cluster.topics[partition.topic]
+            topic = topics.setdefault(partition.topic, FetchTopic(partition.topic, known.topic_id))
+            wanted = FetchPartition(partition.partition, fetch_offset=state.position)
+            wanted.partition_max_bytes = self._settings.max_partition_fetch_bytes
+            wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
+            topic.partitions.append(wanted)
+        return FetchRequest(
+            max_wait_ms=self._settings.fetch_max_wait_ms,
+            min_bytes=self._settings.fetch_min_bytes,
+            max_bytes=self._settings.fetch_max_bytes,
+            isolation_level=1 if self._settings.isolation_level == "read_committed" else 0,
+            topics=list(topics.values()),
+        )
+
+    def _keep(self, partition: TopicPartition, data: PartitionData, version: int) -> None:
+        state = self._positions.of(partition)
+        start = state.position
+        assert start is not None, "a partition that was fetched has a position"
+        view = data.records
+        if view is None or not len(view):
+            return
+        assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
+        records: deque[ConsumerRecord] = deque()
+        next_offset = start
+        for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
+            if header.last_offset < start:
+                continue
+            next_offset = header.last_offset + 1
+            if header.is_control:
+                continue
+            kind = 1 if header.is_log_append_time else 0
+            for record in iterate_records(view, at):
+                if record.offset >= start:
+                    records.append(
+                        ConsumerRecord(
+                            partition.topic,
+                            partition.partition,
+                            record.offset,
+                            record.timestamp_ms,
+                            kind,
+                            record.key,
+                            record.value,
+                            record.headers,
+                            header.leader_epoch,
+                        )
+                    )
+        if next_offset > start:
+            self._buffer.append(_Fetched(partition, version, records, next_offset))
+            self._buffered.add(partition)
+
+    def _partition_problem(self, partition: TopicPartition, data: PartitionData) -> KafkaError | None:
+        """What is to be done about one partition; None when it has been done."""
+        error = KafkaError(data.error_code, f"fetch from {partition}")
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            policy = self._settings.auto_offset_reset
+            if policy == "none":
+                text = f"offset {self._positions.of(partition).position} of {partition} is out of range and auto.offset.reset=none"
+                return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            self._positions.of(partition).seek_to(RESET_TIMESTAMPS[policy])
+            return None
+        return error
+
+    async def _recover(self, error: KafkaError, partitions: list[TopicPartition]) -> None:
+        """Newer metadata for what may pass; everything else is the application's to hear."""
+        if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+            raise error
+        await asyncio.sleep(IDLE_RETRY_MS / 1000)
+        try:
+            await self._cluster.refresh({partition.topic for partition in partitions})
+        except KafkaError as again:
+            if again.code not in RETRIABLE and again.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
+
+    async def _look_up(self, needs_leader: bool) -> None:
+        """Leaders, and offsets for positions that are only known as the start or the end."""
+        topics = {partition.topic for partition in self._positions}
+        if needs_leader:
+            await asyncio.sleep(IDLE_RETRY_MS / 1000)
+        try:
+            if needs_leader or any(topic not in self._cluster.topics for topic in topics):
+                await self._cluster.refresh(topics)
+            for timestamp in RESET_TIMESTAMPS.values():
+                due = [partition for partition in self._positions if self._positions.of(partition).seek_timestamp == timestamp]
+                versions = {partition: self._positions.of(partition).version for partition in due}
+                found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp)) if due else {}
+                for partition, (offset, _, _) in found.items():
+                    state = self._positions.get(partition)
+                    if state is not None and state.version == versions[partition]:
+                        state.position, state.seek_timestamp = offset, None
+        except KafkaError as error:
+            await self._recover(error, [])
+
+
+async def offsets_for_times(
+    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
+) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Offset, timestamp and leader epoch of the first record not older than each time; offset -1 when there is none.
+
+    -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
+    """
+    await cluster.refresh({partition.topic for partition in times})
+    by_leader: dict[int, dict[str, ListOffsetsTopic]] = {}
+    for partition, timestamp in times.items():
+        leader = cluster.leader(partition)
+        if leader is None:
+            known = cluster.topics.get(partition.topic)
+            is_unknown = known is None or partition.partition not in known.partitions
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+        topic = by_leader.setdefault(leader, {}).setdefault(partition.topic, ListOffsetsTopic(partition.topic))
+        topic.partitions.append(ListOffsetsPartition(partition.partition, timestamp=timestamp))
+    found: dict[TopicPartition, tuple[int, int, int]] = {}
+    for leader, topics in by_leader.items():
+        request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
+        response = await cluster.ask(leader, request, ListOffsetsResponse)
+        for answer in response.topics:
+            for result in answer.partitions:
+                if result.error_code:
+                    raise KafkaError(result.error_code, f"offsets of {answer.name}-{result.partition_index}")
+                found[TopicPartition(answer.name, result.partition_index)] = (result.offset, result.timestamp, result.leader_epoch)
+    return found

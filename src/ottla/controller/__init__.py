@@ -1,0 +1,1 @@
+"""The controller: what the cluster should look like, as decisions over the metadata image."""

@@ -1,0 +1,124 @@
+"""Topics come and go: what CreateTopics and DeleteTopics decide over an image.
+
+Each item of a request is judged by itself: one bad topic does not spoil the others. Nothing here changes anything; the
+records returned do, once they are in the metadata log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.config import BrokerConfig, parse_topic_configs
+from ottla.controller.placement import assign_replicas
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
+from ottla.types import topic_name_problem
+from ottla.wire.schema import Stored
+
+PARTITIONS_PER_TOPIC_MAX = 10_000
+"""More than this in one request is refused: it would open as many files at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What a client asks for. -1 means the broker's default; ``assignments`` excludes both counts."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, list[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """Records for one topic."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    records: tuple[Stored, ...]
+
+
+def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, topic_id: bytes, start: int, shift: int) -> TopicCreation:
+    """The creation, or a KafkaError with the code that Kafka gives."""
+    problem = topic_name_problem(topic.name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
+    if topic.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
+    collision = _collision(image, topic.name)
+    if collision is not None:
+        text = f"topic {topic.name!r} collides with {collision!r}: '.' and '_' count as the same character in metric names"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    configs = parse_topic_configs(topic.configs)
+    replicas = _assignment(image, topic, config, start, shift)
+    records: list[Stored] = [TopicRecord(topic.name, topic_id)]
+    records += [ConfigRecord(RESOURCE_TOPIC, topic.name, name, value) for name, value in sorted(configs.items())]
+    records += [_partition(index, topic_id, nodes, image) for index, nodes in sorted(replicas.items())]
+    return TopicCreation(topic.name, topic_id, len(replicas), len(replicas[0]), configs, tuple(records))
+
+
+def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, config: BrokerConfig) -> tuple[str, RemoveTopicRecord]:
+    """By name, or by id when the name is None; the name and the record."""
+    if not config["delete.topic.enable"]:
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker")
+    if name is None:
+        found = image.topic_names.get(topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+        return found, RemoveTopicRecord(topic_id)
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    return name, RemoveTopicRecord(topic.topic_id)
+
+
+def _collision(image: ClusterImage, name: str) -> str | None:
+    if "." not in name and "_" not in name:
+        return None
+    plain = name.replace(".", "_")
+    return next((other for other in image.topics if other.replace(".", "_") == plain), None)
+
+
+def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, start: int, shift: int) -> dict[int, list[int]]:
+    if topic.assignments:
+        if topic.partition_count != -1 or topic.replication_factor != -1:
+            text = f"topic {topic.name!r}: an assignment excludes a partition count and a replication factor; send -1 for both"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        return _checked_assignment(image, topic)
+    count = config["num.partitions"] if topic.partition_count == -1 else topic.partition_count
+    factor = config["default.replication.factor"] if topic.replication_factor == -1 else topic.replication_factor
+    if count > PARTITIONS_PER_TOPIC_MAX:
+        text = f"{count} partitions in one topic; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    brokers = {broker.broker_id: broker.rack for broker in image.live_brokers}
+    rows = assign_replicas(brokers, partition_count=count, replication_factor=factor, start=start, shift=shift)
+    return dict(enumerate(rows))
+
+
+def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[int]]:
+    factor = len(next(iter(topic.assignments.values())))
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: partitions must be numbered from 0 without gaps")
+    for index, nodes in topic.assignments.items():
+        if not nodes or len(set(nodes)) != len(nodes) or len(nodes) != factor:
+            text = f"partition {index} of {topic.name!r}: replicas {nodes} must be distinct, and as many as those of the others"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        unknown = [node for node in nodes if node not in image.brokers]
+        if unknown:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} of {topic.name!r}: no broker has the id {unknown[0]}"
+            )
+    return {index: list(nodes) for index, nodes in topic.assignments.items()}
+
+
+def _partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
+    in_sync = [node for node in nodes if not image.brokers[node].is_fenced] or nodes[:1]
+    return PartitionRecord(
+        partition_id=index, topic_id=topic_id, replicas=nodes, isr=in_sync, leader=in_sync[0], leader_epoch=0, partition_epoch=0
+    )

@@ -1,0 +1,62 @@
+"""One member of a classic group, as a value: a change makes a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.errors import DecodeError
+from ottla.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.wire.compiler import decode_from
+from ottla.wire.schema import DECLARATIONS
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+_VERSION_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """``join_token`` and ``sync_token`` name the parked request that waits for the rebalance; never both at once."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]  # in order of preference
+    assignment: bytes = b""
+    join_token: int | None = None
+    sync_token: int | None = None
+    is_new: bool = False  # its first join has not been answered, so it cannot send heartbeats yet
+    is_sync_due: bool = False  # it knows the generation, and has not asked for its assignment
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Its request is parked here, so that it cannot send heartbeats."""
+        return self.join_token is not None or self.sync_token is not None
+
+    def metadata_for(self, protocol_name: str | None) -> bytes:
+        """What it sent for that protocol, which it must support."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise AssertionError(f"the chosen protocol {protocol_name!r} is supported by every member, also by {self.member_id!r}")
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics of a consumer's subscription; None when the bytes are of another kind."""
+    if len(metadata) < _VERSION_BYTES:
+        return None
+    low, high = DECLARATIONS[ConsumerProtocolSubscription].versions
+    version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
+    if version < low:
+        return None
+    try:  # newer versions only append fields
+        subscription, _ = decode_from(ConsumerProtocolSubscription, min(version, high), metadata, _VERSION_BYTES)
+    except DecodeError:
+        return None
+    return frozenset(subscription.topics)

@@ -1,0 +1,116 @@
+"""How far groups have read: what was committed, and until when it is kept.
+
+An offset is kept for the retention. For a group with a past the retention counts from the moment in which it became
+Empty; for one that never had members, from the commit. While a group of consumers is Stable, only offsets of topics
+that nobody in it reads any more grow old; other groups with members keep all. Source: KIP-211.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.errors import ErrorCode
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.commands import NO_GENERATION, CommitOffsets, CommittedOffset, OffsetToCommit
+from ottla.groups.states import GroupState
+from ottla.machine import StoredRecord
+from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
+
+
+class CommittedOffsets:
+    """The offsets of all groups of this coordinator."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[tuple[str, int], OffsetCommitValue]] = {}
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            self._by_group.setdefault(key.group, {})[key.topic, key.partition] = value
+            return
+        offsets = self._by_group.get(key.group, {})
+        offsets.pop((key.topic, key.partition), None)
+        if not offsets:
+            self._by_group.pop(key.group, None)
+
+    def groups(self) -> Iterable[str]:
+        """Groups that have committed something."""
+        return self._by_group.keys()
+
+    def fetch(self, group_id: str, topics: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
+        offsets = self._by_group.get(group_id, {})
+        wanted = tuple(offsets) if topics is None else topics
+        return tuple(_committed(topic, partition, offsets.get((topic, partition))) for topic, partition in wanted)
+
+    def records(self) -> Iterator[StoredRecord]:
+        for group_id, offsets in self._by_group.items():
+            for (topic, partition), value in offsets.items():
+                yield StoredRecord(OffsetCommitKey(group_id, topic, partition), value)
+
+    def tombstones_of_group(self, group_id: str) -> list[StoredRecord]:
+        """Everything that the group has committed goes."""
+        return [_tombstone(group_id, topic, partition) for topic, partition in self._by_group.get(group_id, {})]
+
+    def tombstones_of_topics(self, topics: frozenset[str]) -> list[StoredRecord]:
+        """Everything that was committed for the topics goes."""
+        return [
+            _tombstone(group_id, topic, partition)
+            for group_id, offsets in self._by_group.items()
+            for topic, partition in offsets
+            if topic in topics
+        ]
+
+    def tombstones_of_expired(self, group: ClassicGroup, *, now_ms: int, retention_ms: int) -> list[StoredRecord]:
+        """What the group has committed too long ago goes."""
+        if group.is_in(GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
+            return []
+        subscribed = group.subscribed_topics() if group.is_in(GroupState.STABLE) else frozenset()
+        if subscribed is None:
+            return []
+        return [
+            _tombstone(group.group_id, topic, partition)
+            for (topic, partition), value in self._by_group.get(group.group_id, {}).items()
+            if topic not in subscribed and _is_expired(group, value, now_ms=now_ms, retention_ms=retention_ms)
+        ]
+
+    def count(self, group_id: str) -> int:
+        return len(self._by_group.get(group_id, {}))
+
+
+def commit_record(group_id: str, offset: OffsetToCommit, now_ms: int) -> StoredRecord:
+    key = OffsetCommitKey(group_id, offset.topic, offset.partition)
+    return StoredRecord(key, OffsetCommitValue(offset.offset, offset.leader_epoch, offset.metadata, now_ms))
+
+
+def error_of_commit(group: ClassicGroup, command: CommitOffsets) -> ErrorCode:
+    """Members commit for their own generation; anybody may commit for a group that is Empty.
+
+    While a rebalance is prepared, members still commit what they have read. Once the next generation has begun, a member
+    that has not been told its part has nothing to commit: it hears REBALANCE_IN_PROGRESS.
+    """
+    if command.generation_id <= NO_GENERATION and group.is_in(GroupState.EMPTY):
+        return ErrorCode.NONE
+    error = group.error_of_member(command.member_id, command.group_instance_id)
+    if error:
+        return error
+    if command.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.COMPLETING_REBALANCE) else ErrorCode.NONE
+
+
+def _committed(topic: str, partition: int, value: OffsetCommitValue | None) -> CommittedOffset:
+    if value is None:
+        return CommittedOffset(topic, partition)
+    return CommittedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)
+
+
+def _tombstone(group_id: str, topic: str, partition: int) -> StoredRecord:
+    return StoredRecord(OffsetCommitKey(group_id, topic, partition), None)
+
+
+def _is_expired(group: ClassicGroup, value: OffsetCommitValue, *, now_ms: int, retention_ms: int) -> bool:
+    if value.expire_timestamp >= 0:  # old clients could choose the time themselves
+        return now_ms >= value.expire_timestamp
+    since_ms = value.commit_timestamp
+    if group.is_in(GroupState.EMPTY) and group.state_timestamp_ms >= 0:  # it has had members
+        since_ms = group.state_timestamp_ms
+    return now_ms - since_ms >= retention_ms

@@ -1,0 +1,63 @@
+"""Records of ``__consumer_offsets`` as bytes.
+
+A key is a 2-byte record type and a body, a value a 2-byte version and a body. Type 0 is the oldest form of an offset
+commit, with the same body as type 1. Types that came later (other kinds of groups) are not ours to read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ottla.errors import DecodeError
+from ottla.machine import StoredRecord
+from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from ottla.wire.compiler import decode, encode
+from ottla.wire.schema import DECLARATIONS, Stored
+
+VALUE_VERSION: Final = 3
+"""What every broker since 2.1 reads."""
+KEY_VERSION: Final = 0
+_STRING_BYTES_MAX: Final = 32_767
+_TYPES: Final[dict[int, tuple[type[Stored], type[Stored]]]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+}
+_PREFIX: Final = struct.Struct(">h")
+
+
+def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
+    """Key and value; the value None for a tombstone."""
+    assert record.key is not None, "records of a compacted topic have keys"
+    key = _PREFIX.pack(DECLARATIONS[type(record.key)].code) + encode(record.key, KEY_VERSION)
+    if record.value is None:
+        return key, None
+    return key, _PREFIX.pack(VALUE_VERSION) + encode(record.value, VALUE_VERSION)
+
+
+def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
+    """The record; None for a record type that is not ours. DecodeError for damaged bytes and versions of the future."""
+    record_type, key_body = _prefixed(key)
+    if record_type not in _TYPES:
+        return None
+    key_class, value_class = _TYPES[record_type]
+    decoded_key = decode(key_class, KEY_VERSION, key_body)
+    if value is None:
+        return StoredRecord(decoded_key, None)
+    version, value_body = _prefixed(value)
+    low, high = DECLARATIONS[value_class].versions
+    if not low <= version <= high:
+        raise DecodeError(f"{value_class.__name__} has versions {low} to {high}, not {version}")
+    return StoredRecord(decoded_key, decode(value_class, version, value_body))
+
+
+def fits_record(text: str | None) -> bool:
+    """Records have strings of at most 32,767 bytes. Flexible requests can bring longer ones."""
+    return text is None or len(text) <= _STRING_BYTES_MAX // 4 or len(text.encode()) <= _STRING_BYTES_MAX
+
+
+def _prefixed(data: bytes) -> tuple[int, bytes]:
+    if len(data) < _PREFIX.size:
+        raise DecodeError(f"{len(data)} bytes are too few for a record type or version")
+    return _PREFIX.unpack_from(data)[0], data[_PREFIX.size :]

@@ -1,0 +1,77 @@
+"""Replicated machines: decide, then apply.
+
+A machine is pure state. ``decide`` reads it and returns what should happen; ``apply`` changes it and decides nothing.
+A restart is: apply all records of the machine's log, then ``on_loaded``. Time comes in as ``now_ms``; random choices and
+new ids arrive inside the command.
+
+What a Decision holds, in the order in which the runner (``broker/shards.py``) carries it out:
+
+=========  =====================================================================================================
+records    durable: appended to the log, applied; their consequences are told only once they are committed
+facts      volatile state (a member that waits, a heartbeat seen): applied at once, lost on failover
+timers     a deadline and the command that it becomes
+replies    ``(token, value)``; a token of an earlier, parked command may be answered by a later decision
+effects    what others must do (write markers at a broker), carried out after the records are committed
+=========  =====================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ottla.wire.schema import Stored
+
+Token = int
+"""Names a command that waits for its reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One durable change. ``value`` None is a tombstone; ``key`` None is for logs whose records have no keys."""
+
+    key: Stored | None
+    value: Stored | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """At ``deadline_ms`` the command is decided. A later timer of the same name replaces an earlier one."""
+
+    name: tuple[str, ...]
+    deadline_ms: int
+    command: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What should happen now. Empty parts cost nothing."""
+
+    records: tuple[StoredRecord, ...] = ()
+    facts: tuple[Any, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    replies: tuple[tuple[Token, Any], ...] = ()
+    effects: tuple[Any, ...] = ()
+
+
+class ReplicatedMachine(Protocol):
+    """What the runner needs of a machine."""
+
+    def decide(self, command: Any, now_ms: int) -> Decision:
+        """Reads state, changes nothing."""
+        ...
+
+    def apply(self, record: StoredRecord) -> None:
+        """Changes state, decides nothing."""
+        ...
+
+    def apply_fact(self, fact: Any) -> None: ...
+
+    def on_loaded(self, now_ms: int) -> Decision:
+        """All records were applied: what follows from them (timers of sessions, for example)."""
+        ...
+
+    def snapshot(self) -> Iterable[StoredRecord]:
+        """Records that rebuild the durable state when applied to an empty machine."""
+        ...

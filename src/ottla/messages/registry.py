@@ -1,0 +1,116 @@
+"""Every API that ottla has a declaration for: by key, by name, by request class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from ottla.messages.fetch import FetchRequest, FetchResponse
+from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from ottla.messages.produce import ProduceRequest, ProduceResponse
+from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.schema import Request, Response, declaration_of
+
+
+class ApiKey(IntEnum):
+    """The keys of the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    DELETE_GROUPS = 42
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its messages, and the versions they are declared for (both ends inclusive)."""
+
+    key: int
+    name: str
+    request: type[Request]
+    response: type[Response]
+    version_min: int
+    version_max: int
+    flexible: int
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether requests of this version have header v2."""
+        return version >= self.flexible
+
+    def has_flexible_response_header(self, version: int) -> bool:
+        return version >= self.flexible and self.key != ApiKey.API_VERSIONS
+
+
+def _api(request: type[Request], response: type[Response]) -> Api:
+    declaration = declaration_of(request)
+    low, high = declaration.versions
+    return Api(declaration.code, request.__name__.removesuffix("Request"), request, response, low, high, declaration.flexible)
+
+
+APIS: Final[Mapping[int, Api]] = {
+    api.key: api
+    for api in (
+        _api(ProduceRequest, ProduceResponse),
+        _api(FetchRequest, FetchResponse),
+        _api(ListOffsetsRequest, ListOffsetsResponse),
+        _api(MetadataRequest, MetadataResponse),
+        _api(OffsetCommitRequest, OffsetCommitResponse),
+        _api(OffsetFetchRequest, OffsetFetchResponse),
+        _api(FindCoordinatorRequest, FindCoordinatorResponse),
+        _api(JoinGroupRequest, JoinGroupResponse),
+        _api(HeartbeatRequest, HeartbeatResponse),
+        _api(LeaveGroupRequest, LeaveGroupResponse),
+        _api(SyncGroupRequest, SyncGroupResponse),
+        _api(DescribeGroupsRequest, DescribeGroupsResponse),
+        _api(ListGroupsRequest, ListGroupsResponse),
+        _api(ApiVersionsRequest, ApiVersionsResponse),
+        _api(CreateTopicsRequest, CreateTopicsResponse),
+        _api(DeleteTopicsRequest, DeleteTopicsResponse),
+        _api(InitProducerIdRequest, InitProducerIdResponse),
+        _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        _api(DescribeConfigsRequest, DescribeConfigsResponse),
+        _api(DeleteGroupsRequest, DeleteGroupsResponse),
+        _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    )
+}
+API_OF_REQUEST: Final[Mapping[type[Request], Api]] = {api.request: api for api in APIS.values()}
+API_BY_NAME: Final[Mapping[str, Api]] = {api.name: api for api in APIS.values()}

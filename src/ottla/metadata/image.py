@@ -1,0 +1,82 @@
+"""What the cluster looks like at one offset of the metadata log.
+
+An image never changes: ``replay`` makes the next one. The dictionaries in it are shared between images and must not be
+written to. Source: KIP-500, KIP-631.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.types import NO_LEADER
+
+RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition. Invariant: ``isr`` is within ``replicas``; ``leader`` is in ``isr`` or NO_LEADER."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+    def __post_init__(self) -> None:
+        assert set(self.isr) <= set(self.replicas), "the ISR is within the replicas"
+        assert self.leader == NO_LEADER or self.leader in self.isr, "the leader is in the ISR"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic: its id never changes, a topic of the same name created later has another."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointImage:
+    """Where one listener of a broker can be reached."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    broker_id: int
+    broker_epoch: int
+    endpoints: Mapping[str, EndpointImage]
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """Everything. ``configs`` is by (resource type, resource name)."""
+
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """The topic's overrides."""
+        return self.configs.get((RESOURCE_TOPIC, topic), {})
+
+    @property
+    def live_brokers(self) -> list[BrokerImage]:
+        """Brokers that are not fenced, by id."""
+        return [broker for _, broker in sorted(self.brokers.items()) if not broker.is_fenced]
+
+
+EMPTY_IMAGE: Final = ClusterImage()

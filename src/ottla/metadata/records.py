@@ -1,0 +1,62 @@
+"""The bytes of one metadata record: frame version 1, API key and version as varints, then the flexible body.
+
+Source: KIP-631, "Record Format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.errors import DecodeError
+from ottla.messages import metadata_records as declared
+from ottla.ports import Buffer
+from ottla.wire.compiler import decode_from, encode
+from ottla.wire.primitives import read_uvarint, uvarint
+from ottla.wire.schema import Stored, declaration_of
+
+FRAME_VERSION: Final = 1
+
+_TYPES: Final[Mapping[int, type[Stored]]] = {
+    declaration_of(cls).code: cls
+    for cls in (
+        declared.RegisterBrokerRecord,
+        declared.TopicRecord,
+        declared.PartitionRecord,
+        declared.ConfigRecord,
+        declared.PartitionChangeRecord,
+        declared.RemoveTopicRecord,
+        declared.FeatureLevelRecord,
+        declared.ProducerIdsRecord,
+        declared.NoOpRecord,
+    )
+}
+
+
+def encode_record(record: Stored) -> bytes:
+    """The value of a metadata log record; the newest version of each type is written."""
+    declaration = declaration_of(record)
+    version = declaration.versions[1]
+    return uvarint(FRAME_VERSION) + uvarint(declaration.code) + uvarint(version) + encode(record, version)
+
+
+def decode_record(data: Buffer) -> Stored:
+    """DecodeError for a frame version, type or version that this broker does not know: it must not guess."""
+    try:
+        frame_version, position = read_uvarint(data, 0)
+        code, position = read_uvarint(data, position)
+        version, position = read_uvarint(data, position)
+    except IndexError as error:
+        raise DecodeError("a metadata record ends in its head") from error
+    if frame_version != FRAME_VERSION:
+        raise DecodeError(f"metadata frame version {frame_version}; {FRAME_VERSION} is known")
+    cls = _TYPES.get(code)
+    if cls is None:
+        raise DecodeError(f"metadata record type {code} is not known")
+    low, high = declaration_of(cls).versions
+    if not low <= version <= high:
+        raise DecodeError(f"{cls.__name__} version {version}; {low} to {high} are known")
+    record, end = decode_from(cls, version, data, position)
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes behind a {cls.__name__}")
+    return record

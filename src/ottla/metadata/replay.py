@@ -1,0 +1,151 @@
+"""Records to image, image to records.
+
+``replay`` folds a group of records into the next image; ``snapshot_records`` is its inverse: replayed over the empty
+image they give an equal one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ottla.messages.metadata_records import (
+    BrokerEndpoint,
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage
+from ottla.wire.schema import Stored
+
+
+def replay(image: ClusterImage, records: Iterable[Stored]) -> ClusterImage:
+    """The image after the records. A record that does not fit the image is our own mistake, and an assert."""
+    builder = _Builder(image)
+    for record in records:
+        builder.add(record)
+    return builder.image()
+
+
+class _Builder:
+    """Copies each dictionary once, however many records change it."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._brokers = dict(image.brokers)
+        self._topics = dict(image.topics)
+        self._names = dict(image.topic_names)
+        self._configs = dict(image.configs)
+        self._features = dict(image.features)
+        self._next_producer_id = image.next_producer_id
+        self._partitions: dict[str, dict[int, PartitionImage]] = {}  # of topics touched by this group
+
+    def add(self, record: Stored) -> None:
+        match record:
+            case TopicRecord():
+                assert record.name not in self._topics, f"topic {record.name} is created once"
+                self._topics[record.name] = TopicImage(record.name, record.topic_id)
+                self._names[record.topic_id] = record.name
+            case PartitionRecord():
+                self._partitions_of(record.topic_id)[record.partition_id] = PartitionImage(
+                    tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch, record.partition_epoch
+                )
+            case PartitionChangeRecord():
+                self._change_partition(record)
+            case RemoveTopicRecord():
+                name = self._names.pop(record.topic_id)
+                del self._topics[name]
+                self._partitions.pop(name, None)
+                self._configs.pop((RESOURCE_TOPIC, name), None)
+            case ConfigRecord():
+                self._set_config(record)
+            case RegisterBrokerRecord():
+                endpoints = {end.name: EndpointImage(end.name, end.host, end.port) for end in record.end_points}
+                self._brokers[record.broker_id] = BrokerImage(record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced)
+            case ProducerIdsRecord():
+                assert record.next_producer_id >= self._next_producer_id, "producer ids are handed out once"
+                self._next_producer_id = record.next_producer_id
+            case FeatureLevelRecord():
+                self._features[record.name] = record.feature_level
+            case NoOpRecord():
+                pass
+            case _:
+                raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")
+
+    def image(self) -> ClusterImage:
+        for name, partitions in self._partitions.items():
+            self._topics[name] = replace(self._topics[name], partitions=partitions)
+        return ClusterImage(
+            brokers=self._brokers,
+            topics=self._topics,
+            topic_names=self._names,
+            configs=self._configs,
+            features=self._features,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def _partitions_of(self, topic_id: bytes) -> dict[int, PartitionImage]:
+        name = self._names[topic_id]
+        if name not in self._partitions:
+            self._partitions[name] = dict(self._topics[name].partitions)
+        return self._partitions[name]
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        old = partitions[record.partition_id]
+        new_leader = record.leader != -2  # -2: unchanged; KIP-631
+        partitions[record.partition_id] = PartitionImage(
+            replicas=old.replicas if record.replicas is None else tuple(record.replicas),
+            isr=old.isr if record.isr is None else tuple(record.isr),
+            leader=record.leader if new_leader else old.leader,
+            leader_epoch=old.leader_epoch + 1 if new_leader else old.leader_epoch,
+            partition_epoch=old.partition_epoch + 1,
+        )
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        key = (record.resource_type, record.resource_name)
+        values = dict(self._configs.get(key, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            self._configs[key] = values
+        else:
+            self._configs.pop(key, None)
+
+
+def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
+    """Records that rebuild the image from nothing, in a fixed order."""
+    for name, level in sorted(image.features.items()):
+        yield FeatureLevelRecord(name, level)
+    for _, broker in sorted(image.brokers.items()):
+        yield RegisterBrokerRecord(
+            broker_id=broker.broker_id,
+            broker_epoch=broker.broker_epoch,
+            end_points=[BrokerEndpoint(end.listener, end.host, end.port, 0) for _, end in sorted(broker.endpoints.items())],
+            rack=broker.rack,
+            fenced=broker.is_fenced,
+        )
+    for name, topic in sorted(image.topics.items()):
+        yield TopicRecord(name, topic.topic_id)
+        for index, partition in sorted(topic.partitions.items()):
+            yield PartitionRecord(
+                partition_id=index,
+                topic_id=topic.topic_id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+    for (resource_type, resource_name), values in sorted(image.configs.items()):
+        for key, value in sorted(values.items()):
+            yield ConfigRecord(resource_type, resource_name, key, value)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)

@@ -1,0 +1,1 @@
+"""A connection as a machine: which request is answered when."""

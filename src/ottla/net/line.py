@@ -1,0 +1,48 @@
+"""Responses leave in the order in which the requests came.
+
+Each request takes a place in its connection's line. A place is filled when its answer is ready; what stands filled at the
+head of the line may leave. Source: the Kafka protocol guide, "Network".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+
+class Place:
+    """One request's turn. ``answer`` is None while it is worked on; an empty one is for requests that get no answer (acks=0)."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: Sequence[Any] | None = None
+
+
+class RequestLine:
+    """The places of one connection."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        self._places: deque[Place] = deque()
+
+    def __len__(self) -> int:
+        """Requests not yet answered."""
+        return len(self._places)
+
+    def enter(self) -> Place:
+        place = Place()
+        self._places.append(place)
+        return place
+
+    def leave(self, out: list[Any]) -> None:
+        """Appends the buffers of all answers whose turn has come."""
+        places = self._places
+        while places:
+            answer = places[0].answer
+            if answer is None:
+                return
+            out.extend(answer)
+            places.popleft()

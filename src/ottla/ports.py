@@ -1,0 +1,219 @@
+"""The outside world on one page: what the broker and the clients may ask of it.
+
+Two worlds implement these Protocols: ``ottla.runtime`` (real sockets, files and clocks) and ``ottla.sim`` (virtual
+ones, under a seed). Nothing above a port knows which of them it runs in.
+
+Time. ``Clock.now_ms`` is the wall clock, for timestamps that people see; ``Clock.monotonic_ms`` only goes forward, for
+timeouts. Random. One seeded ``random.Random`` per world, passed in.
+
+File work comes in three classes (ARCHITECTURE.md). The methods of ``Disk`` and ``File`` are coroutines: the real disk
+completes class a (page-cache appends, warm reads) without suspending; the simulated one may suspend at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds from an arbitrary start; never goes back."""
+        ...
+
+
+class Random(Protocol):
+    """The part of ``random.Random`` that is used; seeded by the world."""
+
+    def random(self) -> float: ...
+    def randrange(self, stop: int, /) -> int: ...
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    def call_later_ms(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        """``callback`` runs once on the loop, not before ``delay_ms`` milliseconds have passed."""
+        ...
+
+
+class FileRegion(Protocol):
+    """``length`` bytes of a file from ``offset``, to be sent without being read into Python (sendfile)."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def __len__(self) -> int: ...
+    def read(self) -> bytes:
+        """The bytes themselves: for worlds and connections that cannot send a file."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Appending and positioned reading only: a log never seeks."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, counting every append that has completed."""
+        ...
+
+    async def append(self, buffers: Sequence[Buffer]) -> int:
+        """All buffers are at the end of the file, in order (one vectored write where they fit); the old size is returned.
+
+        A failure leaves the file cut back to its old size where that is possible, and raises OSError.
+        """
+        ...
+
+    async def write_at(self, offset: int, data: Buffer) -> None:
+        """Overwrites in place. For indexes, never for a log."""
+        ...
+
+    async def pread(self, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; fewer only at the end of the file."""
+        ...
+
+    def region(self, offset: int, length: int) -> FileRegion: ...
+
+    async def truncate(self, size: int) -> None: ...
+
+    async def sync(self) -> None:
+        """What was written before the call survives a power cut."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One machine's file system. Paths are absolute strings with ``/``."""
+
+    async def open(self, path: str, *, create: bool = False) -> File:
+        """The file, open for reading and appending. FileNotFoundError when absent and ``create`` is false."""
+        ...
+
+    async def read_file(self, path: str) -> bytes:
+        """The whole file: for small ones (checkpoints, marks)."""
+        ...
+
+    async def write_file_atomic(self, path: str, data: bytes) -> None:
+        """Written beside, synced, renamed over ``path``, folder synced: either the old or the new content is found after a crash."""
+        ...
+
+    async def exists(self, path: str) -> bool: ...
+    async def is_dir(self, path: str) -> bool: ...
+
+    async def list_dir(self, path: str) -> list[str]:
+        """Names in the folder, sorted. FileNotFoundError when absent."""
+        ...
+
+    async def make_dirs(self, path: str) -> None: ...
+    async def rename(self, source: str, target: str) -> None: ...
+    async def remove(self, path: str) -> None: ...
+
+    async def remove_tree(self, path: str) -> None:
+        """The folder and all in it are gone; no error when it was absent."""
+        ...
+
+    async def lock(self, path: str) -> None:
+        """The file at ``path`` is held by this process until it ends or ``unlock`` is called. BlockingIOError when another holds it."""
+        ...
+
+    async def unlock(self, path: str) -> None: ...
+
+    async def sync_dir(self, path: str) -> None:
+        """Names created, renamed and removed in the folder before the call survive a power cut."""
+        ...
+
+
+class ConnectionHandler(Protocol):
+    """Who owns a connection. Called on the loop, never concurrently."""
+
+    def on_data(self, data: memoryview) -> bool:
+        """Bytes came in; ``data`` is writable, so that offsets can be stamped in place.
+
+        True when views of ``data`` outlive the call: the caller then never writes to that memory again. False when it
+        may be used for the next bytes at once.
+        """
+        ...
+
+    def on_drain(self) -> None:
+        """The send queue that had grown past the limit is empty again."""
+        ...
+
+    def on_close(self, error: Exception | None) -> None:
+        """The connection is gone; called exactly once. ``error`` is None for an orderly end by either side."""
+        ...
+
+
+class Connection(Protocol):
+    """A byte stream to a peer."""
+
+    @property
+    def peer(self) -> tuple[str, int]: ...
+
+    @property
+    def local(self) -> tuple[str, int]: ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes handed to ``send`` and not yet taken by the transport."""
+        ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        """The buffers leave in order, after all that was sent before. They belong to the connection until sent. Ignored when closed."""
+        ...
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """The connection closes once what was sent has left (bounded by a grace period), and at once for ``abort``."""
+        ...
+
+    def abort(self) -> None: ...
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port as bound: port 0 has become the real one."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Network(Protocol):
+    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler]) -> Listener:
+        """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken."""
+        ...
+
+    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:
+        """An open connection. OSError (ConnectionRefusedError and kin) when nobody answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything outside one process."""
+
+    clock: Clock
+    random: Random
+    timers: Timers
+    disk: Disk
+    network: Network

@@ -1,0 +1,191 @@
+"""Fetch sessions: a consumer names its partitions once, afterwards only what changed crosses the wire (KIP-227).
+
+=============  ==============  ======================================================================
+session id     epoch           meaning
+=============  ==============  ======================================================================
+0              -1              no session: a full fetch, answered in full
+0              0               begin a session with these partitions
+n              -1              end session n, then as without a session
+n              0               end session n, then begin another
+n              the next one    partitions to add or change, partitions to forget; all others stay
+=============  ==============  ======================================================================
+
+Epochs count 1, 2, ... 2147483647, 1 ...  A reply with session id 0 says "no session" and is always legal, so a full cache
+costs bandwidth and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
+from ottla.ports import Random
+
+EPOCH_FINAL: Final = -1
+EPOCH_INITIAL: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+"""A session idle for longer gives way to a new one when the cache is full."""
+
+TopicKey = str | bytes
+"""A topic's name up to v12, its id from v13 on."""
+PartitionKey = tuple[TopicKey, int]
+
+
+class _Cached:
+    """One partition of a session: what to fetch next, and what was said of it last."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "request", "was_error")
+
+    def __init__(self, request: FetchPartition) -> None:
+        self.request = request
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.was_error = False
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether the answer must carry the partition; remembers what was said."""
+        records = data.records
+        news = (
+            (records is not None and len(records) > 0)
+            or data.error_code != 0
+            or self.was_error
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.diverging_epoch is not None
+            or data.preferred_read_replica != -1
+        )
+        self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
+        self.was_error = data.error_code != 0
+        return news
+
+
+class FetchSession:
+    """One consumer's partitions. Those that gave data move to the end, so that a full answer starves nobody."""
+
+    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.last_used_ms = now_ms
+        self.partitions: OrderedDict[PartitionKey, _Cached] = OrderedDict()
+
+    def update(self, request: FetchRequest) -> None:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key = (topic.topic_id if self.uses_topic_ids else topic.topic, partition.partition)
+                cached = self.partitions.get(key)
+                if cached is None:
+                    self.partitions[key] = _Cached(partition)
+                else:
+                    cached.request = partition
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                self.partitions.pop((forgotten.topic_id if self.uses_topic_ids else forgotten.topic, index), None)
+
+
+class FetchPlan:
+    """What one request fetches, and how its answer is put together. ``session`` is None for a full fetch."""
+
+    __slots__ = ("_full", "is_incremental", "session", "uses_topic_ids")
+
+    def __init__(
+        self,
+        session: FetchSession | None,
+        *,
+        is_incremental: bool,
+        uses_topic_ids: bool,
+        full: list[tuple[TopicKey, FetchPartition]] | None = None,
+    ) -> None:
+        self.session = session
+        self.is_incremental = is_incremental
+        self.uses_topic_ids = uses_topic_ids
+        self._full = full
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session else 0
+
+    def partitions(self) -> Iterator[tuple[TopicKey, FetchPartition]]:
+        if self.session is None:
+            yield from self._full or ()
+        else:
+            for (topic, _), cached in self.session.partitions.items():
+                yield topic, cached.request
+
+    def answer(self, results: Iterable[tuple[TopicKey, PartitionData]]) -> list[FetchableTopicResponse]:
+        """The topics of the response; an incremental one leaves out what is not news."""
+        topics: dict[TopicKey, list[PartitionData]] = {}
+        session = self.session
+        for topic, data in results:
+            if session is not None:
+                key = (topic, data.partition_index)
+                cached = session.partitions.get(key)
+                is_news = cached is None or cached.is_news(data)
+                if cached is not None and data.records:
+                    session.partitions.move_to_end(key)
+                if self.is_incremental and not is_news:
+                    continue
+            topics.setdefault(topic, []).append(data)
+        if self.uses_topic_ids:
+            return [FetchableTopicResponse("", topic, found) for topic, found in topics.items() if isinstance(topic, bytes)]
+        return [FetchableTopicResponse(topic, partitions=found) for topic, found in topics.items() if isinstance(topic, str)]
+
+
+class FetchSessions:
+    """The cache of one broker."""
+
+    def __init__(self, random: Random, *, slot_count: int) -> None:
+        self._random = random
+        self._slot_count = slot_count
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the longest unused first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
+        """KafkaError with the code for the whole response when the session is not what the client thinks."""
+        if request.session_epoch in (EPOCH_FINAL, EPOCH_INITIAL):
+            if request.session_id:
+                self._sessions.pop(request.session_id, None)
+            session = self._begin(uses_topic_ids, now_ms) if request.session_epoch == EPOCH_INITIAL else None
+            if session is not None:
+                session.update(request)
+                return FetchPlan(session, is_incremental=False, uses_topic_ids=uses_topic_ids)
+            full = [
+                (topic.topic_id if uses_topic_ids else topic.topic, partition) for topic in request.topics for partition in topic.partitions
+            ]
+            return FetchPlan(None, is_incremental=False, uses_topic_ids=uses_topic_ids, full=full)
+        return self._resume(request, uses_topic_ids, now_ms)
+
+    def _resume(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            text = f"fetch session {request.session_id} is at epoch {session.epoch}, not {request.session_epoch}"
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, text)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session keeps to topic names or to topic ids")
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        session.update(request)
+        return FetchPlan(session, is_incremental=True, uses_topic_ids=uses_topic_ids)
+
+    def _begin(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+        if len(self._sessions) >= self._slot_count:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.last_used_ms < EVICTION_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._random.getrandbits(31)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        return session

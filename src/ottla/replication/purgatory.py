@@ -1,0 +1,49 @@
+"""Requests that cannot be answered yet, by deadline.
+
+One heap for the whole broker instead of a timer each: the shell keeps a single timer for ``next_deadline_ms`` and takes
+what ``expired`` returns. What is done before its deadline stays in the heap as a husk and is passed over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Protocol
+
+
+class Waiter(Protocol):
+    @property
+    def is_done(self) -> bool: ...
+
+    def expire(self) -> None:
+        """The deadline has passed: answer with what there is."""
+        ...
+
+
+class Purgatory:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Waiter]] = []
+        self._sequence = 0  # keeps waiters of one deadline in the order in which they came
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def park(self, waiter: Waiter, deadline_ms: int) -> bool:
+        """True when the deadline is now the earliest: the timer must be moved."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, waiter))
+        return self._heap[0][2] is waiter
+
+    def next_deadline_ms(self) -> int | None:
+        heap = self._heap
+        while heap and heap[0][2].is_done:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def expired(self, now_ms: int) -> list[Waiter]:
+        """Waiters whose deadline is not later than ``now_ms``; they are out of the heap."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            waiter = heapq.heappop(self._heap)[2]
+            if not waiter.is_done:
+                due.append(waiter)
+        return due

@@ -1,0 +1,190 @@
+"""Real files, in the three classes of ARCHITECTURE.md.
+
+Class a (appends to the page cache, small positioned reads) runs inline: a system call of microseconds is cheaper than a
+thread hop of 150. Large appends and class b (fsync, open, unlink, rename) go to a pool thread, one system call a hop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from ottla.ports import Buffer
+
+T = TypeVar("T")
+
+IOV_MAX: Final = 1024
+INLINE_APPEND_BYTES_MAX: Final = 64 * 1024
+"""Larger appends would hold up every other connection while the kernel finds fresh pages for them."""
+
+
+class RealFileRegion:
+    """A range of an open file. It keeps the file open until it has been sent."""
+
+    __slots__ = ("file", "length", "offset")
+
+    def __init__(self, file: RealFile, offset: int, length: int) -> None:
+        self.file = file
+        self.offset = offset
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return os.pread(self.file.descriptor, self.length, self.offset)
+
+
+class RealFile:
+    """One descriptor. It is closed when the last reference to the object goes: a region being sent holds one."""
+
+    def __init__(self, path: str, descriptor: int, size: int, pool: ThreadPoolExecutor) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.size = size
+        self._pool = pool
+
+    def __del__(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    async def append(self, buffers: Sequence[Buffer]) -> int:
+        position = self.size
+        total = sum(map(len, buffers))
+        if total < INLINE_APPEND_BYTES_MAX:
+            self._write(buffers, total, position)
+        else:
+            await self._hop(lambda: self._write(buffers, total, position))
+        self.size = position + total
+        return position
+
+    def _write(self, buffers: Sequence[Buffer], total: int, position: int) -> None:
+        try:
+            if len(buffers) <= IOV_MAX and os.pwritev(self.descriptor, buffers, position) == total:
+                return
+            self._write_rest(buffers, position)
+        except OSError:
+            with contextlib.suppress(OSError):  # what counts is the first error; recovery cuts the tail as well
+                os.ftruncate(self.descriptor, position)
+            raise
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int) -> None:
+        """The rare case: more buffers than one call takes, or a short write (a disk that is nearly full)."""
+        for start in range(0, len(buffers), IOV_MAX):
+            rest = [memoryview(buffer) for buffer in buffers[start : start + IOV_MAX]]
+            while rest:
+                written = os.pwritev(self.descriptor, rest, position)
+                position += written
+                while rest and written >= len(rest[0]):
+                    written -= len(rest.pop(0))
+                if written:
+                    rest[0] = rest[0][written:]
+
+    async def write_at(self, offset: int, data: Buffer) -> None:
+        written = os.pwrite(self.descriptor, data, offset)
+        if written != len(data):
+            raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
+        self.size = max(self.size, offset + written)
+
+    async def pread(self, offset: int, length: int) -> bytes:
+        return os.pread(self.descriptor, length, offset)
+
+    def region(self, offset: int, length: int) -> RealFileRegion:
+        return RealFileRegion(self, offset, length)
+
+    async def truncate(self, size: int) -> None:
+        await self._hop(lambda: os.ftruncate(self.descriptor, size))
+        self.size = size
+
+    async def sync(self) -> None:
+        await self._hop(lambda: os.fdatasync(self.descriptor))
+
+    async def close(self) -> None:
+        """Nothing to wait for: the descriptor goes with the object, when no region needs it any more."""
+
+    async def _hop(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+class RealDisk:
+    """The file system of this machine."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._locks: dict[str, int] = {}  # descriptors by path: a lock lasts as long as its descriptor
+
+    async def _hop(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        descriptor = os.open(path, flags, 0o644)
+        return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool)
+
+    async def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    async def write_file_atomic(self, path: str, data: bytes) -> None:
+        await self._hop(lambda: _write_atomically(path, data))
+
+    async def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    async def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    async def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    async def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    async def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    async def remove(self, path: str) -> None:
+        await self._hop(lambda: os.unlink(path))
+
+    async def remove_tree(self, path: str) -> None:
+        await self._hop(lambda: shutil.rmtree(path, ignore_errors=not os.path.exists(path)))
+
+    async def lock(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._locks[path] = descriptor
+
+    async def unlock(self, path: str) -> None:
+        os.close(self._locks.pop(path))
+
+    async def sync_dir(self, path: str) -> None:
+        await self._hop(lambda: _sync_folder(path))
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_atomically(path: str, data: bytes) -> None:
+    temporary = path + ".tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, path)
+    _sync_folder(os.path.dirname(path))

@@ -1,0 +1,112 @@
+"""A broker in this process: an event loop that runs until it is told to stop.
+
+SIGTERM and SIGINT stop in order; a second signal ends at once. ``BrokerThread`` runs one beside other code: for tests and
+for commands that need a broker of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.runtime.world import real_world
+
+GC_THRESHOLDS = (10_000, 50, 100)
+"""The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
+
+
+def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when the broker cannot start."""
+    asyncio.run(_serve_until_signal(config, on_started))
+
+
+async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker], None] | None) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        stopping.set()
+        loop.remove_signal_handler(number)  # the next one does what it does by default
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await _serve(config, stopping, on_started)
+
+
+async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None) -> None:
+    broker = Broker(real_world(), config)
+    await broker.start()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    if on_started is not None:
+        on_started(broker)
+    await stopping.wait()
+    await broker.stop()
+
+
+class BrokerThread:
+    """A broker on a loop of its own, in a thread; a context manager that stops it in order."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._config = BrokerConfig(properties)
+        self._started = threading.Event()
+        self._problem: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._broker: Broker | None = None
+        self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
+
+    def start(self) -> Self:
+        """Clients are served when this returns; whatever kept the broker from starting is raised."""
+        self._thread.start()
+        self._started.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self
+
+    def stop(self) -> None:
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Host and port of each listener."""
+        assert self._broker is not None, "the broker was started"
+        return self._broker.addresses
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` of the first listener."""
+        host, port = next(iter(self.addresses.values()))
+        return f"{host}:{port}"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: start() raises it in the caller
+            self._problem = error
+            self._started.set()
+
+    async def _main(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        broker = Broker(real_world(), self._config)
+        await broker.start()
+        self._broker = broker
+        self._started.set()
+        await self._stopping.wait()
+        await broker.stop()

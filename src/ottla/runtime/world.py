@@ -1,0 +1,17 @@
+"""The real world, whole."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.ports import World
+from ottla.runtime.clock import LoopTimers, SystemClock
+from ottla.runtime.files import RealDisk
+from ottla.runtime.sockets import RealNetwork
+
+
+def real_world(*, io_threads: int = 8) -> World:
+    """Ports of this machine, for the running event loop. ``io_threads`` are started when first needed."""
+    pool = ThreadPoolExecutor(max_workers=io_threads, thread_name_prefix="ottla-io")
+    return World(clock=SystemClock(), random=random.Random(), timers=LoopTimers(), disk=RealDisk(pool), network=RealNetwork())

@@ -1,0 +1,79 @@
+"""A simulated broker and its clients: started, stopped, crashed, restarted.
+
+The broker is ``ottla.broker.node.Broker``, unchanged; the clients are those of ``ottla.client``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from ottla.broker.node import Broker
+from ottla.client.cluster import Cluster
+from ottla.config import BrokerConfig
+from ottla.sim.network import Fabric
+from ottla.sim.trace import Trace
+from ottla.sim.world import Machine
+
+PORT = 9092
+DATA_FOLDER = "/data"
+
+
+class Simulation:
+    """Everything of one run hangs on one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.trace = Trace()
+        self.fabric = Fabric(self.rng, self.trace)
+
+    def machine(self, name: str, *, disk_delay_ms_max: float = 2.0) -> Machine:
+        return Machine(self.rng, self.trace, self.fabric, name, disk_delay_ms_max=disk_delay_ms_max)
+
+
+class SimBroker:
+    """One broker on one machine."""
+
+    def __init__(
+        self, simulation: Simulation, properties: Mapping[str, str] = {}, *, name: str = "broker", disk_delay_ms_max: float = 2.0
+    ) -> None:
+        self._simulation = simulation
+        self.machine = simulation.machine(name, disk_delay_ms_max=disk_delay_ms_max)
+        self._properties: Mapping[str, str] = {
+            "listeners": f"PLAINTEXT://{name}:{PORT}",
+            "log.dirs": DATA_FOLDER,
+            "offsets.topic.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": "0",
+        } | dict(properties)
+        self.broker: Broker | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.machine.name}:{PORT}"
+
+    async def start(self, *, crash_at: int | None = None, on_crash: Callable[[], None] | None = None) -> None:
+        """Serves clients, unless the machine dies on the way: before disk operation ``crash_at``, with a call of ``on_crash``."""
+        world = self.machine.boot()
+        self.machine.disk.crash_at, self.machine.disk.on_crash = crash_at, on_crash
+        broker = Broker(world, BrokerConfig(self._properties))
+        await broker.start()
+        self.broker = broker
+
+    async def stop(self) -> None:
+        assert self.broker is not None, "the broker was started"
+        await self.broker.stop()
+        self.broker = None
+
+    def kill(self, *, power_cut: bool) -> None:
+        """The process is gone; with ``power_cut`` so is what was not synced."""
+        if power_cut:
+            self.machine.cut_power()
+        else:
+            self.machine.kill_process()
+        self.broker = None
+
+    def client(self, name: str, **settings: int) -> Cluster:
+        """A client's view of the cluster, on a machine of its own."""
+        world = self._simulation.machine(name).boot()
+        return Cluster(world, self.bootstrap, client_id=name, **settings)

@@ -1,0 +1,320 @@
+"""A file system in memory that forgets what was not synced.
+
+Each file has two contents: what was written, which a process that dies leaves behind (the page cache outlives it), and what
+is durable. ``File.sync`` makes contents durable, ``sync_dir`` makes names durable. A power cut keeps the durable part and,
+of the rest, what the seed says: nothing, everything, or some of the names and a torn end of each file.
+
+Every operation that changes something is a *step*. A plan may stop the machine before any step (``crash_at``) or let an
+operation fail (``faults``). Source: OSDI 2014, "All File Systems Are Not Created Equal".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import posixpath
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.ports import Buffer
+from ottla.sim.trace import Trace
+
+SECTOR: Final = 512
+
+
+class PowerCut(BaseException):
+    """The machine is gone: raised in whatever still runs on it."""
+
+
+class _Inode:
+    """One file's contents. ``durable`` is what survives a power cut by itself."""
+
+    __slots__ = ("durable", "written")
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.durable = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The next operation of this kind on a path that ends so fails with this errno."""
+
+    operation: str
+    suffix: str
+    code: int = errno.EIO
+
+
+class SimFileRegion:
+    __slots__ = ("_inode", "length", "offset")
+
+    def __init__(self, inode: _Inode, offset: int, length: int) -> None:
+        self._inode = inode
+        self.offset = offset
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return bytes(self._inode.written[self.offset : self.offset + self.length])
+
+
+class SimFile:
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        return len(self._inode.written)
+
+    async def append(self, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)  # at the call: what the caller does with its buffers afterwards is its own business
+        await self._disk.step("append", self.path, f"{len(data)}")
+        position = len(self._inode.written)
+        self._inode.written += data
+        return position
+
+    async def write_at(self, offset: int, data: Buffer) -> None:
+        copied = bytes(data)
+        await self._disk.step("write_at", self.path, f"{offset}+{len(copied)}")
+        if len(self._inode.written) < offset:
+            self._inode.written.extend(bytes(offset - len(self._inode.written)))
+        self._inode.written[offset : offset + len(copied)] = copied
+
+    async def pread(self, offset: int, length: int) -> bytes:
+        self._disk.check_alive()
+        return bytes(self._inode.written[offset : offset + length])
+
+    def region(self, offset: int, length: int) -> SimFileRegion:
+        return SimFileRegion(self._inode, offset, length)
+
+    async def truncate(self, size: int) -> None:
+        await self._disk.step("truncate", self.path, f"{size}")
+        del self._inode.written[size:]
+
+    async def sync(self) -> None:
+        await self._disk.step("sync", self.path, "")
+        self._inode.durable = bytes(self._inode.written)
+
+    async def close(self) -> None:
+        """Closing makes nothing durable."""
+
+
+class SimDisk:
+    """One machine's disk. It outlives the processes that use it: ``restart`` gives the next one a fresh start."""
+
+    def __init__(self, rng: random.Random, trace: Trace, name: str, *, delay_ms_max: float = 2.0) -> None:
+        self._rng = rng
+        self._trace = trace
+        self._name = name
+        self._delay_ms_max = delay_ms_max
+        self._files: dict[str, _Inode] = {}
+        self._folders: set[str] = {"/"}
+        self._durable_files: dict[str, _Inode] = {}
+        self._durable_folders: set[str] = {"/"}
+        self._locks: set[str] = set()
+        self._is_dead = False
+        self.faults: list[Fault] = []
+        self.steps = 0
+        self.crash_at: int | None = None
+        self.on_crash: Callable[[], None] | None = None
+
+    # The machine's life
+
+    def check_alive(self) -> None:
+        if self._is_dead:
+            raise PowerCut
+
+    async def step(self, operation: str, path: str, what: str) -> None:
+        """One operation that changes something: it may be slow, it may fail, and the machine may die before it."""
+        self.check_alive()
+        if self._delay_ms_max and self._rng.random() < 0.3:
+            await asyncio.sleep(self._rng.random() * self._delay_ms_max / 1000)
+            self.check_alive()
+        self.steps += 1
+        self._trace.add(f"{self._name} {operation} {path} {what}")
+        if self.crash_at is not None and self.steps >= self.crash_at:
+            self.kill()
+            if self.on_crash is not None:
+                self.on_crash()
+            raise PowerCut
+        for fault in self.faults:
+            if fault.operation == operation and path.endswith(fault.suffix):
+                self.faults.remove(fault)
+                raise OSError(fault.code, f"injected into {operation} of {path}")
+
+    def kill(self) -> None:
+        """Whoever uses the disk from now on dies of it; what was written stays written."""
+        self._is_dead = True
+
+    def restart(self) -> None:
+        """The next process may use the disk. What the dead one had written is there: the page cache outlives a process."""
+        self._is_dead = False
+        self._locks.clear()
+        self.crash_at, self.on_crash = None, None
+
+    def cut_power(self) -> None:
+        """As ``kill``, and what was not synced is lost as far as the seed says."""
+        self.kill()
+        mode = self._rng.choice(("nothing", "everything", "some"))
+        self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
+        names = self._surviving_names(mode)
+        self._folders = set(self._durable_folders) if mode != "everything" else self._folders
+        self._files = {}
+        for path, inode in sorted(names.items()):
+            survivor = _Inode()
+            survivor.durable = self._surviving_content(inode, mode)
+            survivor.written = bytearray(survivor.durable)
+            self._files[path] = survivor
+            self._folders.update(_parents(path))
+        self._durable_files = dict(self._files)
+        self._durable_folders = set(self._folders)
+
+    def _surviving_names(self, mode: str) -> dict[str, _Inode]:
+        if mode == "nothing":
+            return dict(self._durable_files)
+        if mode == "everything":
+            return dict(self._files)
+        names = dict(self._durable_files)
+        for path in sorted(self._durable_files.keys() | self._files.keys()):
+            if self._rng.random() < 0.5:
+                if path in self._files:
+                    names[path] = self._files[path]
+                else:
+                    names.pop(path, None)
+        return names
+
+    def _surviving_content(self, inode: _Inode, mode: str) -> bytes:
+        written, durable = bytes(inode.written), inode.durable
+        if mode == "everything" or written == durable:
+            return written
+        if mode == "nothing":
+            return durable
+        if not written.startswith(durable):  # overwritten or cut: one of the two states
+            return written if self._rng.random() < 0.5 else durable
+        kept = len(durable) + self._rng.randrange(len(written) - len(durable) + 1)
+        if self._rng.random() < 0.5:
+            kept -= (kept - len(durable)) % SECTOR
+        torn = written[:kept]
+        if self._rng.random() < 0.3:  # the size was extended, the data never came
+            torn += bytes(min(self._rng.randrange(4 * SECTOR), len(written) - kept))
+        return torn
+
+    # ports.Disk
+
+    async def open(self, path: str, *, create: bool = False) -> SimFile:
+        self.check_alive()
+        inode = self._files.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._need_folder(path)
+            await self.step("create", path, "")
+            inode = self._files[path] = _Inode()
+        return SimFile(self, path, inode)
+
+    async def read_file(self, path: str) -> bytes:
+        self.check_alive()
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return bytes(self._files[path].written)
+
+    async def write_file_atomic(self, path: str, data: bytes) -> None:
+        temporary = await self.open(path + ".tmp", create=True)
+        await temporary.truncate(0)
+        await temporary.append([data])
+        await temporary.sync()
+        await self.rename(path + ".tmp", path)
+        await self.sync_dir(posixpath.dirname(path))
+
+    async def exists(self, path: str) -> bool:
+        self.check_alive()
+        return path in self._files or path in self._folders
+
+    async def is_dir(self, path: str) -> bool:
+        self.check_alive()
+        return path in self._folders
+
+    async def list_dir(self, path: str) -> list[str]:
+        self.check_alive()
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        return sorted(posixpath.basename(name) for name in self._files.keys() | self._folders if posixpath.dirname(name) == path != name)
+
+    async def make_dirs(self, path: str) -> None:
+        if path not in self._folders:
+            await self.step("make_dirs", path, "")
+            self._folders.update({path, *_parents(path)})
+
+    async def rename(self, source: str, target: str) -> None:
+        await self.step("rename", source, f"-> {target}")
+        if source in self._files:
+            self._files[target] = self._files.pop(source)
+            return
+        if source not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._folders = {_moved(path, source, target) for path in self._folders}
+        self._files = {_moved(path, source, target): inode for path, inode in self._files.items()}
+
+    async def remove(self, path: str) -> None:
+        await self.step("remove", path, "")
+        if self._files.pop(path, None) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+
+    async def remove_tree(self, path: str) -> None:
+        await self.step("remove_tree", path, "")
+        self._files = {name: inode for name, inode in self._files.items() if not _is_within(name, path)}
+        self._folders = {name for name in self._folders if not _is_within(name, path)}
+
+    async def lock(self, path: str) -> None:
+        self.check_alive()
+        if path in self._locks:
+            raise BlockingIOError(errno.EAGAIN, "locked", path)
+        self._locks.add(path)
+
+    async def unlock(self, path: str) -> None:
+        self._locks.discard(path)
+
+    async def sync_dir(self, path: str) -> None:
+        await self.step("sync_dir", path, "")
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        known = self._files.keys() | self._folders
+        gone = [name for name in self._durable_files.keys() | self._durable_folders if _is_in(name, path) and name not in known]
+        self._durable_files = {name: inode for name, inode in self._durable_files.items() if not _is_within_any(name, gone)}
+        self._durable_files |= {name: inode for name, inode in self._files.items() if _is_in(name, path)}
+        self._durable_folders = {name for name in self._durable_folders if not _is_within_any(name, gone)}
+        self._durable_folders |= {name for name in self._folders if _is_in(name, path)}
+
+    def _need_folder(self, path: str) -> None:
+        if posixpath.dirname(path) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", posixpath.dirname(path))
+
+
+def _parents(path: str) -> list[str]:
+    found = []
+    while path != "/":
+        path = posixpath.dirname(path)
+        found.append(path)
+    return found
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return posixpath.dirname(path) == folder != path
+
+
+def _is_within_any(path: str, folders: list[str]) -> bool:
+    return any(_is_within(path, folder) for folder in folders)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def _moved(path: str, source: str, target: str) -> str:
+    return target + path[len(source) :] if _is_within(path, source) else path

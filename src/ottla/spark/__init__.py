@@ -1,0 +1,31 @@
+"""Spark Structured Streaming over topics: ``format("ottla")``, a sink, and session defaults.
+
+::
+
+    from ottla.spark import session, to_topic
+
+    spark = session("totals")
+    orders = spark.readStream.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
+    query = to_topic(totals(orders), "totals", key="customer", bootstrap="localhost:9092").outputMode("update").start()
+
+Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ottla.spark.defaults import session
+    from ottla.spark.writer import sink, to_topic
+
+__all__ = ["session", "sink", "to_topic"]
+
+_HOMES: Final = {"session": "ottla.spark.defaults", "sink": "ottla.spark.writer", "to_topic": "ottla.spark.writer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,112 @@
+"""A SparkSession with settings that suit streams on one machine.
+
+========================================  ================================================================================
+shuffle partitions: the cores, at most 8  every Python task and state store costs; 210 to 127 ms a micro-batch in all
+RocksDB, changelog checkpointing          state outlives memory; a batch writes what has changed, not a snapshot
+FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
+UTC                                       what is computed does not depend on where
+no speculation                            a task that writes to a topic must not run twice without need
+no UI, driver on 127.0.0.1                nothing listens to the network
+========================================  ================================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.runtime.java import use_java
+from ottla.spark.planning import TASKS_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHUFFLE_PARTITIONS_MAX: Final = 8
+JVM_TIMEOUT_S: Final = 20
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_DEFAULTS: Final = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
+    """The process's SparkSession, made with these defaults; ``config`` goes over them. JavaMissingError without a Java.
+
+    With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file.
+    """
+    use_java()
+    cores = cores_of(master)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ[TASKS_VARIABLE] = str(cores)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app).master(master)
+    settings = _DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores, SHUFFLE_PARTITIONS_MAX))} | dict(config or {})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _stderr_to(log_file):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _stderr_to(log_file: Path | None) -> Iterator[None]:
+    """Processes that are started meanwhile keep the file as their stderr."""
+    if log_file is None:
+        yield
+        return
+    sys.stderr.flush()
+    own = os.dup(2)
+    with log_file.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(own, 2)
+        os.close(own)
+
+
+def stop_session() -> None:
+    """This process's session, if any, is stopped, and the JVM that was started for it has ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    found: Any = SparkSession._instantiatedSession or SparkContext._active_spark_context
+    if found is not None:
+        found.stop()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return  # none was started, or it is somebody else's: spark-submit's, or behind Spark Connect
+    gateway.shutdown()
+    process.stdin.close()  # the JVM ends with its standard input
+    try:
+        process.wait(JVM_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def cores_of(master: str) -> int:
+    """The tasks that run at once: 2 for local[2]; this machine's cores for local[*], and for what is not local."""
+    inside = master.removeprefix("local[").split("]")[0].split(",")[0]
+    return int(inside) if inside.isdigit() else 1 if master == "local" else os.cpu_count() or 1

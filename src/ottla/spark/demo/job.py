@@ -1,0 +1,232 @@
+"""The main job from beginning to end, and what it says meanwhile.
+
+The first half of the work is sending, the second Spark's; both run at once, in three processes with the broker. A Ctrl-C (or
+SIGTERM) at any point stops the sender, the query, Spark's JVM and the broker, in this order, each in the way it likes; what was
+sent and computed until then stays, and ``--keep`` goes on from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.defaults import session, stop_session
+from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines
+from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER, start_query
+from ottla.spark.demo.place import BrokerProcess, held
+from ottla.spark.demo.results import Results, percentile, read_results, table
+from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
+from ottla.spark.offsets import from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+AHEAD_MAX: Final = 2 * OFFSETS_PER_TRIGGER
+BAR_WIDTH: Final = 24
+LINE_INTERVAL_S: Final = 0.2
+PLAIN_LINE_INTERVAL_S: Final = 5.0
+"""Without a terminal each line stays, so there are fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the job has done."""
+
+    sent_count: int  # flights in the topic, those of earlier runs too
+    read_count: int  # flights that the query has read, those of earlier runs too
+    results: Results
+
+
+def run(folder: Path, *, keep: bool, count_max: int, master: str, say: Callable[[str], None]) -> Outcome:
+    """The whole job. KeyboardInterrupt after everything has been stopped."""
+    started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
+        say(f"data       {folder}" + ("  (kept from before)" if keep else "  (emptied)"))
+        broker = stack.enter_context(_calmly(BrokerProcess(folder)))
+        say(f"broker     {broker.bootstrap}, log in {folder / 'broker.log'}")
+        flights = Flights(count_max)
+        create_topics(broker.bootstrap)
+        send_airlines(broker.bootstrap, airlines())
+        stack.enter_context(_calmly(_Stopping(stop_session)))  # before it starts, for it may be interrupted half-way
+        spark = session("ottla-demo", master=master, config=_settings(folder), log_file=folder / "spark.log")
+        signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
+        say(f"spark      {spark.version}, {master}, log in {folder / 'spark.log'}")
+        query = start_query(spark, broker.bootstrap, folder / "checkpoint")
+        stack.enter_context(_calmly(_Stopping(query.stop)))
+        sender = FlightSender(broker.bootstrap, flights, end_offsets(broker.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
+        stack.enter_context(_calmly(_Stopping(sender.stop)))
+        if sender.sent_before:
+            say(f"resuming   {sender.sent_before:,} flights were sent before")
+        began = time.monotonic()
+        sender.start()
+        read_count = _watch(sender, query, len(flights), broker.bootstrap, say)
+        computed_s = time.monotonic() - began
+        query.stop()
+        results = read_results(broker.bootstrap, since_ms=started_ms)
+        _report(say, sender, flights, read_count, results, computed_s)
+        outcome = Outcome(sender.sent_count, read_count, results)
+    say(f"all in     {time.monotonic() - started:.1f} s; broker and Spark are stopped, the data lies in {folder}")
+    return outcome
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    return {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "spark-local"),
+        "spark.sql.streaming.stopTimeout": "20s",
+    }
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """What libraries log and warn of, as PySpark does about a call that was interrupted, goes to the file."""
+    handler = logging.FileHandler(path)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+class _Stopping(contextlib.AbstractContextManager[None]):
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+
+@contextlib.contextmanager
+def _calmly(manager: Any) -> Iterator[Any]:
+    """The context manager, whose end a second Ctrl-C does not disturb."""
+    value = manager.__enter__()
+    try:
+        yield value
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            manager.__exit__(None, None, None)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the job as Ctrl-C does; the handlers of before come back afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(sender: FlightSender, query: StreamingQuery, total: int, bootstrap: str, say: Callable[[str], None]) -> int:
+    """Waits until all is sent and read, with a line of progress meanwhile; how many flights the query has read."""
+    drained: _Drained | None = None
+    line = _Line(say)
+    while drained is None or drained.is_alive():
+        if drained is None and not sender.is_alive():
+            if sender.error is not None:
+                raise sender.error
+            drained = _Drained(query)
+            drained.start()
+        sender.read_count = _read_count(query)
+        line.show(_progress(sender, sender.read_count, total))
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        if drained is None:
+            sender.join(LINE_INTERVAL_S)
+        else:
+            drained.join(LINE_INTERVAL_S)
+    if drained.error is not None:
+        raise drained.error
+    # What was read in an earlier run makes no progress report: all that is there has been read when the query is drained.
+    read_count = max(_read_count(query), sum(end_offsets(bootstrap, FLIGHTS)))
+    line.show(_progress(sender, read_count, total), is_last=True)
+    return read_count
+
+
+class _Drained(threading.Thread):
+    """Ends when the query has processed all that is there."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        super().__init__(name="drained", daemon=True)
+        self._query = query
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._query.processAllAvailable()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the job raises it
+            self.error = error
+
+
+def _read_count(query: StreamingQuery) -> int:
+    """Flights up to which the query's finished batches go: offsets begin at 0."""
+    progress = query.lastProgress
+    end = progress.sources[0].endOffset if progress is not None and progress.sources else None
+    return sum(from_json(json.loads(end)).values()) if end else 0
+
+
+def _progress(sender: FlightSender, read_count: int, total: int) -> str:
+    filled = BAR_WIDTH * sender.sent_count // max(1, total)
+    bar = "#" * filled + "." * (BAR_WIDTH - filled)
+    return f"flights    [{bar}] {sender.sent_count:,} of {total:,} sent, {read_count:,} read by Spark"
+
+
+class _Line:
+    """One line, rewritten on a terminal; on anything else a new line now and then."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._is_terminal = sys.stdout.isatty()
+        self._shown = 0.0
+
+    def show(self, text: str, *, is_last: bool = False) -> None:
+        if self._is_terminal:
+            sys.stdout.write(f"\r{text}\x1b[K" + ("\n" if is_last else ""))
+            sys.stdout.flush()
+        elif is_last or time.monotonic() - self._shown > PLAIN_LINE_INTERVAL_S:
+            self._say(text)
+            self._shown = time.monotonic()
+
+
+def _report(
+    say: Callable[[str], None], sender: FlightSender, flights: Flights, read_count: int, results: Results, computed_s: float
+) -> None:
+    say("")
+    for line in table(results):
+        say(line)
+    say("")
+    sent_now = sender.sent_count - sender.sent_before
+    rate = f"{sent_now / computed_s:,.0f} records/s, from the first one sent to the last result, Spark's warm-up included"
+    say(f"sent       {sender.sent_count:,} of {len(flights):,} flights{_of_all(len(flights))}, {sent_now:,} of them in this run")
+    say(f"read       {read_count:,} by Spark" + (f"; {rate}" if sent_now else ""))
+    cancelled_count = flights.cancelled_count()
+    lost_count = read_count - cancelled_count - results.flight_count
+    verdict = "every flight is accounted for" if lost_count == 0 else f"{lost_count:,} ARE NOT ACCOUNTED FOR"
+    say(f"flown      {results.flight_count:,} in the results, {cancelled_count:,} cancelled by the file: {verdict}")
+    say(f"results    {results.record_count:,} records read back by a plain consumer, the latest for each of {len(results.latest):,} keys")
+    if results.latencies_ms:
+        median, p99 = (percentile(results.latencies_ms, fraction) for fraction in (0.5, 0.99))
+        say(f"latency    {median:,} ms median, {p99:,} ms p99, from a flight sent to the result that has it written")
+
+
+def _of_all(count: int) -> str:
+    return "" if count == FLIGHT_COUNT else f" (asked for; the file has {FLIGHT_COUNT:,})"

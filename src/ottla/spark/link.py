@@ -1,0 +1,61 @@
+"""A cluster, for code that has no event loop of its own.
+
+The loop runs in a daemon thread, so that requests go out and responses come in while the caller decodes. One link is made for
+each cluster in a process and stays: Spark uses its Python workers again, and a task then finds its connections open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.runtime.world import real_world
+
+T = TypeVar("T")
+DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
+_LINKS: Final[dict[tuple[int, str, str, int], Link]] = {}
+
+
+class Link:
+    """``cluster`` and ``admin`` belong to the loop: they are used in coroutines given to ``run`` and ``start`` only."""
+
+    def __init__(self, bootstrap: str, client_id: str, request_timeout_ms: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="ottla-spark", daemon=True).start()
+
+        async def connect() -> Cluster:
+            return Cluster(real_world(), bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+
+        self.cluster = self.run(connect())
+        self.admin = Admin(self.cluster)
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result; it is cancelled when the caller is interrupted meanwhile."""
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+
+def link_for(options: Mapping[str, str]) -> Link:
+    """The process's link to the cluster of these options."""
+    key = (
+        os.getpid(),  # a forked worker has its parent's objects, but not its threads
+        options["kafka.bootstrap.servers"],
+        options.get("kafka.client.id", "ottla-spark"),
+        int(options.get("kafka.request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS)),
+    )
+    found = _LINKS.get(key)
+    if found is None:
+        found = _LINKS[key] = Link(*key[1:])
+    return found

@@ -1,0 +1,117 @@
+"""What the driver asks the cluster: which partitions there are, and offsets by bound.
+
+Everything is asked anew each time, so new partitions are seen with the next batch. What may pass is tried again as often as
+``fetchOffset.numRetries`` says.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ottla.client.fetcher import offsets_for_times
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.link import Link, link_for
+from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
+from ottla.spark.options import invalid
+from ottla.types import TopicPartition
+
+T = TypeVar("T")
+SELECTIONS = ("subscribe", "subscribePattern", "assign")
+
+
+def check_selection(options: Mapping[str, str]) -> None:
+    """Exactly one way of naming partitions is given, and it can be read. KafkaError INVALID_CONFIG else."""
+    given = [name for name in (*SELECTIONS, "path") if name in options]
+    if len(given) != 1:
+        raise invalid(f"exactly one of subscribe, subscribePattern and assign must be given, not {', '.join(given) or 'none'}")
+    if "assign" in options:
+        parse_partitions(options["assign"])
+    if "subscribePattern" in options:
+        try:
+            re.compile(options["subscribePattern"])
+        except re.error as error:
+            raise invalid(f"subscribePattern={options['subscribePattern']} is no regular expression: {error}") from None
+
+
+class Lookup:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self.link: Link = link_for(options)
+        self._isolation_level = 1 if options.get("kafka.isolation.level") == "read_committed" else 0
+        self._retry_count = int(options.get("fetchOffset.numRetries", 3))
+        self._retry_interval_ms = int(options.get("fetchOffset.retryIntervalMs", 1000))
+
+    def ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The coroutine's result, tried again while the error is one that may pass."""
+        for left in range(self._retry_count, -1, -1):
+            try:
+                return self.link.run(make())
+            except KafkaError as error:
+                if left == 0 or not (error.is_retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE):
+                    raise
+                time.sleep(self._retry_interval_ms / 1000)
+        raise AssertionError("the last try returns or raises")
+
+    def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
+        """The partitions that the options name and that are there. UNKNOWN_TOPIC_OR_PARTITION when some must be and are not."""
+        if "assign" in self._options:
+            wanted = parse_partitions(self._options["assign"])
+            there = self._of_topics({partition.topic for partition in wanted}, must_exist=must_exist)
+            missing = sorted(set(wanted) - set(there))
+            if missing and must_exist:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {missing[0]}, named by assign, does not exist")
+            return [partition for partition in wanted if partition in there]
+        if "subscribePattern" in self._options:
+            pattern = re.compile(self._options["subscribePattern"])
+            topics = self.ask(self.link.cluster.all_topics)
+            return self._of_topics({name for name in topics if pattern.fullmatch(name)}, must_exist=False)
+        text = self._options.get("subscribe") or self._options["path"]
+        return self._of_topics({name.strip() for name in text.split(",") if name.strip()}, must_exist=must_exist)
+
+    def _of_topics(self, names: set[str], *, must_exist: bool) -> list[TopicPartition]:
+        cluster = self.link.cluster
+
+        async def look() -> list[TopicPartition]:
+            await cluster.refresh(names)
+            for name in sorted(names):
+                code = cluster.topic_errors.get(name, ErrorCode.NONE)
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    if must_exist:
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist; create it first")
+                elif code:
+                    raise KafkaError(code, f"topic {name!r}")
+            return sorted(
+                TopicPartition(name, index) for name in names if name in cluster.topics for index in cluster.topics[name].partitions
+            )
+
+        return self.ask(look) if names else []
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self.at_times(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self.at_times(dict.fromkeys(partitions, LATEST))
+
+    def at_times(self, times: Offsets) -> Offsets:
+        """The first offset of each partition that is not older; -1 when there is none. EARLIEST and LATEST stand for the ends."""
+        if not times:
+            return {}
+        cluster = self.link.cluster
+        found = self.ask(lambda: offsets_for_times(cluster, times, isolation_level=self._isolation_level))
+        return {partition: offset for partition, (offset, _, _) in found.items()}
+
+    def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
+        """The bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""
+        meant = {partition: bound.of(partition) for partition in partitions}
+        if not bound.is_by_time:
+            looked_up = self.at_times({partition: value for partition, value in meant.items() if value < 0})
+            return meant | looked_up
+        offsets = self.at_times(meant)
+        missing = sorted(partition for partition, offset in offsets.items() if offset < 0)
+        if missing and not none_is_latest:
+            text = f"{bound.option}: {missing[0]} has no record as young as {meant[missing[0]]}"
+            raise invalid(f"{text}; set startingOffsetsByTimestampStrategy=latest to begin at its end then")
+        return offsets | self.latest(missing)

@@ -1,0 +1,191 @@
+"""The options of ``format("ottla")``: one table, which says of each what becomes of it.
+
+Every option of the guide to Spark's Kafka connector is here: honoured, ignored with a warning, or refused with the way out.
+``docs/spark.md`` is held against the table. Keys are looked up without regard to case, as everywhere in Spark; an option that
+the table does not have is refused with the nearest name, for a misspelt limit would otherwise be no limit at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+
+BATCH: Final = "batch"
+STREAM: Final = "stream"
+SINK: Final = "sink"
+_READ: Final = (BATCH, STREAM)
+_ALL: Final = (BATCH, STREAM, SINK)
+
+
+class Fate(Enum):
+    HONOURED = "honoured"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    uses: tuple[str, ...]  # where it has a meaning
+    fate: Fate
+    meaning: str  # what it does; for what is ignored or refused: why, and what to do instead
+    default: str = ""
+
+
+def _honoured(name: str, uses: tuple[str, ...], meaning: str, default: str = "") -> Option:
+    return Option(name, uses, Fate.HONOURED, meaning, default)
+
+
+def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
+    return Option(name, uses, Fate.IGNORED, meaning)
+
+
+def _refused(name: str, uses: tuple[str, ...], meaning: str) -> Option:
+    return Option(name, uses, Fate.REFUSED, meaning)
+
+
+TABLE: Final = (
+    _honoured("kafka.bootstrap.servers", _ALL, "host:port of some brokers, with commas; required"),
+    _honoured("subscribe", _READ, "topics, with commas; one of subscribe, subscribePattern and assign is required"),
+    _honoured("subscribePattern", _READ, "a regular expression (Python's) that the whole name of a topic matches"),
+    _honoured("assign", _READ, 'partitions as JSON: {"topic": [0, 1]}'),
+    _honoured("startingOffsets", _READ, 'earliest, latest (streams only) or JSON {"topic": {"0": 23, "1": -2}}; -2 earliest, -1 latest',
+              "latest for streams, earliest for batches"),
+    _honoured("startingOffsetsByTimestamp", _READ, 'JSON {"topic": {"0": milliseconds}}; goes before startingOffsets'),
+    _honoured("startingTimestamp", _READ, "milliseconds since 1970, for all partitions; goes before startingOffsetsByTimestamp"),
+    _honoured("startingOffsetsByTimestampStrategy", _READ, "error or latest: where to start when no record is that young", "error"),
+    _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
+    _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; goes before endingOffsets"),
+    _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; goes before endingOffsetsByTimestamp"),
+    _honoured("maxOffsetsPerTrigger", (STREAM,), "at most so many offsets a batch, divided over partitions by what each has waiting"),
+    _honoured("minOffsetsPerTrigger", (STREAM,), "a batch waits until so many offsets are there, or maxTriggerDelay is over"),
+    _honoured("maxTriggerDelay", (STREAM,), "how long minOffsetsPerTrigger may hold back a batch: 500ms, 30s, 15m, 1h", "15m"),
+    _honoured("minPartitions", _READ, "at least so many Spark partitions; more than there are topic-partitions splits the larger ones",
+              "as many as there are cores, fewer for few records"),
+    _honoured("maxRecordsPerPartition", _READ, "at most so many offsets in one Spark partition"),
+    _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets are gone, or goes on behind them", "true"),
+    _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
+    _honoured("groupIdPrefix", _READ, "begins the name of the group under which a stream pins latest", "ottla-spark"),
+    _honoured("kafka.group.id", _READ, "the whole name of that group; no group is joined"),
+    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on trying without progress", "120000"),
+    _honoured("fetchOffset.numRetries", _READ, "how often the driver asks again for offsets", "3"),
+    _honoured("fetchOffset.retryIntervalMs", _READ, "how long it waits in between", "1000"),
+    _honoured("topic", (SINK,), "the topic of all rows; goes before a column topic"),
+    _honoured("path", _ALL, "what load(path) and save(path) give: another spelling of subscribe, and of topic"),
+    _honoured("kafka.client.id", _ALL, "what brokers see in logs and quotas", "ottla-spark"),
+    _honoured("kafka.request.timeout.ms", _ALL, "how long one request may take", "30000"),
+    _honoured("kafka.isolation.level", _READ, "read_uncommitted or read_committed", "read_uncommitted"),
+    _honoured("kafka.check.crcs", _READ, "whether checksums are verified", "true"),
+    _honoured("kafka.fetch.max.bytes", _READ, "bytes of one response", "52428800"),
+    _honoured("kafka.max.partition.fetch.bytes", _READ, "bytes of one partition in a response", "1048576"),
+    _honoured("kafka.compression.type", (SINK,), "none, gzip, snappy, lz4 or zstd", "none"),
+    _honoured("kafka.batch.size", (SINK,), "bytes of one record batch before compression", "262144"),
+    _honoured("kafka.delivery.timeout.ms", (SINK,), "how long a batch may take with all its retries", "120000"),
+    _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
+    _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
+    _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are refused in this version", "PLAINTEXT"),
+    _ignored("kafka.linger.ms", (SINK,), "batches of a task fill by size and are sent at its end"),
+    _ignored("kafka.buffer.memory", (SINK,), "a task holds at most eight unsent batches of kafka.batch.size"),
+    _ignored("kafka.max.in.flight.requests.per.connection", (SINK,), "one for each partition, which keeps order"),
+    _ignored("kafka.retries", (SINK,), "tries go on until kafka.delivery.timeout.ms"),
+    _ignored("kafka.fetch.min.bytes", _READ, "a task reads offsets that are there already"),
+    _ignored("kafka.fetch.max.wait.ms", _READ, "a task reads offsets that are there already"),
+    _ignored("kafka.max.poll.records", _READ, "rows come in Arrow batches of 10,000"),
+    _ignored("kafka.session.timeout.ms", _READ, "no group is joined"),
+    _ignored("kafka.heartbeat.interval.ms", _READ, "no group is joined"),
+    _refused("kafka.auto.offset.reset", _READ, "say where to begin with startingOffsets"),
+    _refused("kafka.enable.auto.commit", _READ, "progress is in the checkpoint; the source commits none"),
+    _refused("kafka.key.deserializer", _READ, "keys are binary; decode them in the DataFrame: CAST(key AS STRING)"),
+    _refused("kafka.value.deserializer", _READ, "values are binary; decode them in the DataFrame, for example with from_json"),
+    _refused("kafka.key.serializer", (SINK,), "keys are strings or binary; encode them in the DataFrame"),
+    _refused("kafka.value.serializer", (SINK,), "values are strings or binary; encode them in the DataFrame, for example with to_json"),
+    _refused("kafka.interceptor.classes", _ALL, "there are no interceptors; transform the DataFrame"),
+    _refused("kafka.partitioner.class", (SINK,), "murmur2 of the key decides; for another choice give a column partition"),
+    _refused("kafka.transactional.id", (SINK,), "the sink is at least once and does not use transactions"),
+    _refused("kafka.sasl.jaas.config", _ALL, "a form of Java's; authentication is not in this version"),
+    _refused("kafka.sasl.mechanism", _ALL, "authentication is not in this version"),
+    _refused("kafka.sasl.kerberos.service.name", _ALL, "authentication is not in this version"),
+    _refused("kafka.ssl.truststore.location", _ALL, "a form of Java's; TLS is not in this version"),
+    _refused("kafka.ssl.truststore.password", _ALL, "a form of Java's; TLS is not in this version"),
+    _refused("kafka.ssl.keystore.location", _ALL, "a form of Java's; TLS is not in this version"),
+    _refused("kafka.ssl.keystore.password", _ALL, "a form of Java's; TLS is not in this version"),
+    _refused("kafka.ssl.key.password", _ALL, "a form of Java's; TLS is not in this version"),
+)  # fmt: skip
+
+_BY_KEY: Final = {option.name.lower(): option for option in TABLE}
+_ADDED_BY_SPARK: Final = frozenset({"checkpointlocation"})
+_DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def invalid(text: str) -> KafkaError:
+    """What is wrong with the options, as the error that Spark shows."""
+    return KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
+    """The honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others."""
+    taken: dict[str, str] = {}
+    for key, value in given.items():
+        option = _BY_KEY.get(key.lower())
+        if option is None:
+            if key.lower() not in _ADDED_BY_SPARK:
+                raise invalid(f"unknown option {key!r}{_nearest(key)}")
+        elif option.fate is Fate.REFUSED:
+            raise invalid(f"option {option.name} is refused: {option.meaning}")
+        elif use not in option.uses:
+            raise invalid(f"option {option.name} has no meaning for a {use}, only for a {' or a '.join(option.uses)}")
+        elif option.fate is Fate.IGNORED:
+            warnings.warn(f"option {option.name} is ignored: {option.meaning}", stacklevel=2)
+        else:
+            taken[option.name] = value
+    if not taken.get("kafka.bootstrap.servers"):
+        raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker")
+    if taken.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        raise invalid(f"kafka.security.protocol={taken['kafka.security.protocol']}: only PLAINTEXT is in this version")
+    return taken
+
+
+def _nearest(key: str) -> str:
+    found = difflib.get_close_matches(key.lower(), _BY_KEY, n=1)
+    return f"; did you mean {_BY_KEY[found[0]].name}?" if found else ""
+
+
+def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise invalid(f"{name}={text} is neither true nor false")
+    return text == "true"
+
+
+def positive(options: Mapping[str, str], name: str) -> int | None:
+    """The whole number, at least 1; None when the option is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdigit() or int(text) < 1:
+        raise invalid(f"{name}={text} is not a whole number of at least 1")
+    return int(text)
+
+
+def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
+    text = options.get(name, default).strip().lower()
+    found = re.fullmatch(r"(\d+)\s*(ms|s|min|m|h|d)", text)
+    if found is None:
+        raise invalid(f"{name}={text} is not a duration such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _DURATION_MS[found[2]]
+
+
+def markdown() -> str:
+    """The table as docs/spark.md shows it."""
+    lines = ["| option | for | fate | meaning | default |", "|--|--|--|--|--|"]
+    for option in TABLE:
+        cells = [f"`{option.name}`", ", ".join(option.uses), option.fate.value, option.meaning, option.default]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

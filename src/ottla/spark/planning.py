@@ -1,0 +1,89 @@
+"""Which task reads what: ranges of offsets, packed into few tasks.
+
+A Python task costs tens of milliseconds whatever it reads, so a task for each topic-partition would let many small partitions
+cost more than their records. Ranges are packed into about as many tasks as there are cores, and fewer when there are few
+records; a range is cut only when an option asks for smaller ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.spark.offsets import Offsets
+from ottla.spark.options import positive
+from ottla.types import TopicPartition
+
+TASKS_VARIABLE: Final = "OTTLA_SPARK_TASKS"
+"""How many tasks run at once, told by ``session``: a data source's own process has no SparkContext to ask."""
+ROWS_PER_TASK_MIN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``start <= offset < end`` of one partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+class OffsetRanges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """What lies between, without partitions that have nothing."""
+    return [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(end) if end[partition] > start[partition]]
+
+
+def planned(ranges: list[OffsetRange], options: Mapping[str, str]) -> list[OffsetRanges]:
+    """The ranges in tasks, by what the options and the machine say."""
+    wanted = positive(options, "minPartitions") or 0
+    rows_max = positive(options, "maxRecordsPerPartition")
+    pieces = ranges if rows_max is None else [piece for found in ranges for piece in _cut(found, -(-found.size // rows_max))]
+    total = sum(piece.size for piece in pieces)
+    if wanted > len(pieces):
+        pieces = [piece for found in pieces for piece in _cut(found, max(1, round(wanted * found.size / total)))]
+    task_count = max(wanted, min(task_count_default(), -(-total // ROWS_PER_TASK_MIN)))
+    return [OffsetRanges(tuple(group)) for group in packed(pieces, task_count, rows_max=rows_max)]
+
+
+def task_count_default() -> int:
+    text = os.environ.get(TASKS_VARIABLE, "")
+    return int(text) if text.isdigit() and int(text) > 0 else os.cpu_count() or 1
+
+
+def packed(ranges: list[OffsetRange], task_count: int, *, rows_max: int | None = None) -> list[list[OffsetRange]]:
+    """Groups of nearly equal size, ``task_count`` at most but where ``rows_max`` would be passed: largest first, into the emptiest."""
+    groups: list[list[OffsetRange]] = []
+    sizes: list[int] = []
+    for piece in sorted(ranges, key=lambda piece: (-piece.size, piece.partition, piece.start)):
+        emptiest = min(range(len(groups)), key=sizes.__getitem__, default=0)
+        if len(groups) < task_count or (rows_max is not None and sizes[emptiest] + piece.size > rows_max):
+            groups.append([piece])
+            sizes.append(piece.size)
+        else:
+            groups[emptiest].append(piece)
+            sizes[emptiest] += piece.size
+    return groups
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """The range in ``count`` pieces whose sizes differ by one at most; never more pieces than offsets."""
+    count = min(count, whole.size)
+    edges = [whole.start + whole.size * index // count for index in range(count + 1)]
+    return [OffsetRange(whole.partition, low, high) for low, high in itertools.pairwise(edges)]

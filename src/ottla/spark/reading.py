@@ -1,0 +1,293 @@
+"""A task's reading: ranges of offsets in, Arrow record batches out.
+
+One fetch to each leader is under way while the records of the one before are decoded. Where the next one begins is known from
+the batch headers alone, so it goes out before decoding starts. What is passed over without a word: control batches, records of
+aborted transactions with read_committed, and gaps that compaction left. Offsets that the log no longer has, or does not have
+yet again, are data loss: ``failOnDataLoss`` decides. Source: KIP-98 (aborted transactions), KIP-320 (offsets out of range).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.messages.registry import APIS, ApiKey
+from ottla.ports import Buffer
+from ottla.records.batch import BatchHeader, iterate_batches
+from ottla.records.control import end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.spark.columns import Columns
+from ottla.spark.link import link_for
+from ottla.spark.options import boolean
+from ottla.spark.planning import OffsetRange, OffsetRanges
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOPIC_IDS_SINCE: Final = 13
+WAIT_MS: Final = 500
+STALL_MS: Final = 5_000
+"""How long a log may lack offsets that it once had before they count as lost: a new leader's high watermark may lag for a moment."""
+_GONE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class DataLossError(RuntimeError):
+    """Wanted records are gone, and failOnDataLoss is true."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far one range is."""
+
+    wanted: OffsetRange
+    position: int
+    moved_ms: int  # when the position last moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Fetched batches of one partition that are still to be decoded, from ``start`` to ``end`` of its range."""
+
+    partition: TopicPartition
+    data: Buffer
+    batches: list[tuple[int, BatchHeader]]
+    start: int
+    end: int
+
+
+def read_ranges(task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of the task's ranges, in record batches of about 10,000 rows or a megabyte."""
+    columns = Columns(schema)
+    for part in RangeFetcher(task, options).parts():
+        for at, header in part.batches:
+            columns.add(part.partition.topic, part.partition.partition, part.data, at, header, start=part.start, end=part.end)
+            if columns.is_full:
+                yield columns.take()
+    if columns.row_count:
+        yield columns.take()
+
+
+class RangeFetcher:
+    def __init__(self, task: OffsetRanges, options: Mapping[str, str]) -> None:
+        self._link = link_for(options)
+        self._cluster = self._link.cluster
+        self._fails_on_loss = boolean(options, "failOnDataLoss", True)
+        self._checks_crcs = boolean(options, "kafka.check.crcs", True)
+        self._is_committed = options.get("kafka.isolation.level") == "read_committed"
+        self._bytes_max = int(options.get("kafka.fetch.max.bytes", 52_428_800))
+        self._partition_bytes_max = int(options.get("kafka.max.partition.fetch.bytes", 1_048_576))
+        self._patience_ms = int(options.get("kafkaConsumer.pollTimeoutMs", 120_000))
+        self._stall_ms = min(STALL_MS, self._patience_ms)
+        now_ms = _now_ms()
+        # One range of a partition at a time: a second one waits until the first is read.
+        self._waiting = [_Progress(wanted, wanted.start, now_ms) for wanted in reversed(task.ranges)]
+        self._open: dict[TopicPartition, _Progress] = {}
+        self._retry_ms = 0
+
+    def parts(self) -> Iterator[_Part]:
+        """All that was fetched, in the order of offsets within each partition."""
+        self._fill()
+        pending = self._link.start(self._fetch()) if self._open else None
+        try:
+            while pending is not None:
+                responses = pending.result()
+                pending = None
+                parts = [part for topic_partition, data in responses for part in self._accept(topic_partition, data)]
+                self._fill()
+                if self._open:
+                    pending = self._link.start(self._fetch())
+                yield from parts
+        finally:
+            if pending is not None:
+                pending.cancel()
+
+    def _fill(self) -> None:
+        later = []
+        while self._waiting:
+            progress = self._waiting.pop()
+            if progress.wanted.partition in self._open:
+                later.append(progress)
+            else:
+                progress.moved_ms = _now_ms()
+                self._open[progress.wanted.partition] = progress
+        self._waiting = later[::-1]
+
+    # On the link's loop
+
+    async def _fetch(self) -> list[tuple[TopicPartition, PartitionData]]:
+        """What the leaders have for the open ranges; tries again while that may help and time is left."""
+        await asyncio.sleep(self._retry_ms / 1000)
+        deadline_ms = _now_ms() + self._patience_ms
+        attempt = 0
+        while True:
+            try:
+                return await self._fetch_once()
+            except KafkaError as error:
+                if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                    raise
+                delay_ms = self._cluster.backoff.delay_ms(attempt, self._cluster.world)
+                if _now_ms() + delay_ms >= deadline_ms:
+                    raise
+                attempt += 1
+                await asyncio.sleep(delay_ms / 1000)
+
+    async def _fetch_once(self) -> list[tuple[TopicPartition, PartitionData]]:
+        partitions = list(self._open)
+        missing = {partition.topic for partition in partitions if self._cluster.leader(partition) is None}
+        if missing:
+            await self._cluster.refresh(missing)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        answers: list[tuple[TopicPartition, PartitionData]] = []
+        for partition in partitions:
+            leader = self._cluster.leader(partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
+            elif self._is_gone(partition):
+                gone = PartitionData(partition.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answers.append((partition, gone))
+        if not by_leader and not answers:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partitions[0]} has no leader")
+        for found in await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in by_leader.items())):
+            answers += found
+        return answers
+
+    def _is_gone(self, partition: TopicPartition) -> bool:
+        topic = self._cluster.topics.get(partition.topic)
+        if topic is not None:
+            return partition.partition not in topic.partitions
+        return self._cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, PartitionData]]:
+        connection = await self._cluster.connection(leader)
+        by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
+        topics: dict[str, FetchTopic] = {}
+        for partition in partitions:
+            known = self._cluster.topics[partition.topic]
+            topic = topics.setdefault(partition.topic, FetchTopic(partition.topic, known.topic_id))
+            wanted = FetchPartition(partition.partition, fetch_offset=self._open[partition].position)
+            wanted.partition_max_bytes = self._partition_bytes_max
+            wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
+            topic.partitions.append(wanted)
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._bytes_max,
+            isolation_level=1 if self._is_committed else 0,
+            topics=list(topics.values()),
+        )
+        try:
+            response = await connection.ask(request, FetchResponse, timeout_ms=self._cluster.request_timeout_ms + WAIT_MS)
+            if response.error_code:
+                raise KafkaError(response.error_code, f"fetch from broker {leader}")
+        except KafkaError:
+            await self._cluster.refresh(topics)  # the leader may be another one by now
+            raise
+        names = self._cluster.topic_names
+        found = [
+            (TopicPartition(names.get(topic.topic_id, "") if by_id else topic.topic, data.partition_index), data)
+            for topic in response.responses
+            for data in topic.partitions
+        ]
+        if any(data.error_code and data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE for _, data in found):
+            await self._cluster.refresh(topics)
+        return found
+
+    # In the caller's thread, while no fetch is under way
+
+    def _accept(self, partition: TopicPartition, data: PartitionData) -> list[_Part]:
+        """Moves the partition's range on; the batches in it that are to be decoded, if any."""
+        progress = self._open.get(partition)
+        if progress is None:
+            return []
+        self._retry_ms = 0
+        end = progress.wanted.end
+        if data.error_code:
+            self._on_error(progress, data)
+            return []
+        view = data.records
+        assert view is None or isinstance(view, (bytes, memoryview)), "a response's records are bytes"
+        start = position = progress.position
+        batches = []
+        aborted = _Aborted(data.aborted_transactions or [])
+        for at, header in iterate_batches(view or b"", check_crc=self._checks_crcs):
+            if header.base_offset >= end:
+                position = end
+                break
+            is_readable = not self._is_committed or aborted.admits(view or b"", at, header)
+            if header.last_offset < start:
+                continue
+            position = min(header.last_offset + 1, end)
+            if is_readable and not header.is_control:
+                batches.append((at, header))
+        if position > start:
+            self._move(progress, position)
+        elif _now_ms() - progress.moved_ms > self._stall_ms:
+            text = f"the log ends at {data.high_watermark}, the query has seen offsets up to {end}"
+            self._on_loss(progress, f"{partition} has no record at offset {start} or behind it: {text}", go_on_at=end)
+        return [_Part(partition, view, batches, start, end)] if batches and view is not None else []
+
+    def _move(self, progress: _Progress, position: int) -> None:
+        progress.position, progress.moved_ms = position, _now_ms()
+        if position >= progress.wanted.end:
+            del self._open[progress.wanted.partition]
+
+    def _on_error(self, progress: _Progress, data: PartitionData) -> None:
+        partition, position = progress.wanted.partition, progress.position
+        code = data.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            log_start = max(0, data.log_start_offset)
+            if position < log_start:
+                text = f"offset {position} of {partition} is gone: its log begins at {log_start}"
+                self._on_loss(progress, text, go_on_at=min(log_start, progress.wanted.end))
+            else:
+                text = f"offset {position} of {partition} is behind the end of its log, which has been truncated or made anew"
+                self._on_loss(progress, text, go_on_at=progress.wanted.end)
+            return
+        waited_ms = _now_ms() - progress.moved_ms
+        if code in _GONE and (self._is_gone(partition) or waited_ms > self._stall_ms):
+            self._on_loss(progress, f"{partition} does not exist any more", go_on_at=progress.wanted.end)
+        elif code not in RETRIABLE or waited_ms > self._patience_ms:
+            raise KafkaError(code, f"fetch from {partition} at offset {position}")
+        else:
+            self._retry_ms = 100
+
+    def _on_loss(self, progress: _Progress, text: str, *, go_on_at: int) -> None:
+        report_loss(text, fails=self._fails_on_loss)
+        self._move(progress, go_on_at)
+
+
+def report_loss(text: str, *, fails: bool) -> None:
+    """DataLossError, or a warning when the query goes on."""
+    if fails:
+        raise DataLossError(f"{text}. Set failOnDataLoss=false to go on without the lost records")
+    warnings.warn(f"data loss: {text}", stacklevel=2)
+
+
+class _Aborted:
+    """Which transactional batches of one response belong to aborted transactions; asked for each batch, in order."""
+
+    def __init__(self, transactions: list[AbortedTransaction]) -> None:
+        self._coming = sorted(transactions, key=lambda transaction: -transaction.first_offset)
+        self._producer_ids: set[int] = set()
+
+    def admits(self, data: Buffer, at: int, header: BatchHeader) -> bool:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._producer_ids.add(self._coming.pop().producer_id)
+        if not header.is_transactional or header.producer_id not in self._producer_ids:
+            return True
+        if header.is_control:
+            marker = end_marker_of(iterate_records(data, at)[0])
+            if marker is not None and not marker.is_commit:
+                self._producer_ids.discard(header.producer_id)
+        return False
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

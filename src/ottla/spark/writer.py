@@ -1,0 +1,65 @@
+"""The sink of a stream: a ``foreachBatch`` function, at least once, in every output mode.
+
+Spark lets a Python streaming sink have append mode only, but what an aggregate without a window needs is update mode; a
+``foreachBatch`` function has all modes. Each micro-batch is written by one Spark job whose tasks deliver with idempotent
+producers; when it is run again after a failure its rows are written again, which a keyed topic read as a table does not feel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.options import SINK, checked
+from ottla.spark.rows import check_columns, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
+    """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
+
+    ``on_batch`` hears of each batch that is written whole: its number, and how many rows it had.
+    """
+    settings = checked(options, SINK)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        check_columns(rows.schema, settings)
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
+
+        written = rows.mapInArrow(task, "rows long").collect()
+        if on_batch is not None:
+            on_batch(batch_id, sum(row["rows"] for row in written))
+
+    return write
+
+
+def to_topic(
+    frame: DataFrame,
+    topic: str,
+    *,
+    key: str | None = None,
+    value: str | None = None,
+    bootstrap: str,
+    options: Mapping[str, str] | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+) -> DataStreamWriter:
+    """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
+
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns.
+    """
+    from pyspark.sql import functions as F
+
+    columns: list[Any] = [F.to_json(F.struct("*")).alias("value") if value is None else F.col(value).alias("value")]
+    if key is not None:
+        kind = frame.schema[key].dataType.simpleString()
+        columns.append((F.col(key) if kind == "binary" else F.col(key).cast("string")).alias("key"))
+    write = sink({"topic": topic, "kafka.bootstrap.servers": bootstrap} | dict(options or {}), on_batch=on_batch)
+    return frame.select(*columns).writeStream.foreachBatch(write)

@@ -1,0 +1,1 @@
+"""The log of a partition, and the data folder, over ``ports.Disk``."""

@@ -1,0 +1,247 @@
+"""The growing end of a log: batches are staged, then written, then counted.
+
+``stage`` checks a batch, gives it its offsets in place and remembers its buffer; it is synchronous and touches no file.
+``flush`` writes all that was staged in one vectored append, beginning a new segment first where one is due; only then do the
+batches count: for ``log_end_offset``, for readers, for indexes, epochs and producers.
+
+A disk that fails once is not trusted again: the log ``is_failed`` and refuses everything from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ottla.errors import StorageError
+from ottla.ports import Disk
+from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
+from ottla.records.control import EndMarker, end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.storage.admission import adapt, check_timestamps, refuse_size
+from ottla.storage.config import LogConfig
+from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.reading import Places
+from ottla.storage.recovery import Recovered
+from ottla.storage.segment import Segment, file_stem, overwrite
+
+
+class Appended(msgspec.Struct, gc=False):
+    """Where a batch lies. ``append_time_ms`` is -1 under CreateTime."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    is_duplicate: bool
+
+
+_Staged = tuple[int, int, int, int, int, int, int, int, int, int]
+"""Size, base offset, last offset, largest timestamp, leader epoch, producer id, producer epoch, sequence, attributes, staged at."""
+
+
+class LogEnd:
+    """What ``PartitionLog`` is to those who append."""
+
+    __slots__ = (
+        "_after_max_ms", "_before_max_ms", "_buffers", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
+        "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending", "_places",
+        "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "config", "epochs",
+        "is_failed", "segments",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
+        self._disk: Final = disk
+        self._folder: Final = folder
+        self.segments: Final = recovered.segments
+        self.epochs: Final = recovered.epochs
+        self._producers = producers
+        self._start_offset = recovered.segments[0].base_offset
+        self._end_offset = self._next_offset = recovered.end_offset
+        self._recovery_point = recovered.end_offset
+        self._pending: list[_Staged] = []
+        self._buffers: list[memoryview] = []  # of the batches in _pending
+        self._places: Final = Places()
+        self._end_markers: dict[int, EndMarker] = {}  # by base offset, of control batches in _pending
+        self._latest_ms = now_ms  # the newest time that a caller told
+        self._staged_timestamp = -1  # the largest in _pending
+        self._unsynced: list[Segment] = []  # closed since the last sync
+        self._unsynced_since_ms = -1
+        self._epochs_changed = self._folder_changed = False
+        self._is_flushing = False
+        self.is_failed = False
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """The configuration holds from the next batch on."""
+        self.config = config
+        self._max_message_bytes = config.max_message_bytes
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._is_plain = config.compression_type == "producer" and not config.is_compacted and not config.is_log_append_time
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is staged that no ``flush`` has finished writing."""
+        return self._is_flushing or bool(self._pending)
+
+    def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True) -> Appended:
+        """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
+
+        ``from_client=False``, for what brokers write themselves, allows control batches and leaves out the topic's rules about
+        times, keys and codecs. Errors: those of ``check_batch``, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD (no key),
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. Nothing is staged then.
+        """
+        if self.is_failed:
+            raise StorageError(f"the log in {self._folder} has failed")
+        if len(view) > self._max_message_bytes:
+            refuse_size(len(view), self._max_message_bytes)
+        _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = check_batch(
+            view, from_client=from_client
+        )
+        size = length + LENGTH_OVERHEAD
+        append_time = -1
+        if producer_id >= 0 and not attributes & CONTROL:
+            repeated = self._producers.admit(producer_id, epoch, sequence, delta)
+            if repeated is not None:
+                return Appended(repeated[2], repeated[3], repeated[4], True)
+        if from_client:
+            config = self.config
+            if not self._is_plain:
+                if not config.is_log_append_time:
+                    check_timestamps(attributes, base_timestamp, max_timestamp, config, now_ms)
+                view = adapt(view, config, now_ms)
+                size = len(view)
+                if config.is_log_append_time:
+                    append_time = max_timestamp = now_ms
+                    attributes |= LOG_APPEND_TIME
+            elif (
+                max_timestamp > now_ms + self._after_max_ms or base_timestamp < now_ms - self._before_max_ms or attributes & LOG_APPEND_TIME
+            ):
+                check_timestamps(attributes, base_timestamp, max_timestamp, config, now_ms)
+        base_offset = self._next_offset
+        last_offset = base_offset + delta
+        stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
+        if attributes & CONTROL:
+            marker = end_marker_of(iterate_records(view)[0])
+            if marker is not None:
+                self._end_markers[base_offset] = marker
+        elif producer_id >= 0:
+            batch = (sequence, (sequence + delta) & SEQUENCE_MAX, base_offset, last_offset, append_time)
+            self._producers.stage(producer_id, epoch, batch, now_ms)
+        if max_timestamp > self._staged_timestamp:
+            self._staged_timestamp = max_timestamp
+        self._next_offset = last_offset + 1
+        self._pending.append(
+            (size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, attributes, now_ms)
+        )
+        self._buffers.append(view)
+        return Appended(base_offset, last_offset, append_time, False)
+
+    async def flush(self) -> None:
+        """All that was staged is in the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
+
+        StorageError when the disk refused: then nothing that was staged may be acknowledged, and the log ``is_failed``.
+        """
+        assert not self._is_flushing, "the owner of a log runs one flush at a time"
+        if self.is_failed:
+            raise StorageError(f"the log in {self._folder} has failed")
+        self._is_flushing = True
+        is_written = False
+        try:
+            while self._pending:
+                batches, self._pending = self._pending, []
+                buffers, self._buffers = self._buffers, []
+                last = batches[-1]
+                self._latest_ms = last[9]
+                segment = self.segments[-1]
+                # The same segment holds all of them, as nearly always: one append, and no question for each batch.
+                if (segment.size or len(batches) == 1) and segment.takes_all(
+                    sum(map(len, buffers)), len(batches), last[2], self._staged_timestamp, self.config
+                ):
+                    self._staged_timestamp = -1
+                    await segment.file.append(buffers)
+                    for batch in batches:
+                        self._count(segment, batch)
+                else:
+                    self._staged_timestamp = -1
+                    await self._write(batches, buffers)
+            is_written = True
+        except OSError as error:
+            raise StorageError(f"the log in {self._folder} cannot be written: {error}") from error
+        finally:
+            self._is_flushing = False
+            self._producers.clear_staged()
+            if not is_written:  # also when the flush was cancelled: nobody knows what reached the disk
+                self._fail()
+        if self.is_failed:  # by a sync meanwhile, which dropped what was staged
+            raise StorageError(f"the log in {self._folder} has failed")
+
+    async def _write(self, batches: list[_Staged], buffers: list[memoryview]) -> None:
+        """One append for each run of batches that goes to the same segment, which may be a new one."""
+        start = 0
+        while start < len(batches):
+            segment = self.segments[-1]
+            end = start + self._fitting(segment, batches[start:])
+            if end == start:
+                await self._roll(batches[start][1])
+                continue
+            await segment.file.append(buffers[start:end])
+            for batch in batches[start:end]:
+                self._count(segment, batch)
+            start = end
+
+    def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
+        """How many of the batches go to this segment before the next one begins; an empty one takes at least one."""
+        size, largest = 0, -1
+        for count, batch in enumerate(batches):
+            size += batch[0]
+            largest = max(largest, batch[3])
+            if not segment.takes_all(size, count + 1, batch[2], largest, self.config):
+                return max(count, 0 if segment.size else 1)
+            if segment.size == 0 and largest - batches[0][3] > self.config.segment_ms:
+                return max(count, 1)
+        return len(batches)
+
+    def _count(self, segment: Segment, batch: _Staged) -> None:
+        """The batch was written: everything that counts batches counts it."""
+        size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, attributes, staged_ms = batch
+        if leader_epoch != self.epochs.latest_epoch and self.epochs.assign(leader_epoch, base_offset):
+            self._epochs_changed = True
+        segment.count_batch(size, last_offset, max_timestamp)
+        if attributes & CONTROL:
+            marker = self._end_markers.pop(base_offset, None)
+            if marker is not None:
+                self._producers.apply_end_marker(producer_id, epoch, marker.coordinator_epoch, staged_ms)
+        elif producer_id >= 0:
+            time = max_timestamp if attributes & LOG_APPEND_TIME else -1
+            entry = (sequence, (sequence + last_offset - base_offset) & SEQUENCE_MAX, base_offset, last_offset, time)
+            self._producers.apply(producer_id, epoch, entry, staged_ms, is_transactional=attributes & TRANSACTIONAL != 0)
+        if self._unsynced_since_ms < 0:
+            self._unsynced_since_ms = staged_ms
+        self._end_offset = last_offset + 1
+
+    async def _roll(self, base_offset: int) -> None:
+        """The last segment is closed, its indexes and the producers at its end are files; the next one begins at ``base_offset``."""
+        closed = self.segments[-1]
+        await closed.write_indexes()
+        await overwrite(self._disk, self._snapshot_path(base_offset), self._producers.to_snapshot())
+        self._unsynced.append(closed)
+        self.segments.append(await self._new_segment(base_offset))
+        self._places.keep_loaded(closed)
+
+    async def _new_segment(self, base_offset: int) -> Segment:
+        """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
+        interval = self.config.index_interval_bytes
+        segment = await Segment.open(self._disk, self._folder, base_offset, index_interval_bytes=interval, create=True)
+        await self._disk.sync_dir(self._folder)
+        self._folder_changed = False
+        return segment
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+
+    def _fail(self) -> None:
+        self.is_failed = True
+        self._pending, self._buffers = [], []
+        self._end_markers.clear()
+        self._next_offset = self._end_offset

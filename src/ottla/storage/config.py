@@ -1,0 +1,40 @@
+"""What a topic's configuration says about its logs. Fields are Kafka's topic keys with ``_`` for ``.``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Defaults are Kafka's; sizes in bytes, times in milliseconds, -1 for "no limit" in ``retention_*``."""
+
+    cleanup_policy: str = "delete"  # "delete", "compact" or "compact,delete"
+    compression_type: str = "producer"
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_type: str = "CreateTime"
+    min_insync_replicas: int = 1
+    producer_id_expiration_ms: int = 86_400_000  # a broker key; the log is who needs it
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    segment_ms: int = 604_800_000
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"

@@ -1,0 +1,152 @@
+"""The data folder of one broker: whose it is, which partitions lie in it, and whether it was closed in order.
+
+``meta.properties`` says that a folder is ours and whose. A folder that has files but no such mark of ours is refused and not
+touched: it may be Kafka's, or anybody's. The mark of a clean stop, ``.kafka_cleanshutdown``, is written as the last thing of
+an orderly end and removed as the first thing of a start, durably, so that a crash never finds an old one.
+
+A partition has a folder ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
+``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.errors import StorageError
+from ottla.ports import Disk
+from ottla.types import TopicPartition
+
+META_NAME: Final = "meta.properties"
+CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
+PARTITION_METADATA_NAME: Final = "partition.metadata"
+FORMAT_VERSION: Final = 1
+
+_MARK: Final = "ottla.format.version"
+_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+_DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
+_NAME_LENGTH_MAX: Final = 255
+_HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in folders that are otherwise empty
+
+
+@dataclass(frozen=True, slots=True)
+class FolderIdentity:
+    """Whose folder it is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+    def to_text(self) -> str:
+        return (
+            f"{_MARK}={FORMAT_VERSION}\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\ndirectory.id={self.directory_id}\nversion=1\n"
+        )
+
+    @classmethod
+    def from_text(cls, text: str, path: str) -> FolderIdentity:
+        """StorageError when the file is not one of ours."""
+        pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        if _MARK not in pairs:
+            raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty folder in log.dirs")
+        if pairs[_MARK] != str(FORMAT_VERSION):
+            raise StorageError(f"{path} has {_MARK}={pairs[_MARK]}; this version reads {FORMAT_VERSION}")
+        try:
+            return cls(pairs["cluster.id"], int(pairs["node.id"]), pairs["directory.id"])
+        except (KeyError, ValueError):
+            raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
+
+
+class DataFolder:
+    """An open data folder. Made by ``open``."""
+
+    __slots__ = ("_disk", "identity", "path", "was_clean")
+
+    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool) -> None:
+        self._disk: Final = disk
+        self.path: Final = path
+        self.identity: Final = identity
+        self.was_clean: Final = was_clean
+        """Whether the last one who had it closed it in order."""
+
+    @classmethod
+    async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> DataFolder:
+        """The folder, created or recognised, without its mark of a clean stop.
+
+        ``new_ids`` is what an empty folder gets. StorageError, and nothing is touched, when the folder is not ours, or is
+        another node's or another cluster's (``cluster_id`` None: whichever it is).
+        """
+        meta_path = f"{path}/{META_NAME}"
+        await disk.make_dirs(path)
+        names = [name for name in await disk.list_dir(path) if name not in _HARMLESS]
+        if META_NAME in names:
+            identity = FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
+        elif [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
+            raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a data folder; name an empty one in log.dirs")
+        else:
+            identity = new_ids
+            await disk.write_file_atomic(meta_path, identity.to_text().encode())
+        if identity.node_id != node_id:
+            raise StorageError(f"{path} belongs to node.id={identity.node_id}, this is node.id={node_id}")
+        if cluster_id is not None and identity.cluster_id != cluster_id:
+            raise StorageError(f"{path} belongs to cluster {identity.cluster_id}, this is cluster {cluster_id}")
+        was_clean = CLEAN_SHUTDOWN_NAME in names
+        if was_clean:
+            await disk.remove(f"{path}/{CLEAN_SHUTDOWN_NAME}")
+            await disk.sync_dir(path)
+        return cls(disk, path, identity, was_clean=was_clean)
+
+    async def mark_clean(self) -> None:
+        """The next start trusts the files. To be called once every log is closed."""
+        await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", b"{}")
+
+    def partition_path(self, key: TopicPartition) -> str:
+        return f"{self.path}/{key}"
+
+    async def partitions(self) -> dict[TopicPartition, str | None]:
+        """The partitions whose folders are there, with their topic ids; None where a crash came before the id was written."""
+        found: dict[TopicPartition, str | None] = {}
+        for name in await self._disk.list_dir(self.path):
+            match = _FOLDER.fullmatch(name)
+            if match and not _DELETED.fullmatch(name) and await self._disk.is_dir(f"{self.path}/{name}"):
+                found[TopicPartition(match[1], int(match[2]))] = await self._topic_id(name)
+        return found
+
+    async def create_partition(self, key: TopicPartition, topic_id: str) -> str:
+        """The partition's folder, durable; StorageError when it is there with another topic id."""
+        path = self.partition_path(key)
+        if await self._disk.exists(path):
+            known = await self._topic_id(str(key))
+            if known is not None and known != topic_id:
+                raise StorageError(f"{path} holds topic id {known}, not {topic_id}")
+            if known == topic_id:
+                return path
+        await self._disk.make_dirs(path)
+        await self._disk.sync_dir(self.path)
+        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        return path
+
+    async def delete_partition(self, key: TopicPartition, unique: str) -> str:
+        """The partition is gone; its renamed folder, which ``remove_deleted`` removes, is returned."""
+        suffix = f"-{key.partition}.{unique}-delete"
+        renamed = f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
+        await self._disk.rename(self.partition_path(key), renamed)
+        await self._disk.sync_dir(self.path)
+        return renamed
+
+    async def remove_deleted(self) -> int:
+        """The folders of deleted partitions are gone; how many there were."""
+        deleted = [name for name in await self._disk.list_dir(self.path) if _DELETED.fullmatch(name)]
+        for name in deleted:
+            await self._disk.remove_tree(f"{self.path}/{name}")
+        return len(deleted)
+
+    async def _topic_id(self, name: str) -> str | None:
+        path = f"{self.path}/{name}/{PARTITION_METADATA_NAME}"
+        if not await self._disk.exists(path):
+            return None
+        for line in (await self._disk.read_file(path)).decode(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key == "topic_id" and value.strip():
+                return value.strip()
+        return None

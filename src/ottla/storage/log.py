@@ -1,0 +1,242 @@
+"""The log of one partition: segments in a folder, appended at the end, read anywhere.
+
+``log_start_offset <= log_end_offset``, and what lies below the ``recovery_point`` was synced; ``sync`` moves it. Appending is
+described in ``appending.py``.
+
+Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``) are made one at a time by its owner, but
+``stage`` and reads may come while a ``flush`` or ``sync`` is suspended, and ``sync`` while a ``flush`` is.
+"""
+
+from __future__ import annotations
+
+from ottla.errors import StorageError
+from ottla.ports import Disk
+from ottla.records.epochs import CHECKPOINT_NAME
+from ottla.storage.appending import Appended, LogEnd
+from ottla.storage.config import LogConfig
+from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.reading import FoundTimestamp, LogSlice, check_range, find_timestamp, largest_timestamp, read_slice, segment_index
+from ottla.storage.recovery import offsets_of, rebuild_producers, recover, remove_segments
+
+__all__ = ["Appended", "FoundTimestamp", "LogConfig", "LogSlice", "PartitionLog"]
+
+
+class PartitionLog(LogEnd):
+    """One partition's log. Made by ``open``."""
+
+    __slots__ = ()
+
+    @classmethod
+    async def open(
+        cls, disk: Disk, folder: str, *, config: LogConfig, now_ms: int, clean: bool, recovery_point: int = 0, log_start_offset: int = 0
+    ) -> PartitionLog:
+        """The log of the folder, which exists; recovered unless the caller found the mark of a clean stop (``recovery.py``).
+
+        ``recovery_point`` and ``log_start_offset`` are what the checkpoint files say; 0 without them.
+        """
+        recovered = await recover(
+            disk, folder, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
+            index_interval_bytes=config.index_interval_bytes,
+        )  # fmt: skip
+        segments, end_offset = recovered.segments, recovered.end_offset
+        producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
+        for segment in segments[:-1]:
+            segment.unload()
+        log = cls(disk, folder, recovered, producers, config, now_ms)
+        if recovered.walked:
+            log._recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
+            log._unsynced = segments[-recovered.walked : -1]
+            log._epochs_changed = log._folder_changed = True
+        if log_start_offset > end_offset:  # records were deleted up to there, and then lost their successors
+            await log.truncate_fully_and_start_at(log_start_offset)
+        else:
+            log.advance_log_start_offset(log_start_offset)
+            log._epochs_changed |= log.epochs.truncate_from_start(log.log_start_offset)
+        return log
+
+    # -- what there is
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last one written."""
+        return self._end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """All offsets below survive a power cut. The owner checkpoints it."""
+        return self._recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def unsynced_messages(self) -> int:
+        """For ``flush.messages``."""
+        return self._end_offset - self._recovery_point
+
+    @property
+    def unsynced_since_ms(self) -> int:
+        """When the oldest batch that is not synced was staged, for ``flush.ms``; -1 when there is none."""
+        return self._unsynced_since_ms
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether a closed segment waits for a ``sync``, which the owner gives it soon, whatever ``flush.*`` says."""
+        return bool(self._unsynced)
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._producers
+
+    # -- reading
+
+    async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
+        """Batches of one segment from the one that holds ``offset``, none that begins at or after ``end_offset``.
+
+        At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one whole. None when
+        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log.
+        """
+        check_range(offset, log_start_offset=self._start_offset, log_end_offset=self._end_offset)
+        end_offset = min(end_offset, self._end_offset)
+        if offset >= end_offset:
+            return None
+        try:
+            return await read_slice(
+                self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end_offset, log_end_offset=self._end_offset,
+                min_one_message=min_one_message,
+            )  # fmt: skip
+        except OSError as error:
+            raise StorageError(f"the log in {self._folder} cannot be read at offset {offset}: {error}") from error
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
+        """The first record at or after the time."""
+        return await find_timestamp(self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+
+    async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that has the largest timestamp of all; None without timestamps."""
+        largest = await largest_timestamp(self.segments, self._places)
+        return None if largest < 0 else await self.offset_for_timestamp(largest)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
+        return self.epochs.end_offset_for(epoch, log_end_offset=self._end_offset)
+
+    # -- the two ends
+
+    async def truncate_to(self, offset: int) -> None:
+        """Nothing is left at or after ``offset``; a batch that holds it goes whole. Nothing may be staged."""
+        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        if offset >= self._end_offset:
+            return
+        if offset <= self.segments[0].base_offset:
+            await self.truncate_fully_and_start_at(offset)
+            return
+        keep = segment_index(self.segments, offset - 1)
+        await remove_segments(self._disk, self._folder, self.segments, keep + 1)
+        segment = self.segments[keep]
+        found = await segment.find(offset)
+        if found is not None:
+            await segment.truncate(found[0])
+            offset = found[1].base_offset
+        else:
+            await segment.rebuild()
+        await self._after_truncation(offset)
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log is empty and begins at ``offset``."""
+        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        await remove_segments(self._disk, self._folder, self.segments, 0)
+        self.segments.append(await self._new_segment(offset))
+        self._start_offset = offset
+        self.epochs.truncate_from_end(0)
+        await self._after_truncation(offset)
+
+    async def _after_truncation(self, end_offset: int) -> None:
+        self._end_offset = self._next_offset = end_offset
+        self._recovery_point = min(self._recovery_point, end_offset)
+        self._start_offset = min(self._start_offset, end_offset)
+        self._unsynced = [segment for segment in self._unsynced if segment in self.segments[:-1]]
+        self._places.forget()
+        self.epochs.truncate_from_end(end_offset)
+        await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
+        self._producers = await rebuild_producers(self._disk, self._folder, self.segments, end_offset, now_ms=self._latest_ms)
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
+        assert offset <= self._end_offset, "a log does not begin behind its end"
+        if offset > self._start_offset:
+            self._start_offset = offset
+            if self.epochs.truncate_from_start(offset):
+                self._epochs_changed = True
+
+    async def delete_segments_below(self, offset: int) -> int:
+        """Closed segments all of whose records lie below ``offset`` are gone; how many there were."""
+        count = 0
+        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
+            segment = self.segments.pop(0)
+            if segment in self._unsynced:
+                self._unsynced.remove(segment)
+            self._places.forget()
+            self.advance_log_start_offset(self.segments[0].base_offset)
+            await segment.remove()
+            count += 1
+        if count:
+            self._folder_changed = True
+            for snapshot in await offsets_of(self._disk, self._folder, SNAPSHOT_SUFFIX):
+                if snapshot < self.segments[0].base_offset:
+                    await self._disk.remove(self._snapshot_path(snapshot))
+        return count
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""
+        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # -- durability
+
+    async def sync(self) -> None:
+        """All that was in the log at the call survives a power cut, and the recovery point is there.
+
+        Closed segments are synced with their indexes. Those of the last segment are only in memory: it lies behind the recovery
+        point in part, so a recovery walks it and makes them anew. StorageError when the disk refused; the log ``is_failed``.
+        """
+        if self.is_failed:
+            raise StorageError(f"the log in {self._folder} has failed")
+        end_offset, closed, last = self._end_offset, list(self._unsynced), self.segments[-1]
+        self._unsynced_since_ms = -1
+        try:
+            if self._epochs_changed:
+                self._epochs_changed = False
+                await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
+            for segment in closed:
+                await segment.sync(with_indexes=True)
+            await last.sync(with_indexes=False)
+            if self._folder_changed:
+                self._folder_changed = False
+                await self._disk.sync_dir(self._folder)
+        except OSError as error:
+            self._fail()
+            raise StorageError(f"the log in {self._folder} cannot be synced: {error}") from error
+        self._unsynced = [segment for segment in self._unsynced if segment not in closed]
+        self._recovery_point = max(self._recovery_point, end_offset)
+
+    async def close(self) -> None:
+        """Everything is durable, the indexes of the last segment and a snapshot of the producers included; the files are closed."""
+        assert not self.has_pending, "what is staged is written before a log is closed"
+        if not self.is_failed:
+            last = self.segments[-1]
+            await last.write_indexes()
+            await self._disk.write_file_atomic(self._snapshot_path(self._end_offset), self._producers.to_snapshot())
+            keep = {self._end_offset, *(segment.base_offset for segment in self.segments)}
+            for snapshot in await offsets_of(self._disk, self._folder, SNAPSHOT_SUFFIX):
+                if snapshot not in keep:
+                    await self._disk.remove(self._snapshot_path(snapshot))
+            self._epochs_changed = self._folder_changed = True
+            self._unsynced.append(last)
+            await self.sync()
+        for segment in self.segments:
+            await segment.file.close()

@@ -1,0 +1,193 @@
+"""Idempotent producers: the last five batches of each, so that a retry is known and a gap is refused.
+
+A producer id writes under an epoch, and numbers its records from 0 in each partition. The next batch must begin one after
+the last one ended (2**31 - 1 is followed by 0). One of the last five batches, sent again, is a duplicate and gets the offsets
+that it already has; five, because a producer keeps at most five requests in flight.
+
+=============================================  =====================================================
+batch                                          answer
+=============================================  =====================================================
+id not known here                              taken, at any sequence: its past may have been deleted
+epoch below the known one                      INVALID_PRODUCER_EPOCH
+epoch above the known one                      taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+same epoch, first and last of one of five      duplicate
+same epoch, next sequence                      taken
+same epoch, anything else                      OUT_OF_ORDER_SEQUENCE_NUMBER
+=============================================  =====================================================
+
+Two layers: what is in the log, and over it what is staged to be written. Snapshots hold the first only: a batch that a crash
+swallowed must not be taken for a duplicate when it is sent again.
+
+Source: KIP-98, KIP-360, KAFKA-5494 (the five).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.records.batch import SEQUENCE_MAX
+from ottla.records.crc import crc32c
+
+WINDOW_BATCHES: Final = 5
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+
+Batch = tuple[int, int, int, int, int]
+"""First sequence, last sequence, base offset, last offset, append time (-1 for CreateTime)."""
+
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")  # version, CRC-32C of what follows
+_COUNT: Final = struct.Struct(">i")
+_PRODUCER: Final = struct.Struct(">qhqiqb")  # id, epoch, last used, coordinator epoch, first offset of transaction, batches
+_BATCH: Final = struct.Struct(">iiqqq")
+
+
+class ProducerState(msgspec.Struct, gc=False):
+    """One producer in one partition."""
+
+    epoch: int
+    batches: list[Batch]  # the newest last, at most five
+    last_used_ms: int
+    coordinator_epoch: int = -1  # of the newest end marker
+    transaction_first_offset: int = -1  # of the open transaction
+
+    def push(self, epoch: int, batch: Batch, now_ms: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = [batch]
+        else:
+            self.batches.append(batch)
+            if len(self.batches) > WINDOW_BATCHES:
+                del self.batches[0]
+        self.last_used_ms = now_ms
+
+
+class ProducerStates:
+    """All producers of one log."""
+
+    __slots__ = ("_staged", "_states")
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self._staged: dict[int, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def states(self) -> dict[int, ProducerState]:
+        """By producer id, of what is in the log. Not to be changed."""
+        return self._states
+
+    def admit(self, producer_id: int, epoch: int, first_sequence: int, last_offset_delta: int) -> Batch | None:
+        """None when the batch is next; the batch that it repeats when it is a duplicate. KafkaError otherwise."""
+        state = self._staged.get(producer_id) or self._states.get(producer_id)
+        if state is None:
+            return None
+        batches = state.batches
+        last_sequence = batches[-1][1] if batches else -1
+        if epoch == state.epoch:
+            if first_sequence == (last_sequence + 1) & SEQUENCE_MAX:
+                return None
+            end_sequence = (first_sequence + last_offset_delta) & SEQUENCE_MAX
+            for batch in batches:
+                if batch[0] == first_sequence and batch[1] == end_sequence:
+                    return batch
+        elif epoch < state.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this batch {epoch}")
+        elif first_sequence == 0:
+            return None
+        expected = (last_sequence + 1) & SEQUENCE_MAX if epoch == state.epoch else 0
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} epoch {epoch} sent sequence {first_sequence}, {expected} is next",
+        )
+
+    def stage(self, producer_id: int, epoch: int, batch: Batch, now_ms: int) -> None:
+        """The batch is about to be written; ``admit`` knows it from now on."""
+        state = self._staged.get(producer_id)
+        if state is None:
+            known = self._states.get(producer_id)
+            state = ProducerState(epoch, [], now_ms) if known is None else ProducerState(known.epoch, known.batches.copy(), now_ms)
+            self._staged[producer_id] = state
+        state.push(epoch, batch, now_ms)
+
+    def clear_staged(self) -> None:
+        """All that was staged is in the log, or will never be."""
+        self._staged.clear()
+
+    def apply(self, producer_id: int, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool = False) -> None:
+        """The batch is in the log."""
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
+        state.push(epoch, batch, now_ms)
+        if is_transactional and state.transaction_first_offset < 0:
+            state.transaction_first_offset = batch[2]
+
+    def apply_end_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int) -> None:
+        """The producer's transaction has ended in the log."""
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
+        elif epoch > state.epoch:
+            state.epoch = epoch
+            state.batches = []
+        state.coordinator_epoch = coordinator_epoch
+        state.transaction_first_offset = -1
+        state.last_used_ms = now_ms
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Producers silent for that long are forgotten, unless a transaction is open or a batch is staged. How many were."""
+        expired = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if now_ms - state.last_used_ms >= expiration_ms and state.transaction_first_offset < 0 and producer_id not in self._staged
+        ]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    def to_snapshot(self) -> bytes:
+        parts = [_COUNT.pack(len(self._states))]
+        for producer_id, state in self._states.items():
+            parts.append(
+                _PRODUCER.pack(
+                    producer_id,
+                    state.epoch,
+                    state.last_used_ms,
+                    state.coordinator_epoch,
+                    state.transaction_first_offset,
+                    len(state.batches),
+                )
+            )
+            parts += [_BATCH.pack(*batch) for batch in state.batches]
+        body = b"".join(parts)
+        return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> ProducerStates:
+        """DecodeError when the snapshot is damaged."""
+        producers = cls()
+        try:
+            version, crc = _HEAD.unpack_from(data)
+            if version != _VERSION or crc != crc32c(memoryview(data)[_HEAD.size :]):
+                raise DecodeError(f"a producer snapshot of version {version} fails its CRC or is not known")
+            (count,) = _COUNT.unpack_from(data, _HEAD.size)
+            position = _HEAD.size + _COUNT.size
+            for _ in range(count):
+                producer_id, epoch, last_used, coordinator_epoch, first_offset, batch_count = _PRODUCER.unpack_from(data, position)
+                position += _PRODUCER.size
+                batches: list[Batch] = []
+                for _ in range(batch_count):
+                    batches.append(_BATCH.unpack_from(data, position))
+                    position += _BATCH.size
+                producers._states[producer_id] = ProducerState(epoch, batches, last_used, coordinator_epoch, first_offset)
+        except struct.error:
+            raise DecodeError("a producer snapshot ends too early") from None
+        if position != len(data):
+            raise DecodeError("a producer snapshot has bytes behind its last producer")
+        return producers

@@ -1,0 +1,164 @@
+"""Lookups in a log: by offset, by time.
+
+A fetch at the tail begins where an earlier one ended: a few such places are remembered, so that it needs neither an index
+nor a header. Other fetches look the place up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ports import FileRegion
+from ottla.records.batch import HEADER_SIZE, read_header
+from ottla.records.iteration import iterate_records
+from ottla.storage.segment import Segment
+
+PLACES_MAX: Final = 16
+_LOADED_MAX: Final = 2
+
+
+class LogSlice(msgspec.Struct, gc=False):
+    """Batches of one segment, as they lie in the file; the last one may be cut off by the byte limit."""
+
+    region: FileRegion
+    first_offset: int  # base offset of the first batch: at or before the one asked for
+
+
+class FoundTimestamp(NamedTuple):
+    """A record found by its time."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class Places:
+    """Where batches begin, of some offsets that are likely to be asked for; and which closed segments have their indexes loaded."""
+
+    __slots__ = ("_loaded", "_places")
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[Segment, int]] = {}
+        self._loaded: list[Segment] = []
+
+    def get(self, offset: int) -> tuple[Segment, int] | None:
+        return self._places.get(offset)
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        places = self._places
+        if offset not in places and len(places) >= PLACES_MAX:
+            del places[next(iter(places))]
+        places[offset] = (segment, position)
+
+    def forget(self) -> None:
+        """Offsets may mean other batches from now on."""
+        self._places.clear()
+        self._loaded.clear()
+
+    def keep_loaded(self, segment: Segment) -> None:
+        """The closed segment was looked into; of those looked into longest ago the indexes leave memory."""
+        if segment in self._loaded:
+            return
+        self._loaded.append(segment)
+        if len(self._loaded) > _LOADED_MAX:
+            self._loaded.pop(0).unload()
+
+
+def segment_index(segments: Sequence[Segment], offset: int) -> int:
+    """The segment that would hold ``offset``; -1 below all of them."""
+    low, high = 0, len(segments)
+    if segments[-1].base_offset <= offset:
+        return high - 1
+    while low < high:
+        middle = (low + high) // 2
+        if segments[middle].base_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tuple[Segment, int, int] | None:
+    """``(segment, position, base offset)`` of the batch that holds ``offset``, or of the next one there is; None at the end."""
+    place = places.get(offset)
+    if place is not None and (place[1] < place[0].size or place[0] is segments[-1]):
+        return place[0], place[1], offset
+    for index in range(max(0, segment_index(segments, offset)), len(segments)):
+        segment = segments[index]
+        found = await segment.find(offset)
+        if segment is not segments[-1]:
+            places.keep_loaded(segment)
+        if found is not None:
+            return segment, found[0], found[1].base_offset
+    return None
+
+
+async def read_slice(
+    segments: Sequence[Segment], places: Places, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_message: bool
+) -> LogSlice | None:
+    """See ``PartitionLog.read``; ``offset < end_offset <= log_end_offset``."""
+    found = await locate(segments, places, offset)
+    if found is None:
+        return None
+    segment, position, first_offset = found
+    end, next_offset = segment.size, log_end_offset  # where the readable part of the segment ends, and the offset there
+    behind = segment_index(segments, segment.base_offset) + 1
+    if behind < len(segments):
+        next_offset = segments[behind].base_offset
+    if end_offset < next_offset:
+        bound = await locate(segments, places, end_offset)
+        if bound is not None and bound[0] is segment:
+            _, end, next_offset = bound
+    length = end - position
+    if length <= 0:
+        return None
+    if length > max_bytes:
+        length = max_bytes
+        if min_one_message:
+            header = read_header(await segment.file.pread(position, HEADER_SIZE))
+            length = min(max(length, header.size_bytes), end - position)
+        if length < HEADER_SIZE:
+            return None
+    elif segment is segments[-1]:
+        places.remember(next_offset, segment, end)
+    return LogSlice(segment.file.region(position, length), first_offset)
+
+
+async def find_timestamp(segments: Sequence[Segment], places: Places, timestamp_ms: int, *, start_offset: int) -> FoundTimestamp | None:
+    """The first record at or after both; the record itself, also inside a compressed batch."""
+    for segment in list(segments):
+        await segment.load()
+        if segment is not segments[-1]:
+            places.keep_loaded(segment)
+        if segment.max_timestamp < timestamp_ms:
+            continue
+        found = await segment.find_time(timestamp_ms)
+        while found is not None:
+            position, header = found
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                batch = await segment.file.pread(position, header.size_bytes)
+                for record in iterate_records(batch):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
+            found = await segment.find(max(header.last_offset + 1, start_offset))
+    return None
+
+
+async def largest_timestamp(segments: Sequence[Segment], places: Places) -> int:
+    """Of all records; -1 when none has a time."""
+    largest = -1
+    for segment in list(segments):
+        await segment.load()
+        if segment is not segments[-1]:
+            places.keep_loaded(segment)
+        largest = max(largest, segment.max_timestamp)
+    return largest
+
+
+def check_range(offset: int, *, log_start_offset: int, log_end_offset: int) -> None:
+    if not log_start_offset <= offset <= log_end_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in the log's {log_start_offset} to {log_end_offset}")

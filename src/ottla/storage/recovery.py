@@ -1,0 +1,192 @@
+"""From the files of a folder to a log.
+
+After a clean stop the files are trusted: only the end of the last segment is read. Otherwise every segment from the recovery
+point on is walked with its CRCs. The first batch that is torn, or does not follow the one before it, ends the log: that
+segment is cut there, and the segments behind it are removed. Before the recovery point everything was synced. What was
+appended since is therefore a prefix of what was written, never with a hole.
+
+Recovery may itself be cut short and run again: segments are removed from the last one backwards, after that the cut is made
+and synced, and each state in between is one from which the same log is found.
+
+The leader epochs of walked segments are taken from their batches. Producers come from the newest usable snapshot and the
+batches behind it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.errors import DecodeError
+from ottla.ports import Disk
+from ottla.records.batch import BatchHeader
+from ottla.records.control import end_marker_of
+from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
+from ottla.records.iteration import iterate_records
+from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
+from ottla.storage.walk import BatchWalk
+
+_NAME: Final = re.compile(r"(\d{20})(\.\w+)")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a folder holds. At least one segment; the last one is open for appending."""
+
+    segments: list[Segment]
+    end_offset: int
+    epochs: EpochCache
+    walked: int  # the number of segments, from the end, that were walked rather than trusted
+
+
+async def recover(disk: Disk, folder: str, *, start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int) -> Recovered:
+    """The segments of the folder, cut to what is whole; a first, empty one when there was none."""
+    bases = await offsets_of(disk, folder, LOG_SUFFIX)
+    await _remove_strays(disk, folder, bases)
+    if not bases:
+        segment = await Segment.open(disk, folder, start_offset, index_interval_bytes=index_interval_bytes, create=True)
+        await disk.sync_dir(folder)
+        return Recovered([segment], start_offset, EpochCache(), 1)
+    segments = [await Segment.open(disk, folder, base, index_interval_bytes=index_interval_bytes) for base in bases]
+    epochs = await _read_epochs(disk, folder)
+    if clean and epochs is not None:
+        end_offset = await _load(segments)
+        if end_offset is not None:
+            return Recovered(segments, end_offset, epochs, 0)
+    first = 0 if epochs is None else max(0, sum(base <= recovery_point for base in bases) - 1)
+    epochs = epochs or EpochCache()
+    _trust(segments[:first])
+    count = len(segments)
+    end_offset = await _walk(disk, folder, segments, first, epochs)
+    return Recovered(segments, end_offset, epochs, min(count, len(segments)) - first)
+
+
+def _trust(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        segment.size = segment.file.size
+        segment.unload()
+
+
+async def _load(segments: Sequence[Segment]) -> int | None:
+    """The end offset when the files are as a clean stop left them."""
+    try:
+        end_offset = await segments[-1].load_tail()
+    except (DecodeError, FileNotFoundError):
+        return None
+    _trust(segments[:-1])
+    return end_offset
+
+
+async def _walk(disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache) -> int:
+    """The end offset; ``segments`` is shorter when something was torn."""
+    epochs.truncate_from_end(segments[first].base_offset)
+    expected = segments[first].base_offset
+    for index in range(first, len(segments)):
+        segment = segments[index]
+        if segment.base_offset != expected:  # the end of the one before was lost
+            await remove_segments(disk, folder, segments, index)
+            break
+        expected = await _walk_segment(segment, epochs)
+        if segment.size < segment.file.size:
+            await remove_segments(disk, folder, segments, index + 1)
+            await segment.file.truncate(segment.size)
+            await segment.file.sync()
+            break
+    for segment in segments[first:-1]:
+        await segment.write_indexes()
+        segment.unload()
+    return expected
+
+
+async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
+    """The offset after the segment's last whole batch; the segment counts what came before."""
+    segment.reset()
+    walk = BatchWalk(segment.file, 0, segment.file.size, check_crc=True)
+    end_offset = segment.base_offset
+    while (header := await _next_whole(walk)) is not None and header.base_offset >= end_offset:
+        epochs.assign(header.leader_epoch, header.base_offset)
+        segment.count_batch(header.size_bytes, header.last_offset, header.max_timestamp)
+        end_offset = header.last_offset + 1
+    return end_offset
+
+
+async def _next_whole(walk: BatchWalk) -> BatchHeader | None:
+    try:
+        return await walk.next()
+    except DecodeError:
+        return None  # a torn tail: what a crash leaves
+
+
+async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
+    """The segments from ``first`` on are gone, the last one first, and will stay so after a power cut."""
+    if first >= len(segments):
+        return
+    while len(segments) > first:
+        await segments.pop().remove()
+    await disk.sync_dir(folder)
+
+
+async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
+    """The offsets in the names of the folder's files of one kind, rising."""
+    matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
+    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+
+
+async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:
+    """Indexes whose log is gone: a removal was cut short."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for offset in await offsets_of(disk, folder, suffix):
+            if offset not in bases:
+                await disk.remove(f"{folder}/{file_stem(offset)}{suffix}")
+
+
+async def _read_epochs(disk: Disk, folder: str) -> EpochCache | None:
+    """None when the file is missing or damaged: every batch must then be asked."""
+    try:
+        return EpochCache.from_text((await disk.read_file(f"{folder}/{CHECKPOINT_NAME}")).decode())
+    except (FileNotFoundError, DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def rebuild_producers(disk: Disk, folder: str, segments: Sequence[Segment], end_offset: int, *, now_ms: int) -> ProducerStates:
+    """The producers at ``end_offset``; snapshots of states outside the log are removed."""
+    producers, offset, is_changed = ProducerStates(), -1, False
+    for snapshot in reversed(await offsets_of(disk, folder, SNAPSHOT_SUFFIX)):
+        path = f"{folder}/{file_stem(snapshot)}{SNAPSHOT_SUFFIX}"
+        if not segments[0].base_offset <= snapshot <= end_offset:
+            await disk.remove(path)
+            is_changed = True
+        elif offset < 0:
+            try:
+                producers, offset = ProducerStates.from_snapshot(await disk.read_file(path)), snapshot
+            except DecodeError:
+                await disk.remove(path)
+                is_changed = True
+    if is_changed:  # one that came back after a power cut would speak of batches that the log has lost
+        await disk.sync_dir(folder)
+    for index, segment in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:
+            continue
+        found = await segment.find(offset) if offset > segment.base_offset else (0, None)
+        if found is not None and offset < end_offset:
+            await _apply_batches(producers, segment, found[0], now_ms)
+    return producers
+
+
+async def _apply_batches(producers: ProducerStates, segment: Segment, position: int, now_ms: int) -> None:
+    walk = BatchWalk(segment.file, position, segment.size)
+    while (header := await walk.next()) is not None:
+        if header.producer_id < 0:
+            continue
+        if header.is_control:
+            batch = await segment.file.pread(walk.position, header.size_bytes)
+            marker = end_marker_of(iterate_records(batch)[0])
+            if marker is not None:
+                producers.apply_end_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms)
+            continue
+        time = header.max_timestamp if header.is_log_append_time else -1
+        sequences = (header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, time)
+        producers.apply(header.producer_id, header.producer_epoch, sequences, now_ms, is_transactional=header.is_transactional)

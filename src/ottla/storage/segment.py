@@ -1,0 +1,249 @@
+"""One segment: a log file of bounded size, an offset index and a time index, all named by their base offset.
+
+The log file is the truth; both indexes can be rebuilt from it and are, when they are missing or wrong. While a segment is
+the last one its indexes live in memory and need not be on disk. Once closed they are files, loaded again when a reader
+looks something up. A looked-up entry is held against the batch that it names, so a wrong one cannot mislead. One that is
+missing only makes the walk longer, but for the newest time of a closed segment: that it is there is believed.
+
+``size`` counts the bytes that belong to the log: ``0 <= size <= file.size``. A reader never goes beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import DecodeError
+from ottla.ports import Disk, File
+from ottla.records.batch import BatchHeader
+from ottla.storage.config import LogConfig
+from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from ottla.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from ottla.storage.time_index import TimeIndex
+from ottla.storage.walk import BatchWalk
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka reads them signed
+
+
+def file_stem(offset: int) -> str:
+    """Offsets in file names have 20 digits, so that names sort as offsets do."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """A log file and its indexes."""
+
+    __slots__ = (
+        "_bytes_since_entry", "_disk", "_folder", "_index_interval_bytes", "_indexes", "_path", "base_offset", "file",
+        "first_timestamp", "max_timestamp", "max_timestamp_offset", "size",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._path = f"{folder}/{file_stem(base_offset)}"
+        self._index_interval_bytes = index_interval_bytes
+        self.base_offset = base_offset
+        self.file = file
+        self.size = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is counted and both indexes are empty."""
+        self._indexes: tuple[OffsetIndex, TimeIndex] | None = (OffsetIndex(self.base_offset), TimeIndex(self.base_offset))
+        self._bytes_since_entry = 0
+        self.size = 0
+        self.first_timestamp = -1  # largest of the first batch; segment.ms counts from it
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1  # last offset of the first batch that had it
+
+    @classmethod
+    async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
+        """The segment, with nothing of it counted yet; a created one is empty."""
+        file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
+        assert not create or file.size == 0, "recovery takes every log file of the folder for a segment"
+        return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
+
+    def count_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """The batch at the segment's end belongs to it; indexed once enough bytes lie behind the last entry."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            assert self._indexes is not None, "a growing segment has its indexes in memory"
+            self._indexes[0].append(last_offset, self.size)
+            self._indexes[1].append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        if self.size == 0:
+            self.first_timestamp = max_timestamp
+        self.size += size
+
+    def takes_all(self, size: int, batches: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
+        """Whether so many batches of ``size`` bytes fit, with the index entries that they may need, and none is too late.
+
+        An empty segment has no first timestamp yet: whether several batches are too far apart is for the caller to see.
+        """
+        assert self._indexes is not None, "a growing segment has its indexes in memory"
+        entries = len(self._indexes[0]) + batches
+        return (
+            self.size + size <= config.segment_bytes
+            and (max_timestamp - self.first_timestamp <= config.segment_ms or self.first_timestamp < 0)
+            and entries * TIME_ENTRY_SIZE <= config.segment_index_bytes  # the larger of the two
+            and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            and self.size + size <= POSITION_MAX
+        )
+
+    # -- indexes as files
+
+    async def write_indexes(self) -> None:
+        """Both indexes are files, the newest time included; not yet synced."""
+        assert self._indexes is not None, "indexes are written by who filled them"
+        offset_index, time_index = self._indexes
+        if self.max_timestamp_offset >= 0:
+            time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        await overwrite(self._disk, self._path + INDEX_SUFFIX, offset_index.to_bytes())
+        await overwrite(self._disk, self._path + TIME_INDEX_SUFFIX, time_index.to_bytes())
+
+    async def sync(self, *, with_indexes: bool) -> None:
+        await self.file.sync()
+        if with_indexes:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                file = await self._disk.open(self._path + suffix)
+                await file.sync()
+                await file.close()
+
+    def unload(self) -> None:
+        """The indexes are in their files only."""
+        self._indexes = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._indexes is not None
+
+    async def load(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes, from their files, or rebuilt when those are missing or wrong."""
+        if self._indexes is not None:
+            return self._indexes
+        try:
+            indexes = self._indexes = await self._read_indexes()
+        except (DecodeError, FileNotFoundError):
+            indexes = await self.rebuild()
+        return indexes
+
+    async def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """DecodeError when they do not fit the log; the newest entries and the maximum are held against its batches."""
+        data = await self._disk.read_file(self._path + INDEX_SUFFIX)
+        offset_index = OffsetIndex.from_bytes(data, self.base_offset, log_size=self.size)
+        time_index = TimeIndex.from_bytes(await self._disk.read_file(self._path + TIME_INDEX_SUFFIX), self.base_offset)
+        if time_index.last is not None:
+            timestamp, offset = time_index.last
+            found = await self._walk_to(offset, offset_index)
+            if found is None or found[1].last_offset != offset or found[1].max_timestamp != timestamp:
+                raise DecodeError(f"the time index says that time {timestamp} is at offset {offset}")
+            self.max_timestamp, self.max_timestamp_offset = timestamp, offset
+        return offset_index, time_index
+
+    async def load_tail(self) -> int:
+        """Everything is counted as the files have it, and the end offset is returned: for the last segment after a clean stop.
+
+        DecodeError or FileNotFoundError when the files do not fit together.
+        """
+        self.size = self.file.size
+        offset_index, time_index = await self._read_indexes()
+        first = await BatchWalk(self.file, 0, self.size).next()
+        self.first_timestamp = first.max_timestamp if first is not None else -1
+        start = offset_index.last[1] if offset_index.last else 0
+        end_offset = self.base_offset
+        walk = BatchWalk(self.file, start, self.size)
+        while (header := await walk.next()) is not None:
+            if header.max_timestamp > self.max_timestamp or header.base_offset < end_offset:
+                raise DecodeError(f"the batch at byte {walk.position} does not fit the indexes or the batch before it")
+            end_offset = header.last_offset + 1
+        self._indexes = offset_index, time_index
+        self._bytes_since_entry = self.size - start
+        return end_offset
+
+    async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
+        size = self.size
+        fresh = Segment(self._disk, self._folder, self.base_offset, self.file, index_interval_bytes=self._index_interval_bytes)
+        walk = BatchWalk(self.file, 0, size)
+        while (header := await walk.next()) is not None:
+            fresh.count_batch(header.size_bytes, header.last_offset, header.max_timestamp)
+        assert fresh._indexes is not None, "counted in memory"
+        if self.size != size and self._indexes is not None:
+            return self._indexes  # it has grown meanwhile: the last segment, whose indexes are in memory and right
+        indexes = self._indexes = fresh._indexes
+        self._bytes_since_entry = fresh._bytes_since_entry
+        self.first_timestamp = fresh.first_timestamp
+        self.max_timestamp, self.max_timestamp_offset = fresh.max_timestamp, fresh.max_timestamp_offset
+        await self.write_indexes()
+        return indexes
+
+    # -- lookups
+
+    async def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch that ends at or after ``offset``; None when the segment ends before it."""
+        offset_index, _ = await self.load()
+        try:
+            return await self._walk_to(offset, offset_index)
+        except DecodeError:
+            offset_index, _ = await self.rebuild()
+            return await self._walk_to(offset, offset_index)
+
+    async def _walk_to(self, offset: int, offset_index: OffsetIndex) -> tuple[int, BatchHeader] | None:
+        entry = offset_index.lookup(offset)
+        start = entry[1] if entry else 0
+        walk = BatchWalk(self.file, start, self.size)
+        while (header := await walk.next()) is not None:
+            if entry is not None and walk.position == start and header.last_offset != entry[0]:
+                raise DecodeError(f"the offset index says that the batch at byte {start} ends with offset {entry[0]}")
+            if header.last_offset >= offset:
+                return walk.position, header
+        return None
+
+    async def find_time(self, timestamp: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch with a record at or after ``timestamp``."""
+        _, time_index = await self.load()
+        start = 0
+        entry = time_index.lookup(timestamp)
+        if entry is not None:
+            found = await self.find(entry[1])
+            if found is None or found[1].last_offset != entry[1] or found[1].max_timestamp != entry[0]:
+                await self.rebuild()
+            else:
+                start = found[0]
+        walk = BatchWalk(self.file, start, self.size)
+        while (header := await walk.next()) is not None:
+            if header.max_timestamp >= timestamp:
+                return walk.position, header
+        return None
+
+    # -- the end of it
+
+    async def truncate(self, size: int) -> None:
+        """The log ends at ``size``, a batch's start, durably; the indexes are rebuilt."""
+        await self.file.truncate(size)
+        await self.file.sync()
+        self.size = size
+        await self.rebuild()
+
+    async def remove(self) -> None:
+        """The files are gone from the folder. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
+        await self.file.close()
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+            if await self._disk.exists(self._path + suffix):
+                await self._disk.remove(self._path + suffix)
+
+
+async def overwrite(disk: Disk, path: str, data: bytes) -> None:
+    """The file holds ``data``: for what can be made anew after a crash."""
+    file = await disk.open(path, create=True)
+    if file.size:
+        await file.truncate(0)
+    if data:
+        await file.append([data])
+    await file.close()

@@ -1,0 +1,61 @@
+"""The nouns that every layer shares.
+
+Offsets are exclusive ends where they end something (``end_offset``), and -1 means "unknown" on the wire.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Final, NewType
+
+BrokerId = NewType("BrokerId", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+
+NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER: Final = -1
+
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
+
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+
+TOPIC_NAME_LENGTH_MAX: Final = 249
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: bytes) -> str:
+    """16 bytes as Kafka writes ids: base64 for URLs, without padding, 22 characters."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why Kafka refuses the name, in words; None when it is legal (1-249 of ``[a-zA-Z0-9._-]``, not ``.`` or ``..``)."""
+    if not name:
+        return "the name is empty"
+    if name in (".", ".."):
+        return f"the name may not be {name!r}"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        return f"the name has {len(name)} characters, {TOPIC_NAME_LENGTH_MAX} is the most"
+    for character in name:
+        if not (character.isascii() and (character.isalnum() or character in "._-")):
+            return f"the character {character!r} is not one of ASCII letters, digits, '.', '_' and '-'"
+    return None

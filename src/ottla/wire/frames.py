@@ -1,0 +1,95 @@
+"""Frames: a 4-byte length, then that many bytes.
+
+``FrameCutter`` is fed what arrived and yields whole frames as views. A frame that lies wholly in what was fed is not
+copied; one that is cut is collected in memory of its own, grown as bytes arrive and never ahead of them, so that a peer
+who only declares a large frame costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.errors import DecodeError
+
+LENGTH_BYTES: Final = 4
+_GROWTH_MIN: Final = 1 << 16
+
+
+class FrameCutter:
+    """Cuts one connection's bytes into frames. ``limit_bytes`` may be changed between calls (it is small before authentication)."""
+
+    __slots__ = ("_collected", "_filled", "_head", "_length", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._head = b""  # up to three bytes of a length
+        self._length = 0  # of the frame being collected; 0 when none is
+        self._collected = bytearray()
+        self._filled = 0
+
+    @property
+    def is_inside_frame(self) -> bool:
+        return bool(self._head) or self._length > 0
+
+    def feed(self, data: memoryview) -> Iterator[tuple[memoryview, bool]]:
+        """Each whole frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
+
+        DecodeError for a negative length or one above the limit: the connection cannot be read any further.
+        """
+        position, end = 0, len(data)
+        if self._length:
+            position = self._collect(data, 0)
+            if self._filled < self._length:
+                return
+            yield self._take()
+        elif self._head:
+            need = LENGTH_BYTES - len(self._head)
+            self._head += bytes(data[:need])
+            if len(self._head) < LENGTH_BYTES:
+                return
+            length = self._checked(int.from_bytes(self._head, "big", signed=True))
+            self._head = b""
+            position = need
+            if end - position < length:
+                self._begin(length, data, position)
+                return
+            yield data[position : position + length], True
+            position += length
+        while end - position >= LENGTH_BYTES:
+            length = self._checked(int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True))
+            position += LENGTH_BYTES
+            if end - position < length:
+                self._begin(length, data, position)
+                return
+            yield data[position : position + length], True
+            position += length
+        if position < end:
+            self._head = bytes(data[position:])
+
+    def _checked(self, length: int) -> int:
+        if length < 0 or length > self.limit_bytes:
+            raise DecodeError(f"a frame of {length} bytes; between 0 and {self.limit_bytes} are allowed")
+        return length
+
+    def _begin(self, length: int, data: memoryview, position: int) -> None:
+        self._length = length
+        self._collected = bytearray()
+        self._filled = 0
+        self._collect(data, position)
+
+    def _collect(self, data: memoryview, position: int) -> int:
+        """Takes what belongs to the frame; memory at most doubles ahead of what has arrived."""
+        take = min(self._length - self._filled, len(data) - position)
+        need = self._filled + take
+        if len(self._collected) < need:
+            size = min(self._length, max(need, 2 * len(self._collected), _GROWTH_MIN))
+            self._collected.extend(bytes(size - len(self._collected)))
+        self._collected[self._filled : need] = data[position : position + take]
+        self._filled = need
+        return position + take
+
+    def _take(self) -> tuple[memoryview, bool]:
+        frame = memoryview(self._collected)[: self._length]
+        self._length, self._filled, self._collected = 0, 0, bytearray()
+        return frame, False

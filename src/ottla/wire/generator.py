@@ -1,0 +1,56 @@
+"""What the sources of encoders and decoders have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.errors import EncodeError
+from ottla.wire import primitives
+from ottla.wire.schema import DECLARATIONS, FIELDS, Field
+
+
+class Generator:
+    """What both directions share: indented lines, fresh variable names, and the names that the source may use."""
+
+    def __init__(self, cls: type, version: int) -> None:
+        declaration = DECLARATIONS[cls]
+        low, high = declaration.versions
+        if not low <= version <= high:
+            raise EncodeError(f"{cls.__name__} has versions {low} to {high}, not {version}")
+        self.cls = cls
+        self.version = version
+        self.is_flexible = version >= declaration.flexible
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[str, Any] = {"uvarint": primitives.uvarint, "text": primitives.text, "E": b""}
+        self._count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def bind(self, prefix: str, value: Any) -> str:
+        """A name in the source for a value made here."""
+        name = self.fresh(prefix)
+        self.names[name] = value
+        return name
+
+    def use(self, function: Callable[..., Any]) -> str:
+        self.names[function.__name__] = function
+        return function.__name__
+
+    def fields(self, cls: type) -> list[tuple[str, Field]]:
+        return [(name, field) for name, field in FIELDS[cls].items() if field.is_in(self.version)]
+
+    def plain(self, cls: type) -> list[tuple[str, Field]]:
+        return [(name, field) for name, field in self.fields(cls) if not (self.is_flexible and field.is_tagged_in(self.version))]
+
+    def tagged(self, cls: type) -> list[tuple[str, Field]]:
+        if not self.is_flexible:
+            return []
+        found = [(name, field) for name, field in self.fields(cls) if field.is_tagged_in(self.version)]
+        return sorted(found, key=lambda item: item[1].tag or 0)

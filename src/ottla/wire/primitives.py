@@ -1,0 +1,103 @@
+"""Varints and the few helpers that generated codecs call.
+
+Unsigned varints are those of KIP-482: 7 bits a byte, least significant group first, at most five bytes for 32 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from ottla.errors import DecodeError, EncodeError
+from ottla.ports import Buffer
+
+TAGS_MAX: Final = 256
+"""Tagged fields in one struct; a peer that sends more is refused before they are walked (CVE-2026-111115)."""
+
+
+def _encode_uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL: Final = [_encode_uvarint(value) for value in range(1024)]
+
+
+def uvarint(value: int) -> bytes:
+    """The varint of ``value``, which is not negative."""
+    return _SMALL[value] if value < 1024 else _encode_uvarint(value)
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """Value and the position after it. IndexError past the end, DecodeError beyond 32 bits."""
+    byte: int = data[position]
+    position += 1
+    if byte < 0x80:
+        return byte, position
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise DecodeError("an unsigned varint is larger than 32 bits")
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise DecodeError("an unsigned varint has more than five bytes")
+
+
+def skip_tags(data: Buffer, position: int, end: int) -> int:
+    """The position after a tag section of which nothing is wanted; nothing of it is kept."""
+    count, position = read_uvarint(data, position)
+    last = -1
+    if count > TAGS_MAX:
+        too_many_tags(count)
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        last = check_tag(tag, last, position + size, end)
+        position += size
+    return position
+
+
+def check_tag(tag: int, last: int, field_end: int, end: int) -> int:
+    """The tag, when it is larger than the last one and its bytes are there."""
+    if tag <= last:
+        raise DecodeError(f"tag {tag} follows tag {last}: tags must rise")
+    if field_end > end:
+        raise DecodeError(f"tagged field {tag} ends {field_end - end} bytes behind the message")
+    return tag
+
+
+def too_many_tags(count: int) -> NoReturn:
+    raise DecodeError(f"{count} tagged fields in one struct; {TAGS_MAX} is the most")
+
+
+def bad_tag_size(tag: int) -> NoReturn:
+    raise DecodeError(f"tagged field {tag} does not fill the size it declares")
+
+
+def bad_length(what: str, length: int, left: int) -> NoReturn:
+    if length < 0:
+        raise DecodeError(f"{what} has length {length} and may not be null")
+    raise DecodeError(f"{what} has length {length}, {left} bytes are left")
+
+
+def bad_count(what: str, count: int, left: int) -> NoReturn:
+    if count < 0:
+        raise DecodeError(f"{what} has {count} elements and may not be null")
+    raise DecodeError(f"{what} has {count} elements, more than fit in the {left} bytes left or than a message may hold")
+
+
+def bad_null(what: str) -> NoReturn:
+    raise EncodeError(f"{what} may not be null in this version")
+
+
+def text(data: Any) -> str:
+    return str(data, "utf-8")

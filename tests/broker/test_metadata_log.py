@@ -1,0 +1,94 @@
+"""The metadata log on a real disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.metadata_log import FOLDER_NAME, MetadataLog
+from ottla.errors import StorageError
+from ottla.messages.metadata_records import ConfigRecord, TopicRecord
+from ottla.metadata.image import RESOURCE_TOPIC
+from ottla.ports import Disk
+from ottla.runtime.world import real_world
+
+
+def with_disk(body: Callable[[Disk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await body(real_world().disk)
+
+    asyncio.run(main())
+
+
+async def open_log(disk: Disk, folder: Path, *, snapshot_bytes: int = 1 << 30) -> MetadataLog:
+    return await MetadataLog.open(disk, str(folder), now_ms=0, clean=False, bytes_between_snapshots=snapshot_bytes)
+
+
+def topic(number: int) -> TopicRecord:
+    return TopicRecord(f"topic-{number}", number.to_bytes(16, "big"))
+
+
+def test_what_was_committed_is_in_the_image_after_reopening(tmp_path: Path) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path)
+        log.append([topic(1), ConfigRecord(RESOURCE_TOPIC, "topic-1", "a", "b")], now_ms=5)
+        log.append([topic(2)], now_ms=6)
+        await log.commit()
+        image = log.image
+        again = await open_log(disk, tmp_path)  # no close before: as after a crash
+        assert again.image == image
+        assert again.end_offset == 3
+
+    with_disk(body)
+
+
+def test_large_groups_are_split_into_batches_and_read_back(tmp_path: Path) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path)
+        log.append([topic(number) for number in range(1, 5001)], now_ms=0)
+        await log.commit()
+        assert len((await open_log(disk, tmp_path)).image.topics) == 5000
+
+    with_disk(body)
+
+
+def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path, snapshot_bytes=1)
+        for number in range(1, 6):
+            log.append([topic(number)], now_ms=0)
+            await log.commit()
+            assert await log.snapshot_when_due()
+        snapshots = sorted(path.name for path in (tmp_path / FOLDER_NAME).glob("*.checkpoint"))
+        assert snapshots == ["00000000000000000004-0000000001.checkpoint", "00000000000000000005-0000000001.checkpoint"]
+        log.append([topic(6)], now_ms=0)
+        await log.commit()
+        again = await open_log(disk, tmp_path)
+        assert sorted(again.image.topics) == [f"topic-{number}" for number in range(1, 7)]
+        for path in (tmp_path / FOLDER_NAME).glob("*.log"):
+            path.unlink()  # the snapshot outlived the log: what it holds is still there
+        alone = await open_log(disk, tmp_path)
+        assert sorted(alone.image.topics) == [f"topic-{number}" for number in range(1, 6)]
+        assert alone.end_offset == 5
+
+    with_disk(body)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path)
+        log.append([topic(1)], now_ms=0)
+        await log.commit()
+        await log.write_snapshot()
+        [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
+        data = bytearray(path.read_bytes())
+        data[-3] ^= 0x40
+        path.write_bytes(data if damage == "flip" else data[:-3])
+        with pytest.raises(StorageError, match="metadata snapshot"):
+            await open_log(disk, tmp_path)
+
+    with_disk(body)

@@ -1,0 +1,154 @@
+"""The commands as a shell runs them, against a broker of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli.broker import from_environment, gather
+from ottla.cli.main import COMMANDS, cli
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Producer
+
+SECONDS_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("data")
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "group.initial.rebalance.delay.ms": "0"}
+    with BrokerThread(config | {"offsets.topic.num.partitions": "2"}) as broker:
+        yield broker.bootstrap
+
+
+def ottla(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OTTLA_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "ottla", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=SECONDS_MAX, check=False)
+
+
+def items(result: subprocess.CompletedProcess[str]) -> Any:
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["_version"] == 1
+    return document["items"]
+
+
+def test_every_command_has_help() -> None:
+    for name in COMMANDS:
+        result = ottla("", name, "--help")
+        assert result.returncode == 0, f"{name}: {result.stderr}"
+        assert result.stdout.startswith("Usage:")
+
+
+def test_asking_for_help_imports_neither_broker_nor_client() -> None:
+    code = "import sys\nfrom ottla.cli.main import cli\ncli.main(['--help'], standalone_mode=False)\nprint(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+    loaded = set(result.stderr.split())
+    assert "ottla.cli.main" in loaded
+    assert not {name for name in loaded if re.match(r"ottla\.(broker|client|runtime|spark)|pyspark|asyncio|pandas|pyarrow", name)}
+
+
+def test_a_topic_is_created_listed_described_and_deleted(bootstrap: str) -> None:
+    assert items(ottla(bootstrap, "topic", "create", "life", "-p", "2", "--format", "json")) == [
+        {"name": "life", "result": "created", "error": None}
+    ]
+    again = ottla(bootstrap, "topic", "create", "life")
+    assert again.returncode == 1
+    assert "TOPIC_ALREADY_EXISTS" in again.stdout
+    assert {"name": "life", "partitions": 2, "replicas": 1} in items(ottla(bootstrap, "topic", "list", "--format", "json"))
+    described = items(ottla(bootstrap, "topic", "describe", "life", "--format", "json"))
+    assert [partition["leader"] for partition in described["partitions"]] == [1, 1]
+    assert ottla(bootstrap, "topic", "delete", "life").returncode == 1
+    assert ottla(bootstrap, "topic", "delete", "life", "--yes").returncode == 0
+    gone = ottla(bootstrap, "topic", "describe", "life")
+    assert gone.returncode == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
+
+
+def test_records_go_in_and_come_out(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "records", "-p", "1")
+    produced = ottla(bootstrap, "produce", "records", "-f", "%k %v\\n", "-H", "source=test", "-z", "lz4", stdin="a 1\nb 2\nc 3\n")
+    assert produced.returncode == 0, produced.stderr
+    assert ottla(bootstrap, "consume", "records", "--exit", "-f", "%o %k=%v %h{%k:%v}\\n").stdout.splitlines() == [
+        "0 a=1 source:test", "1 b=2 source:test", "2 c=3 source:test",
+    ]  # fmt: skip
+    assert ottla(bootstrap, "consume", "records", "-o", "1:2").stdout == "2\n"
+    assert ottla(bootstrap, "consume", "records", "-o", "-1", "-n", "1").stdout == "3\n"
+    assert ottla(bootstrap, "consume", "records", "-o", "@-1h:now", "-f", "%v,").stdout == "1,2,3,"
+    last = json.loads(ottla(bootstrap, "consume", "records", "-o", "2", "-n", "1", "-f", "json").stdout)
+    assert (last["offset"], last["key"], last["value"]) == (2, "c", "3")
+
+
+def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "grouped", "-p", "1")
+    ottla(bootstrap, "produce", "grouped", stdin="1\n2\n3\n4\n")
+    assert ottla(bootstrap, "consume", "grouped", "-g", "readers", "-n", "3").stdout == "1\n2\n3\n"
+    assert "readers" in [group["group"] for group in items(ottla(bootstrap, "group", "list", "--format", "json"))]
+    described = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))
+    assert (described["state"], described["offsets"][0]["committed"], described["offsets"][0]["lag"]) == ("Empty", 3, 1)
+    assert "nothing was changed" in ottla(bootstrap, "group", "seek", "readers", "--to", "start").stderr
+    assert ottla(bootstrap, "group", "seek", "readers", "--to", "1", "--yes").returncode == 0
+    assert ottla(bootstrap, "consume", "grouped", "-g", "readers", "-n", "1").stdout == "2\n"
+    assert ottla(bootstrap, "group", "delete", "readers", "--yes").returncode == 0
+    assert ottla(bootstrap, "group", "describe", "readers").returncode == 1
+
+
+def test_errors_name_the_cause_and_exit_codes_tell_its_kind(bootstrap: str) -> None:
+    assert ottla(bootstrap, "nonsense").returncode == 2
+    assert ottla(bootstrap, "topic", "create").returncode == 2
+    nobody = ottla("127.0.0.1:1", "topic", "list")
+    assert nobody.returncode == 1
+    assert "no broker at 127.0.0.1:1" in nobody.stderr
+    bad = ottla(bootstrap, "consume", "records", "-o", "sometime")
+    assert bad.returncode == 1
+    assert "expected start, end" in bad.stderr
+
+
+def test_dump_log_shows_batches_and_damage(bootstrap: str, tmp_path: Path) -> None:
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    with BrokerThread(config) as broker, Producer(broker.bootstrap) as producer:
+        producer.send("dumped", b"value", key=b"key").result(10)
+    segment = tmp_path / "dumped-0" / "00000000000000000000.log"
+    [batch] = items(ottla("", "dump-log", str(segment), "--records", "--format", "json"))[0]["entries"]
+    assert (batch["base_offset"], batch["count"], batch["is_valid"]) == (0, 1, True)
+    segment.write_bytes(segment.read_bytes() + b"torn")
+    damaged = ottla("", "dump-log", str(segment))
+    assert damaged.returncode == 1
+    assert "reason=" in damaged.stdout
+
+
+def test_dev_serves_until_it_is_told_to_stop_and_leaves_nothing() -> None:
+    process = subprocess.Popen([sys.executable, "-m", "ottla", "dev", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert ottla(told["bootstrap"], "topic", "list").returncode == 0
+        assert Path(told["data"]).is_dir()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0
+    assert not Path(told["data"]).exists()
+
+
+def test_configuration_comes_from_file_environment_and_overrides_in_that_order(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# comment\nnum.partitions=2\nlog.dirs: /from/file\nmessage.max.bytes = 1000\\\n  000\n")
+    environment = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_LOG_SEGMENT_BYTES": "4096", "KAFKA_OPTS": "-Xmx1g", "HOME": "/somebody"}
+    values = gather(str(file), environment, ("num.partitions=4",))
+    assert values == {
+        "num.partitions": "4", "log.dirs": "/from/file", "message.max.bytes": "1000000", "log.segment.bytes": "4096",
+    }  # fmt: skip
+    assert gather(None, {"HOME": "/somebody"}, ())["log.dirs"].endswith("ottla/data")
+    assert from_environment({"OTTLA_NODE_ID": "7"}) == {"node.id": "7"}
+    assert cli.name == "cli"

@@ -1,0 +1,93 @@
+"""The % language, printing and reading."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.cli.record_format import Marks, RecordFormat
+from ottla.cli.record_parser import ParsedRecord, RecordParser
+from ottla.client.fetcher import ConsumerRecord
+from ottla.errors import KafkaError
+
+RECORD = ConsumerRecord("orders", 3, 42, 1_600_000_000_123, 1, b"key", b"\x00\x01va", (("h1", b"x"), ("h2", None)), 5)
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ("%t %p %o %e %d %a", b"orders 3 42 5 1600000000123 1"),
+        ("%k=%v{hex}\\n", b"key=00017661\n"),
+        ("%v{base64}", b"AAF2YQ=="),
+        ("%k{json}", b'"key"'),
+        ("%K %V %T %H", b"3 4 6 2"),
+        ("%V{big32}%v", b"\0\0\0\4\x00\x01va"),
+        ("%p{little64}", b"\3" + bytes(7)),
+        ("%o{hex16}", b"002a"),
+        ("%d{strftime[%F %T]}", b"2020-09-13 12:26:40"),
+        ("%h{%k:%v,}", b"h1:x,h2:,"),
+        ("%h{%k%V{big16};}", b"h1\0\1;h2\0\0;"),
+        ("%v{unpack[>H2x]}", b"1"),
+        ("100%% %{%}\\t\\x41", b"100% {}\tA"),
+        ("%[ %] %|", b"10 50 50"),
+    ],
+)
+def test_a_format_prints(layout: str, expected: bytes) -> None:
+    assert RecordFormat(layout).render(RECORD, Marks(10, 50)) == expected
+
+
+@pytest.mark.parametrize("layout", ["%z", "%", "%k{rot13}", "%p{big7}", "%v{hex", "\\q"])
+def test_an_unknown_directive_is_refused(layout: str) -> None:
+    with pytest.raises(KafkaError, match="record format"):
+        RecordFormat(layout)
+
+
+def test_json_tells_bytes_that_are_not_text_as_base64() -> None:
+    item = msgspec.json.decode(RecordFormat("json").render(ConsumerRecord("t", 0, 1, 2, 0, None, b"\xff", (("h", b"a"),), 0), Marks()))
+    assert item == {
+        "topic": "t", "partition": 0, "offset": 1, "timestamp_ms": 2, "key": None, "value_base64": "/w==",
+        "headers": [{"key": "h", "value": "a"}],
+    }  # fmt: skip
+
+
+def parse(layout: str, data: bytes) -> list[ParsedRecord]:
+    return list(RecordParser(layout).parse(io.BytesIO(data)))
+
+
+def test_lines_are_values() -> None:
+    assert [record.value for record in parse("%v\\n", b"a\nb\n\nlast")] == [b"a", b"b", b"", b"last"]
+
+
+def test_fields_end_at_the_literal_behind_them() -> None:
+    [first, second] = parse("%t:%k %v\\n", b"t1:k1 v 1\nt2:k2 v2\n")
+    assert (first.topic, first.key, first.value) == ("t1", b"k1", b"v 1")
+    assert (second.topic, second.key, second.value) == ("t2", b"k2", b"v2")
+
+
+def test_headers_and_numbers_are_read() -> None:
+    [record] = parse("%p %d %H %h{%k=%v;}%v\\n", b"3 1600 2 a=1;b=2;value\n")
+    assert (record.partition, record.timestamp_ms, record.value) == (3, 1600, b"value")
+    assert record.headers == [("a", b"1"), ("b", b"2")]
+
+
+@pytest.mark.parametrize(("layout", "data"), [("%K{big32}%k", b"\0\0\0\5abc"), ("%k %v\\n", b"k;v"), ("%p %v", b"x y")])
+def test_input_that_does_not_fit_is_refused(layout: str, data: bytes) -> None:
+    with pytest.raises(KafkaError):
+        parse(layout, data)
+
+
+@pytest.mark.parametrize("layout", ["plain", "%z", "%o"])
+def test_a_format_that_cannot_be_read_is_refused(layout: str) -> None:
+    with pytest.raises(KafkaError):
+        RecordParser(layout)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=40)), min_size=1, max_size=20))
+def test_what_is_printed_with_lengths_is_read_back(pairs: list[tuple[bytes, bytes]]) -> None:
+    layout = "%K{big32}%k%V{big32}%v"
+    printed = b"".join(RecordFormat(layout).render(ConsumerRecord("t", 0, 0, 0, 0, key, value, (), 0), Marks()) for key, value in pairs)
+    assert [(record.key, record.value) for record in parse(layout, printed)] == pairs

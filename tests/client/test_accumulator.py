@@ -1,0 +1,47 @@
+"""Batches of one partition on their way, as the sender moves them."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.client.accumulator import PartitionQueue
+from ottla.types import TopicPartition
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with asyncio.Runner() as runner:
+        yield runner.get_loop()
+
+
+def queue_of(loop: asyncio.AbstractEventLoop, *values: bytes) -> PartitionQueue:
+    """One batch for each value."""
+    queue = PartitionQueue(TopicPartition("topic", 0))
+    for value in values:
+        future: asyncio.Future = loop.create_future()
+        queue.add(None, value, (), 0, future, batch_bytes_max=1, now_ms=0, delivery_timeout_ms=1000)
+    return queue
+
+
+def test_a_batch_waits_while_earlier_ones_are_in_flight_over_a_connection_that_broke(loop: asyncio.AbstractEventLoop) -> None:
+    queue = queue_of(loop, b"a", b"b", b"c")
+    old, new = object(), object()
+    first = queue.take(old, producer_id=7)
+    assert queue.may_go_over(old)
+    assert not queue.may_go_over(new), "it would overtake the first one, which comes back and is sent again"
+
+    queue.in_flight -= 1
+    queue.take_back(first)
+    assert queue.may_go_over(new)
+    assert queue.take(new, producer_id=7) is first
+
+
+def test_batches_keep_their_numbers_when_they_go_out_again(loop: asyncio.AbstractEventLoop) -> None:
+    queue = queue_of(loop, b"a", b"b")
+    first, second = queue.take("connection", producer_id=7), queue.take("connection", producer_id=7)
+    for batch in (second, first):
+        queue.in_flight -= 1
+        queue.take_back(batch)
+    assert list(queue.batches) == [first, second]
+    assert [queue.take("another", producer_id=7).base_sequence for _ in range(2)] == [0, 1]

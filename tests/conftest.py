@@ -1,0 +1,31 @@
+"""What all tests share: which folders are asked for by name, where Spark's tests run, how hypothesis searches."""
+
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# These need more than Python and the package index, or much time: they run only when named (make interop, make torture).
+ONLY_WHEN_NAMED = frozenset({"interop", "torture"})
+TESTS = Path(__file__).parent
+
+# A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("torture", deadline=None, max_examples=5_000, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.parent != TESTS or collection_path.name not in ONLY_WHEN_NAMED:
+        return None
+    is_named = any(Path(config.invocation_params.dir, argument.split("::")[0]).is_relative_to(collection_path) for argument in config.args)
+    return None if is_named else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests go to one worker, and start first: they are the longest, and the other worker has the rest meanwhile."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)

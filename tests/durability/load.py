@@ -1,0 +1,273 @@
+"""Load that goes on while a broker is killed, and what must hold when it is over.
+
+Producers note every acknowledgement, a group's members note what they got, what they tried to commit and what was
+confirmed. ``check`` compares all of it with the log as a reader without a group sees it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from ottla import sync
+
+TOPIC, GROUP = "events", "readers"
+PARTITION_COUNT = 3
+KEYS_PER_PRODUCER = 10
+OUTSTANDING_MAX = 500
+COMMIT_EVERY = 100
+QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 10}
+JOIN_SECONDS_MAX = 60.0
+PAUSE_SECONDS = 0.01
+SESSION_TIMEOUT_MS = 2_000  # a member whose answer was lost with the broker is a ghost for so long
+
+
+class Place(NamedTuple):
+    partition: int
+    offset: int
+
+
+def place_of(message: Message) -> Place:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Place(partition, offset)
+
+
+class History:
+    """What all threads have seen. ``changed`` is told of each step."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.allowance = 0  # so many records may be sent in all
+        self.sent_count: Counter[str] = Counter()
+        self.acknowledged: dict[tuple[str, int], Place] = {}  # (producer, number) -> where the broker said it is
+        self.received: dict[Place, bytes] = {}
+        self.attempted: dict[int, int] = defaultdict(int)  # the furthest commit that was tried; a lost answer may hide that it took effect
+        self.confirmed: dict[int, int] = defaultdict(int)  # the furthest commit that the broker confirmed
+        self.resumed_count = 0
+        self.problems: list[str] = []
+
+    def allow(self, count: int) -> None:
+        """The producers may send ``count`` more records."""
+        with self.changed:
+            self.allowance = sum(self.sent_count.values()) + count
+            self.changed.notify_all()
+
+    def take_number(self, producer: str) -> int | None:
+        """The number of the producer's next record, which counts as sent; None when nothing may be sent for now."""
+        with self.changed:
+            if sum(self.sent_count.values()) >= self.allowance:
+                self.changed.wait(PAUSE_SECONDS)
+                return None
+            self.sent_count[producer] += 1
+            return self.sent_count[producer] - 1
+
+    def acknowledge(self, producer: str, number: int, place: Place) -> None:
+        with self.changed:
+            self.acknowledged[producer, number] = place
+            self.changed.notify_all()
+
+    def receive(self, place: Place, value: bytes, *, is_first: bool) -> None:
+        """``is_first``: the member was just given the partition, so this must be where the group stood."""
+        with self.changed:
+            if is_first:
+                self.resumed_count += 1
+                if not self.confirmed[place.partition] <= place.offset <= self.attempted[place.partition]:
+                    self.problems.append(
+                        f"{place} is where a member resumed; confirmed were {dict(self.confirmed)}, tried {dict(self.attempted)}"
+                    )
+            if self.received.setdefault(place, value) != value:
+                self.problems.append(f"{place} was {self.received[place]!r} and then {value!r}")
+            self.changed.notify_all()
+
+    def wait_for(self, what: str, is_so: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: is_so() or self.problems, JOIN_SECONDS_MAX), f"never came: {what}"
+            assert not self.problems, self.problems
+
+
+class WorkerThread:
+    """Runs until it is told to stop; what went wrong in it is raised by ``join``."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.stopping = threading.Event()
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self.stopping.set()
+        self._thread.join(JOIN_SECONDS_MAX)
+        assert not self._thread.is_alive(), f"{self!r} does not end"
+        if self._problem is not None:
+            raise self._problem
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: join() raises it
+            self._problem = error
+            with self.history.changed:
+                self.history.problems.append(repr(error))
+                self.history.changed.notify_all()
+
+
+def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
+    return b"%s-%d" % (producer.encode(), number % KEYS_PER_PRODUCER), b"%s %d" % (producer.encode(), number)
+
+
+class ConfluentProducer(WorkerThread):
+    """librdkafka, idempotent, acks=all."""
+
+    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+        super().__init__(history)
+        self._name = name
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 1} | QUIET
+        )
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            number = self.history.take_number(self._name)
+            if number is not None:
+                key, value = key_and_value(self._name, number)
+                self._producer.produce(TOPIC, value, key, on_delivery=self._noting(number))
+            self._producer.poll(0)
+            while len(self._producer) >= OUTSTANDING_MAX:
+                self._producer.poll(PAUSE_SECONDS)
+        assert self._producer.flush(JOIN_SECONDS_MAX) == 0
+
+    def _noting(self, number: int) -> Callable[[KafkaError | None, Message], None]:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                raise AssertionError(f"{self._name} {number}: {error}")
+            self.history.acknowledge(self._name, number, place_of(message))
+
+        return on_delivery
+
+
+class OwnProducer(WorkerThread):
+    """ottla's client, with its defaults: idempotent, acks=all."""
+
+    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+        super().__init__(history)
+        self._name = name
+        self._bootstrap = bootstrap
+
+    def run(self) -> None:
+        open_sends: deque[tuple[int, Future[sync.RecordMetadata]]] = deque()
+        with sync.Producer(self._bootstrap) as producer:
+            while not self.stopping.is_set():
+                number = self.history.take_number(self._name)
+                if number is not None:
+                    key, value = key_and_value(self._name, number)
+                    open_sends.append((number, producer.send(TOPIC, value, key=key)))
+                while open_sends and (len(open_sends) >= OUTSTANDING_MAX or open_sends[0][1].done()):
+                    self._note(*open_sends.popleft())
+            while open_sends:
+                self._note(*open_sends.popleft())
+
+    def _note(self, number: int, sending: Future[sync.RecordMetadata]) -> None:
+        metadata = sending.result(JOIN_SECONDS_MAX)
+        self.history.acknowledge(self._name, number, Place(metadata.partition, metadata.offset))
+
+
+class Member(WorkerThread):
+    """librdkafka in the group. It commits what it has handled, and stops without a last commit."""
+
+    def __init__(self, history: History, bootstrap: str) -> None:
+        super().__init__(history)
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "heartbeat.interval.ms": 100,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "fetch.wait.max.ms": 50,
+            }
+            | QUIET
+        )
+        self._next: dict[int, int] = {}  # partition -> the offset behind the last record handled; none before the first one
+
+    def run(self) -> None:
+        consumer = self._consumer
+        consumer.subscribe([TOPIC], on_assign=self._on_change, on_revoke=self._on_change, on_lost=self._on_change)
+        handled = 0
+        while not self.stopping.is_set():
+            for message in consumer.consume(COMMIT_EVERY, 0.05):
+                if message.error() is not None:
+                    continue  # the broker is away
+                place, value = place_of(message), message.value()
+                assert value is not None
+                self.history.receive(place, value, is_first=place.partition not in self._next)
+                self._next[place.partition] = place.offset + 1
+                handled += 1
+            if handled >= COMMIT_EVERY:
+                handled = 0
+                self._commit()
+        consumer.close()
+
+    def _on_change(self, _consumer: confluent_kafka.Consumer, _partitions: list[TopicPartition]) -> None:
+        self._next.clear()
+
+    def _commit(self) -> None:
+        offsets = dict(self._next)
+        with self.history.changed:
+            for partition, offset in offsets.items():
+                self.history.attempted[partition] = max(self.history.attempted[partition], offset)
+        try:
+            self._consumer.commit(offsets=[TopicPartition(TOPIC, *entry) for entry in offsets.items()], asynchronous=False)
+        except KafkaException:
+            return  # not confirmed
+        with self.history.changed:
+            for partition, offset in offsets.items():
+                self.history.confirmed[partition] = max(self.history.confirmed[partition], offset)
+
+
+def read_all(bootstrap: str) -> dict[Place, tuple[bytes, bytes]]:
+    """Key and value of every record of the topic, by a reader without a group."""
+    partitions = [sync.TopicPartition(TOPIC, index) for index in range(PARTITION_COUNT)]
+    found: dict[Place, tuple[bytes, bytes]] = {}
+    with sync.Consumer(bootstrap) as consumer:
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            records = consumer.poll(10_000)
+            assert records, "the log does not reach the end offset that it tells"
+            for record in records:
+                assert record.key is not None
+                assert record.value is not None
+                found[Place(record.partition, record.offset)] = (record.key, record.value)
+    return found
+
+
+def check(history: History, log: dict[Place, tuple[bytes, bytes]]) -> None:
+    """Nothing acknowledged is lost, nothing is there twice, every key is in order, and the group has seen all."""
+    for (producer, number), place in history.acknowledged.items():
+        assert log[place][1] == b"%s %d" % (producer.encode(), number), f"{producer} {number} was acknowledged at {place}"
+    values = Counter(value for _, value in log.values())
+    assert max(values.values()) == 1, values.most_common(3)
+    assert len(values) == sum(history.sent_count.values()), "what was sent, and all of it was acknowledged, is there"
+    last: dict[bytes, int] = {}
+    for place in sorted(log):
+        key, value = log[place]
+        number = int(value.split()[1])
+        assert number > last.get(key, -1), f"{value!r} at {place} is behind {last[key]}"
+        last[key] = number
+    assert history.received == {place: value for place, (_, value) in log.items()}

@@ -1,0 +1,114 @@
+package interop;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeSet;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** One task of Kafka's Java client, with its defaults wherever nothing else is said. The judge is the test that starts it. */
+public final class Client {
+    private static final Duration WAIT_MAX = Duration.ofSeconds(30);
+    private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+
+    public static void main(String[] arguments) throws Exception {
+        switch (arguments[0]) {
+            case "create" -> create(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
+            case "produce" -> produce(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]), Integer.parseInt(arguments[5]));
+            case "consume" -> consume(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]));
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+        OUT.flush();
+    }
+
+    private static Properties settings(String bootstrap) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        return settings;
+    }
+
+    /** Prints what the cluster then says of the topic: name and partition count. */
+    private static void create(String bootstrap, String topic, int partitionCount) throws Exception {
+        try (Admin admin = Admin.create(settings(bootstrap))) {
+            admin.createTopics(List.of(new NewTopic(topic, partitionCount, (short) 1))).all().get();
+            var described = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+            OUT.println(described.name() + "\t" + described.partitions().size());
+        }
+    }
+
+    /** Half of the records; then "half" is printed and a line awaited; then the rest. Prints partition and offset of each. */
+    private static void produce(String bootstrap, String topic, String codec, int count, int keyCount) throws Exception {
+        Properties settings = settings(bootstrap);
+        settings.put("compression.type", codec);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            for (int index = 0; index < count; index++) {
+                if (index == count / 2) {
+                    producer.flush();
+                    OUT.println("half");
+                    OUT.flush();
+                    in.readLine();
+                }
+                byte[] key = ("key-" + index % keyCount).getBytes(StandardCharsets.UTF_8);
+                byte[] value = String.format("value-%06d", index).getBytes(StandardCharsets.UTF_8);
+                sent.add(producer.send(new ProducerRecord<>(topic, key, value)));
+            }
+        }
+        for (Future<RecordMetadata> future : sent) {
+            RecordMetadata metadata = future.get();
+            OUT.println(metadata.partition() + "\t" + metadata.offset());
+        }
+    }
+
+    /** At least so many records, as a member of the group: partition, offset, key and value; then what the group has committed. */
+    private static void consume(String bootstrap, String topic, String group, int countMin) {
+        Properties settings = settings(bootstrap);
+        settings.put("group.id", group);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", "false");
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            int count = 0;
+            while (count < countMin) {
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(WAIT_MAX);
+                if (records.isEmpty()) {
+                    throw new IllegalStateException("no more records came");
+                }
+                for (ConsumerRecord<byte[], byte[]> record : records) {
+                    OUT.println(record.partition() + "\t" + record.offset() + "\t" + text(record.key()) + "\t" + text(record.value()));
+                    count++;
+                }
+            }
+            consumer.commitSync();
+            var partitions = new TreeSet<TopicPartition>((one, other) -> Integer.compare(one.partition(), other.partition()));
+            consumer.partitionsFor(topic).forEach(info -> partitions.add(new TopicPartition(topic, info.partition())));
+            for (Map.Entry<TopicPartition, OffsetAndMetadata> entry : consumer.committed(partitions).entrySet()) {
+                long offset = entry.getValue() == null ? 0 : entry.getValue().offset();
+                OUT.println("committed\t" + entry.getKey().partition() + "\t" + offset);
+            }
+        }
+    }
+
+    private static String text(byte[] bytes) {
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+}

@@ -1,0 +1,76 @@
+"""Kafka's own Java client 4.3, from Maven Central, against a broker process."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.clients.broker_process import BrokerProcess, lasting_port
+from tests.clients.workload import (
+    CODECS,
+    KEY_COUNT,
+    PARTITION_COUNT,
+    RECORD_COUNT,
+    Record,
+    assert_received,
+    assert_sent,
+    assert_stored_as,
+    key_of,
+    value_of,
+)
+from tests.interop.tools import HERE, TARGET, maven, program, run
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("java"), port=lasting_port()) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def client() -> list[str]:
+    """The command that runs a task of interop.Client."""
+    maven("compile", cwd=HERE / "java")
+    classpath = f"{TARGET}/java/classes:{TARGET}/java/lib/*"
+    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", classpath, "interop.Client"]
+
+
+def produce(client: list[str], broker: BrokerProcess, topic: str, codec: str) -> list[Record]:
+    """RECORD_COUNT keyed records from one producer, which lives through a restart of the broker."""
+    arguments = ["produce", broker.bootstrap, topic, codec, str(RECORD_COUNT), str(KEY_COUNT)]
+    with subprocess.Popen([*client, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "half\n"
+        broker.stop()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        broker.start()
+        places = [tuple(map(int, line.split("\t"))) for line in process.stdout]
+    assert process.returncode == 0
+    return [Record(partition, offset, key_of(index), value_of(index)) for index, (partition, offset) in enumerate(places)]
+
+
+def consume(client: list[str], broker: BrokerProcess, topic: str, group: str, count_min: int) -> tuple[list[Record], dict[int, int]]:
+    got, committed = [], {}
+    for line in run(*client, "consume", broker.bootstrap, topic, group, str(count_min)).splitlines():
+        fields = line.split("\t")
+        if fields[0] == "committed":
+            committed[int(fields[1])] = int(fields[2])
+        else:
+            got.append(Record(int(fields[0]), int(fields[1]), fields[2].encode(), fields[3].encode()))
+    return got, committed
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_10000_records_survive_restarts_of_broker_and_consumer(client: list[str], broker: BrokerProcess, codec: str) -> None:
+    topic = f"records-{codec}"
+    assert run(*client, "create", broker.bootstrap, topic, str(PARTITION_COUNT)) == f"{topic}\t{PARTITION_COUNT}\n"
+
+    sent = produce(client, broker, topic, codec)
+    assert_sent(sent)
+    first, committed = consume(client, broker, topic, f"group-{codec}", RECORD_COUNT // 3)
+    broker.restart()
+    rest, _ = consume(client, broker, topic, f"group-{codec}", RECORD_COUNT - len(first))
+
+    assert_received(sent, first, rest, committed)
+    assert_stored_as(codec, broker.data, topic)

@@ -1,0 +1,133 @@
+"""Spark's own Kafka connector (Kafka's Java client 3.9.2 inside), as source and as sink, in batches and as streams."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.clients.broker_process import BrokerProcess, lasting_port
+from tests.clients.workload import CODECS, PARTITION_COUNT, RECORD_COUNT, Record, assert_sent, assert_stored_as, key_of, value_of
+from tests.interop.tools import HERE, TARGET, maven
+
+from ottla import sync
+from ottla.runtime.java import use_java
+
+JARS = [
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
+]
+FOLDER = TARGET / "spark-jars"
+
+
+def jar(coordinates: str) -> Path:
+    """Fetched alone, without what its description asks for: PySpark brings that."""
+    _, artifact, version = coordinates.split(":")
+    path = FOLDER / f"{artifact}-{version}.jar"
+    if not path.exists():
+        plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+        maven(plugin, f"-Dartifact={coordinates}", f"-DoutputDirectory={FOLDER}", cwd=HERE)
+    assert path.exists(), f"{coordinates} was not fetched"
+    return path
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    use_java()
+    builder = SparkSession.builder.master("local[2]").appName("interop")
+    settings = {
+        "spark.jars": ",".join(str(jar(coordinates)) for coordinates in JARS),
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("spark"), port=lasting_port()) as process:
+        yield process
+
+
+def create(broker: BrokerProcess, topic: str) -> None:
+    with sync.Admin(broker.bootstrap) as admin:
+        assert admin.create_topics([sync.NewTopic(topic, PARTITION_COUNT)]) == {topic: None}
+
+
+def rows(spark: SparkSession, first: int = 0, last: int = RECORD_COUNT) -> DataFrame:
+    return spark.createDataFrame([(key_of(index), value_of(index)) for index in range(first, last)], "key binary, value binary")
+
+
+def write(frame: DataFrame, broker: BrokerProcess, topic: str, **options: str) -> None:
+    writer = frame.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic)
+    writer.options(**options).save()
+
+
+def read(spark: SparkSession, broker: BrokerProcess, topic: str, **options: str) -> list[Record]:
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", topic)
+    found = source.options(**options).load().select("partition", "offset", "key", "value").collect()
+    return [Record(row.partition, row.offset, bytes(row.key), bytes(row.value)) for row in found]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_10000_records_written_and_read_in_batches(spark: SparkSession, broker: BrokerProcess, codec: str) -> None:
+    topic = f"records-{codec}"
+    create(broker, topic)
+    write(rows(spark).coalesce(1), broker, topic, **{"kafka.compression.type": codec})
+    broker.restart()
+    got = read(spark, broker, topic)
+
+    assert sorted(record.value for record in got) == [value_of(index) for index in range(RECORD_COUNT)]
+    assert_sent(got)
+    assert_stored_as(codec, broker.data, topic)
+
+
+def test_ranges_of_offsets_and_times_are_read_as_asked(spark: SparkSession, broker: BrokerProcess) -> None:
+    create(broker, "ranges")
+    write(rows(spark, 0, 300).coalesce(1), broker, "ranges")
+    everything = read(spark, broker, "ranges")
+
+    some = read(
+        spark, broker, "ranges",
+        startingOffsets='{"ranges": {"0": 5, "1": -2, "2": -2}}', endingOffsets='{"ranges": {"0": 8, "1": -1, "2": 0}}',
+    )  # fmt: skip
+    assert sorted(some) == sorted(
+        record for record in everything if (record.partition == 0 and 5 <= record.offset < 8) or record.partition == 1
+    )
+    assert sorted(read(spark, broker, "ranges", startingTimestamp="0")) == sorted(everything)
+    with pytest.raises(Exception, match="No offset matched"):
+        read(spark, broker, "ranges", startingTimestamp="9000000000000", startingOffsetsByTimestampStrategy="error")
+
+
+def test_a_stream_goes_on_where_it_stopped_though_the_broker_was_restarted(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    create(broker, "stream-in")
+    create(broker, "stream-out")
+
+    def run() -> None:
+        """What is there now, in micro-batches of at most 1,000 records."""
+        source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", "stream-in")
+        frame = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "1000").load()
+        sink = frame.select("key", "value").writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+        query = sink.option("topic", "stream-out").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    half = RECORD_COUNT // 2
+    write(rows(spark, 0, half).coalesce(1), broker, "stream-in")
+    run()
+    assert len(read(spark, broker, "stream-out")) == half
+    broker.restart()
+    write(rows(spark, half, RECORD_COUNT).coalesce(1), broker, "stream-in")
+    run()
+
+    got = read(spark, broker, "stream-out")
+    assert sorted(record.value for record in got) == [value_of(index) for index in range(RECORD_COUNT)]
+    assert_sent(got)

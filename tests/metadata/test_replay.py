@@ -1,0 +1,121 @@
+"""Records to image and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import DecodeError
+from ottla.messages.metadata_records import (
+    BrokerEndpoint,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC
+from ottla.metadata.records import decode_record, encode_record
+from ottla.metadata.replay import replay, snapshot_records
+from ottla.wire.schema import Stored
+
+ID = bytes(range(16))
+
+
+def topic_records(name: str = "orders", topic_id: bytes = ID, partitions: int = 2) -> list[Stored]:
+    made = [PartitionRecord(index, topic_id, [1, 2], [1, 2], leader=1, leader_epoch=0, partition_epoch=0) for index in range(partitions)]
+    return [TopicRecord(name, topic_id), *made]
+
+
+def test_a_topic_and_its_partitions_are_in_the_image() -> None:
+    image = replay(EMPTY_IMAGE, topic_records())
+    assert image.topic_names[ID] == "orders"
+    assert sorted(image.topics["orders"].partitions) == [0, 1]
+    assert image.topics["orders"].partitions[0].leader == 1
+
+
+def test_a_removed_topic_leaves_nothing_behind() -> None:
+    image = replay(EMPTY_IMAGE, [*topic_records(), ConfigRecord(RESOURCE_TOPIC, "orders", "segment.bytes", "2048")])
+    assert image.topic_configs("orders") == {"segment.bytes": "2048"}
+    image = replay(image, [RemoveTopicRecord(ID)])
+    assert image == EMPTY_IMAGE
+
+
+def test_an_image_does_not_change_when_another_is_made_of_it() -> None:
+    before = replay(EMPTY_IMAGE, topic_records())
+    replay(before, [RemoveTopicRecord(ID), *topic_records("payments", bytes(15) + b"\1")])
+    assert list(before.topics) == ["orders"]
+    assert len(before.topics["orders"].partitions) == 2
+
+
+def test_a_new_leader_raises_the_leader_epoch_and_every_change_the_partition_epoch() -> None:
+    image = replay(EMPTY_IMAGE, topic_records())
+    image = replay(image, [PartitionChangeRecord(0, ID, isr=[2], leader=2), PartitionChangeRecord(1, ID, isr=[1])])
+    changed, kept = image.topics["orders"].partitions[0], image.topics["orders"].partitions[1]
+    assert (changed.leader, changed.leader_epoch, changed.partition_epoch, changed.isr) == (2, 1, 1, (2,))
+    assert (kept.leader, kept.leader_epoch, kept.partition_epoch, kept.isr) == (1, 0, 1, (1,))
+
+
+def test_a_leader_outside_the_isr_is_our_own_mistake() -> None:
+    image = replay(EMPTY_IMAGE, topic_records())
+    with pytest.raises(AssertionError, match="the leader is in the ISR"):
+        replay(image, [PartitionChangeRecord(0, ID, isr=[2])])
+
+
+def test_producer_ids_are_never_handed_out_twice() -> None:
+    image = replay(EMPTY_IMAGE, [ProducerIdsRecord(1, -1, 1000)])
+    with pytest.raises(AssertionError, match="handed out once"):
+        replay(image, [ProducerIdsRecord(1, -1, 500)])
+
+
+names = st.text("abcdefgh", min_size=1, max_size=4)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Stored]:
+    """Groups of records that fit together."""
+    records: list[Stored] = [
+        RegisterBrokerRecord(
+            1, broker_epoch=3, end_points=[BrokerEndpoint("PLAINTEXT", "h", 9092, 0)], rack=draw(st.none() | names), fenced=False
+        )
+    ]
+    for index, name in enumerate(draw(st.lists(names, unique=True, max_size=5))):
+        records += topic_records(name, bytes(15) + bytes([index + 1]), draw(st.integers(1, 3)))
+        for key in draw(st.lists(st.sampled_from(["a", "b"]), unique=True)):
+            records.append(ConfigRecord(RESOURCE_TOPIC, name, key, draw(names)))
+        if draw(st.booleans()):
+            records.append(RemoveTopicRecord(bytes(15) + bytes([index + 1])))
+    if draw(st.booleans()):
+        records.append(FeatureLevelRecord("metadata.version", draw(st.integers(1, 30))))
+    if draw(st.booleans()):
+        records.append(ProducerIdsRecord(1, -1, draw(st.integers(1, 2**40))))
+    return records
+
+
+@given(histories())
+def test_a_snapshot_replayed_over_nothing_gives_the_same_image(records: list[Stored]) -> None:
+    image = replay(EMPTY_IMAGE, records)
+    assert replay(EMPTY_IMAGE, snapshot_records(image)) == image
+
+
+@given(histories())
+def test_a_record_survives_its_bytes(records: list[Stored]) -> None:
+    assert [decode_record(encode_record(record)) for record in records] == records
+
+
+@given(st.binary(max_size=60))
+def test_only_decode_errors_escape_from_random_bytes(data: bytes) -> None:
+    try:
+        decode_record(data)
+    except DecodeError:
+        pass
+
+
+@pytest.mark.parametrize("data", [b"", b"\1", b"\2\2\0", b"\1\x7f\0", b"\1\2\x09"])
+def test_an_unknown_frame_type_or_version_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(data)

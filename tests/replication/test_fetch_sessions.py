@@ -1,0 +1,111 @@
+"""Fetch sessions (KIP-227): trap T9."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from ottla.replication.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions
+
+
+def request(session_id: int, epoch: int, *partitions: int, forgotten: tuple[int, ...] = (), offset: int = 0) -> FetchRequest:
+    topics = [FetchTopic("t", partitions=[FetchPartition(index, fetch_offset=offset) for index in partitions])] if partitions else []
+    gone = [ForgottenTopic("t", partitions=list(forgotten))] if forgotten else []
+    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, forgotten_topics_data=gone)
+
+
+def sessions(slots: int = 10) -> FetchSessions:
+    return FetchSessions(random.Random(1), slot_count=slots)
+
+
+def answered(plan: FetchPlan, **high_watermarks: int) -> list[int]:
+    """The partitions that the answer carries, when each has this high watermark and no records."""
+    results = [("t", PartitionData(int(index[1:]), high_watermark=mark, records=b"")) for index, mark in high_watermarks.items()]
+    return [data.partition_index for topic in plan.answer(results) for data in topic.partitions]
+
+
+def test_without_a_session_everything_is_answered() -> None:
+    plan = sessions().plan(request(0, -1, 0, 1), uses_topic_ids=False, now_ms=0)
+    assert plan.session_id == 0
+    assert answered(plan, p0=0, p1=0) == [0, 1]
+
+
+def test_a_session_answers_in_full_first_and_then_only_what_is_news() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
+    assert first.session_id > 0
+    assert answered(first, p0=5, p1=5) == [0, 1]
+    second = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
+    assert [wanted.partition for _, wanted in second.partitions()] == [0, 1]
+    assert answered(second, p0=5, p1=6) == [1]
+    third = cache.plan(request(first.session_id, 2), uses_topic_ids=False, now_ms=0)
+    assert answered(third, p0=5, p1=6) == []
+
+
+def test_an_error_is_told_and_so_is_its_end() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    first.answer([("t", PartitionData(0, high_watermark=5, records=b""))])
+    second = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
+    assert second.answer([("t", PartitionData(0, error_code=3, high_watermark=5, records=b""))])
+    third = cache.plan(request(first.session_id, 2), uses_topic_ids=False, now_ms=0)
+    assert third.answer([("t", PartitionData(0, high_watermark=5, records=b""))])
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
+    plan = cache.plan(request(first.session_id, 1, 1, 2, forgotten=(0,), offset=7), uses_topic_ids=False, now_ms=0)
+    assert [(wanted.partition, wanted.fetch_offset) for _, wanted in plan.partitions()] == [(1, 7), (2, 7)]
+
+
+def test_what_gave_data_goes_to_the_end_of_the_line() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
+    first.answer([("t", PartitionData(0, high_watermark=5, records=b"data")), ("t", PartitionData(1, high_watermark=5, records=b""))])
+    plan = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
+    assert [wanted.partition for _, wanted in plan.partitions()] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "by_id", "code"),
+    [
+        (12345, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (None, 2, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (None, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_a_session_that_is_not_what_the_client_thinks(session_id: int | None, epoch: int, by_id: bool, code: ErrorCode) -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    with pytest.raises(KafkaError) as caught:
+        cache.plan(request(first.session_id if session_id is None else session_id, epoch), uses_topic_ids=by_id, now_ms=0)
+    assert caught.value.code == code
+
+
+def test_ending_a_session_frees_its_slot() -> None:
+    cache = sessions(1)
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    assert cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=1).session_id == 0
+    ended = cache.plan(request(first.session_id, -1, 0), uses_topic_ids=False, now_ms=1)
+    assert (ended.session_id, len(cache)) == (0, 0)
+
+
+def test_a_full_cache_gives_way_only_to_those_after_long_silence() -> None:
+    cache = sessions(1)
+    cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    assert cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=EVICTION_MS - 1).session_id == 0
+    assert cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=EVICTION_MS).session_id > 0
+    assert len(cache) == 1
+
+
+def test_epochs_wrap_to_one() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    assert first.session is not None
+    first.session.epoch = 2**31 - 1
+    cache.plan(request(first.session_id, 2**31 - 1), uses_topic_ids=False, now_ms=0)
+    assert first.session.epoch == 1

@@ -1,0 +1,52 @@
+"""Planted bugs: each patch of ``tests/mutants`` is applied to a copy of the source, and the exploration must find it.
+
+``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+MUTANTS = ROOT / "tests" / "mutants"
+SEEDS = 400
+SECONDS_MAX = 300
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in MUTANTS.glob("*.patch"))
+
+
+def hunt(name: str) -> str:
+    """What the exploration says of the source with this bug; AssertionError when it finds nothing or the patch does not apply."""
+    with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
+        shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=shutil.ignore_patterns("__pycache__", "interop", "spark"))
+        patch = (MUTANTS / f"{name}.patch").read_bytes()
+        applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
+        assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
+        environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-m", "tests.simulation.hunt", str(SEEDS)]
+        found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
+    return found.stdout.strip()
+
+
+def main() -> int:
+    failed = 0
+    for name in sys.argv[1:] or names():
+        try:
+            sys.stdout.write(f"{name}: found by {hunt(name)[:160]}\n")
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            sys.stdout.write(f"{name}: MISSED: {error}\n")
+            failed += 1
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The main job's pipeline over the whole file, held against pandas."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ottla.client.partitioner import partition_for_key
+from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines, data_folder
+from ottla.spark.demo.pipeline import start_query
+from ottla.spark.demo.place import BrokerProcess
+from ottla.spark.demo.results import percentile, read_results, table
+from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, missing, send_airlines
+
+
+def recomputed() -> pd.DataFrame:
+    """Mean departure delay and flights by origin, airline and day of event time, from the file by another way."""
+    flights = pd.read_csv(data_folder() / "flights.csv.zip")
+    flown = flights.dropna(subset=["dep_time", "dep_delay"]).merge(pd.read_csv(data_folder() / "airlines.csv"), on="carrier")
+    day = pd.to_datetime(flown["time_hour"]).dt.strftime("%Y-%m-%d").rename("day")
+    groups = flown.groupby(["origin", flown["name"].rename("airline"), day])["dep_delay"]
+    return pd.DataFrame({"mean_departure_delay": groups.mean(), "flights": groups.count()})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_results_over_the_whole_year_are_those_of_pandas(spark, tmp_path: Path):
+    with BrokerProcess(tmp_path) as broker:
+        create_topics(broker.bootstrap)
+        send_airlines(broker.bootstrap, airlines())
+        sender = FlightSender(broker.bootstrap, Flights(), end_offsets(broker.bootstrap, FLIGHTS))
+        sender.start()
+        query = start_query(spark, broker.bootstrap, tmp_path / "checkpoint")
+        sender.join()
+        assert sender.error is None
+        query.processAllAvailable()
+        query.stop()
+        results = read_results(broker.bootstrap, since_ms=0)
+        assert sum(end_offsets(broker.bootstrap, FLIGHTS)) == FLIGHT_COUNT == sender.sent_count
+    found = pd.DataFrame(
+        [(row.origin, row.airline, row.day, row.mean_departure_delay, row.flights) for row in results.latest.values()],
+        columns=["origin", "airline", "day", "mean_departure_delay", "flights"],
+    ).set_index(["origin", "airline", "day"])
+    pd.testing.assert_frame_equal(found.sort_index(), recomputed().sort_index(), rtol=1e-12)
+    assert results.flight_count == 328_521
+    assert len(results.latencies_ms) == results.record_count >= len(results.latest)
+    text = "\n".join(table(results))
+    assert "11,879 rows" in text
+    assert "101,509" in text  # all airlines at LGA
+
+
+def test_flights_come_in_order_of_their_event_time_with_all_columns():
+    flights = Flights()
+    decoded = [flights.record(index) for index in (0, 1, len(flights) - 1)]
+    assert len(flights) == FLIGHT_COUNT
+    assert decoded[0][0] == b"UA"
+    assert decoded[0][1] == (
+        b'{"year":2013,"month":1,"day":1,"dep_time":517,"sched_dep_time":515,"dep_delay":2,"arr_time":830,"sched_arr_time":819,'
+        b'"arr_delay":11,"carrier":"UA","flight":1545,"tailnum":"N14228","origin":"EWR","dest":"IAH","air_time":227,"distance":1400,'
+        b'"hour":5,"minute":15,"time_hour":"2013-01-01T10:00:00Z"}'
+    )
+    hours = [line.rsplit(b",", 1)[1] for line in flights._lines]
+    assert hours == sorted(hours)
+    assert list(flights.carriers())[:3] == [flights.record(index)[0] for index in range(3)]
+
+
+def test_a_cancelled_flight_has_null_where_the_file_has_no_time():
+    flights = Flights()
+    index = next(index for index, line in enumerate(flights._lines) if line.split(b",")[3] == b"NA")
+    value = flights.record(index)[1]
+    assert flights.cancelled_count() == 8_255
+    assert b'"dep_time":null' in value
+    assert b'"dep_delay":null' in value
+
+
+def test_what_is_missing_is_what_partitions_do_not_have_yet():
+    keys = [b"a", b"b", b"a", b"c", b"b", b"a"]
+    assert list(missing(keys, [0, 0, 0])) == [0, 1, 2, 3, 4, 5]
+    partition = partition_for_key(b"a", 3)
+    stored = [2 if index == partition else 0 for index in range(3)]
+    same = [index for index, key in enumerate(keys) if partition_for_key(key, 3) == partition]
+    assert list(missing(keys, stored)) == sorted(set(range(6)) - set(same[:2]))
+
+
+def test_percentiles_are_of_the_ordered_list():
+    assert [percentile([1, 2, 3, 4], fraction) for fraction in (0, 0.5, 0.99, 1.0)] == [1, 3, 4, 4]

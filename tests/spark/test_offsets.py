@@ -1,0 +1,75 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import KafkaError
+from ottla.spark.offsets import EARLIEST, LATEST, as_json, ending_bound, from_json, limited, parse, parse_partitions, starting_bound
+from ottla.types import TopicPartition
+
+partitions = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5))
+offsets = st.dictionaries(partitions, st.integers(0, 2**40), max_size=8)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+@given(offsets)
+def test_offsets_come_back_from_their_json(value):
+    assert from_json(as_json(value)) == value
+
+
+@given(st.dictionaries(partitions, st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), max_size=8), st.integers(1, 10**6))
+def test_a_limited_end_takes_as_much_as_it_may_and_leaves_nothing_behind_its_start(waiting, rows_max):
+    start = {partition: begin for partition, (begin, _) in waiting.items()}
+    end = {partition: begin + count for partition, (begin, count) in waiting.items()}
+    total = sum(count for _, count in waiting.values())
+    result = limited(start, end, rows_max)
+    assert result.keys() == end.keys()
+    assert all(start[partition] <= result[partition] <= end[partition] for partition in end)
+    assert sum(result[partition] - start[partition] for partition in end) == min(total, rows_max)
+
+
+def test_a_limit_is_divided_in_proportion():
+    assert limited({A0: 0, A1: 100, B0: 5}, {A0: 300, A1: 200, B0: 5}, 40) == {A0: 30, A1: 110, B0: 5}
+
+
+def test_the_default_bounds_are_latest_for_a_stream_and_everything_for_a_batch():
+    assert starting_bound({}, is_stream=True).everywhere == LATEST
+    assert starting_bound({}, is_stream=False).everywhere == EARLIEST
+    assert ending_bound({}).everywhere == LATEST
+
+
+def test_times_go_before_offsets_and_one_time_before_many():
+    options = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 5}}'}
+    assert starting_bound(options, is_stream=True).times_ms == {A0: 5}
+    assert starting_bound(options | {"startingTimestamp": "7"}, is_stream=True).time_ms == 7
+
+
+@pytest.mark.parametrize("text", ["latest", '{"a": {"0": -1}}'])
+def test_a_batch_cannot_start_at_the_end(text):
+    with pytest.raises(KafkaError, match="startingOffsets"):
+        starting_bound({"startingOffsets": text}, is_stream=False)
+
+
+@pytest.mark.parametrize("text", ["earliest", '{"a": {"0": -2}}'])
+def test_a_batch_cannot_end_at_its_start(text):
+    with pytest.raises(KafkaError, match="endingOffsets"):
+        ending_bound({"endingOffsets": text})
+
+
+def test_a_bound_that_leaves_out_a_partition_is_refused_by_name():
+    bound = starting_bound({"startingOffsets": '{"a": {"0": 3}}'}, is_stream=True)
+    assert bound.of(A0) == 3
+    with pytest.raises(KafkaError, match="a-1"):
+        bound.of(A1)
+
+
+@pytest.mark.parametrize("text", ["everything", "[1]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"0": null}}'])
+def test_offsets_that_cannot_be_read_are_refused(text):
+    with pytest.raises(KafkaError, match="startingOffsets"):
+        starting_bound({"startingOffsets": text}, is_stream=True)
+
+
+def test_assigned_partitions_are_sorted_and_each_there_once():
+    assert parse_partitions('{"b": [0], "a": [1, 0, 1]}') == [A0, A1, B0]
+    with pytest.raises(KafkaError, match="assign"):
+        parse_partitions('{"a": 0}')
+    assert parse("x", "{}") == {}

@@ -1,0 +1,172 @@
+"""What a task does, without Spark: against a broker, or on responses made by hand."""
+
+import pyarrow as pa
+import pytest
+from tests.spark.conftest import Topics
+
+from ottla.errors import KafkaError
+from ottla.messages.fetch import AbortedTransaction, PartitionData
+from ottla.records.builder import BatchBuilder
+from ottla.records.control import build_end_marker
+from ottla.spark.link import link_for
+from ottla.spark.planning import OffsetRange, OffsetRanges
+from ottla.spark.reading import DataLossError, RangeFetcher, read_ranges
+from ottla.spark.rows import write_rows
+from ottla.sync import Consumer
+from ottla.types import TopicPartition
+
+SCHEMA = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+
+
+def read(options, *ranges):
+    batches = list(
+        read_ranges(OffsetRanges(tuple(OffsetRange(TopicPartition(*target), *bounds) for *target, bounds in ranges)), options, SCHEMA)
+    )
+    return [row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in SCHEMA.names), strict=True)]
+
+
+def test_a_task_reads_its_ranges_and_nothing_else(topics: Topics):
+    topic = topics.create(2)
+    topics.produce(topic, [(None, b"%d" % index) for index in range(100)], partition=0)
+    topics.produce(topic, [(None, b"x")] * 10, partition=1)
+    rows = read(topics.options(topic), (topic, 0, (20, 30)), (topic, 1, (0, 10)), (topic, 0, (90, 100)))
+    assert sorted(rows, key=lambda row: row[2:]) == [
+        *((b"%d" % offset, topic, 0, offset) for offset in [*range(20, 30), *range(90, 100)]),
+        *((b"x", topic, 1, offset) for offset in range(10)),
+    ]
+
+
+def test_a_range_may_begin_and_end_inside_a_batch(topics: Topics):
+    topic = topics.create()
+    write_rows(iter([pa.RecordBatch.from_pydict({"value": [b"%d" % index for index in range(100)]})]), topics.sink_options(topic))
+    assert [row[3] for row in read(topics.options(topic), (topic, 0, (20, 30)))] == list(range(20, 30))
+
+
+def test_records_larger_than_a_response_may_be_come_all_the_same(topics: Topics):
+    topic = topics.create()
+    values = [bytes([index]) * 50_000 for index in range(20)]
+    topics.produce(topic, [(None, value) for value in values])
+    options = topics.options(topic, **{"kafka.max.partition.fetch.bytes": "1000", "kafka.fetch.max.bytes": "1000"})
+    assert [row[0] for row in read(options, (topic, 0, (0, 20)))] == values
+
+
+def test_an_empty_task_reads_nothing(topics: Topics):
+    assert read(topics.options("nothing")) == []
+
+
+def test_offsets_behind_the_end_of_the_log_are_data_loss(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    with pytest.raises(DataLossError, match=f"{topic}-0"):
+        read(topics.options(topic), (topic, 0, (10, 20)))
+    with pytest.warns(UserWarning, match="data loss"):
+        assert read(topics.options(topic, failOnDataLoss="false"), (topic, 0, (10, 20))) == []
+
+
+def test_a_log_that_ends_early_is_data_loss_and_what_it_has_is_read(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    options = topics.options(topic, **{"kafkaConsumer.pollTimeoutMs": "1"})
+    with pytest.raises(DataLossError, match="no record at offset 3"):
+        read(options, (topic, 0, (0, 20)))
+    with pytest.warns(UserWarning, match="data loss"):
+        assert len(read(options | {"failOnDataLoss": "false"}, (topic, 0, (0, 20)))) == 3
+
+
+def test_a_topic_that_is_gone_is_data_loss(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    assert len(read(topics.options(topic), (topic, 0, (0, 3)))) == 3
+    topics.delete(topic)
+    with pytest.raises(DataLossError, match="does not exist"):
+        read(topics.options(topic), (topic, 0, (0, 3)))
+    with pytest.warns(UserWarning, match="data loss"):
+        assert read(topics.options(topic, failOnDataLoss="false"), (topic, 0, (0, 3))) == []
+
+
+def test_a_broker_that_does_not_answer_is_an_error_and_not_data_loss(topics: Topics):
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "1", "failOnDataLoss": "false"}
+    with pytest.raises(KafkaError, match="no broker"):
+        read(options, ("topic", 0, (0, 3)))
+
+
+def accepted(options, wanted, *batches, aborted=(), log_start=0, error=0):
+    """Offsets that are handed out, and the position afterwards (None when the range is done), of one response."""
+    target = TopicPartition("t", 0)
+    fetcher = RangeFetcher(OffsetRanges((OffsetRange(target, *wanted),)), options)
+    fetcher._fill()
+    data = PartitionData(0, error, high_watermark=100, log_start_offset=log_start, records=b"".join(map(bytes, batches)))
+    data.aborted_transactions = [AbortedTransaction(*pair) for pair in aborted]
+    parts = fetcher._accept(target, data)
+    offsets = [
+        header.base_offset + index
+        for part in parts
+        for _, header in part.batches
+        for index in range(header.last_offset_delta + 1)
+        if part.start <= header.base_offset + index < part.end
+    ]
+    progress = fetcher._open.get(target)
+    return offsets, progress and progress.position
+
+
+def batch(base_offset, count=2, *, producer_id=-1, is_transactional=False):
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(None, b"v", timestamp_ms=0)
+    return builder.build(base_offset=base_offset, producer_id=producer_id, producer_epoch=0, is_transactional=is_transactional)
+
+
+def marker(offset, producer_id, *, is_commit):
+    control = build_end_marker(is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0)
+    control[0:8] = offset.to_bytes(8, "big")
+    return control
+
+
+def test_control_batches_and_gaps_are_passed_over(topics: Topics):
+    options = topics.options("t")
+    batches = batch(0), marker(2, 7, is_commit=True), batch(10), batch(50)
+    assert accepted(options, (0, 100), *batches) == ([0, 1, 10, 11, 50, 51], 52)
+    assert accepted(options, (0, 30), *batches) == ([0, 1, 10, 11], None)  # the batch behind the end says that nothing is left
+    assert accepted(options, (2, 3), *batches) == ([], None)
+
+
+def test_with_read_committed_aborted_transactions_are_passed_over(topics: Topics):
+    log = (
+        batch(0, producer_id=7, is_transactional=True),
+        batch(2, producer_id=8, is_transactional=True),
+        marker(4, 7, is_commit=False),
+        batch(5, producer_id=7, is_transactional=True),
+        marker(7, 8, is_commit=True),
+        marker(8, 7, is_commit=True),
+        batch(9),
+    )
+    committed = topics.options("t", **{"kafka.isolation.level": "read_committed"})
+    assert accepted(committed, (0, 100), *log, aborted=[(7, 0)]) == ([2, 3, 5, 6, 9, 10], 11)
+    assert accepted(topics.options("t"), (0, 100), *log)[0] == [0, 1, 2, 3, 5, 6, 9, 10]
+
+
+def test_offsets_that_retention_has_deleted_are_data_loss(topics: Topics):
+    with pytest.raises(DataLossError, match="its log begins at 40"):
+        accepted(topics.options("t"), (10, 60), log_start=40, error=1)
+    with pytest.warns(UserWarning, match="its log begins at 40"):
+        assert accepted(topics.options("t", failOnDataLoss="false"), (10, 60), log_start=40, error=1) == ([], 40)
+    with pytest.warns(UserWarning, match="its log begins at 40"):
+        assert accepted(topics.options("t", failOnDataLoss="false"), (10, 30), log_start=40, error=1) == ([], None)
+
+
+def test_a_process_has_one_link_to_each_cluster(topics: Topics):
+    assert link_for(topics.options("a")) is link_for(topics.options("b"))
+    assert link_for(topics.options("a")) is not link_for(topics.options("a", **{"kafka.client.id": "other"}))
+
+
+def test_what_a_task_reads_a_consumer_reads(topics: Topics):
+    topic = topics.create()
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        topics.produce(topic, [(None, codec.encode() * 100)] * 50, compression_type=codec)
+    rows = read(topics.options(topic), (topic, 0, (0, 250)))
+    with Consumer(topics.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        records: list = []
+        while len(records) < 250:
+            records += consumer.poll(1000)
+    assert rows == [(record.value, topic, 0, record.offset) for record in records]

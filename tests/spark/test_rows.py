@@ -1,0 +1,155 @@
+"""What a writing task does, without Spark."""
+
+import pyarrow as pa
+import pytest
+from tests.spark.conftest import Topics
+
+from ottla.client.partitioner import partition_for_key
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.delivery import Delivery
+from ottla.spark.link import link_for
+from ottla.spark.rows import check_columns, write_rows
+from ottla.sync import Consumer
+from ottla.types import TopicPartition
+
+
+def stored(topics: Topics, topic: str, partition_count: int = 1):
+    """All records of the topic, by partition."""
+    found: dict = {index: [] for index in range(partition_count)}
+    partitions = [TopicPartition(topic, index) for index in found]
+    with Consumer(topics.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(partitions)
+        left = sum(consumer.end_offsets(partitions).values())
+        while left:
+            for record in consumer.poll(1000):
+                found[record.partition].append(record)
+                left -= 1
+    return found
+
+
+def batch(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def options(topics: Topics, **more: str):
+    return {"kafka.bootstrap.servers": topics.bootstrap} | more
+
+
+def test_keys_go_where_murmur2_says_and_keep_their_order(topics: Topics):
+    topic = topics.create(3)
+    keys = [f"key-{index % 50}" for index in range(2_000)]
+    values = [b"%d" % index for index in range(2_000)]
+    small = {"kafka.batch.size": "500"}  # many batches, so that order is not that of one
+    assert write_rows(iter([batch(key=keys, value=values)]), options(topics, topic=topic, **small)) == 2_000
+    found = stored(topics, topic, 3)
+    for partition, records in found.items():
+        assert [record.value for record in records] == [
+            value for key, value in zip(keys, values, strict=True) if partition_for_key(key.encode(), 3) == partition
+        ]
+    assert all(records for records in found.values())
+
+
+def test_rows_name_their_topic_partition_and_headers(topics: Topics):
+    one, other = topics.create(2), topics.create(2)
+    headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], [], None])
+    rows = batch(topic=[one, other, one], partition=pa.array([1, 0, None], pa.int32()), value=["1", "2", None], headers=headers)
+    assert write_rows(iter([rows]), options(topics, includeHeaders="true")) == 3
+    records = [record for topic in (one, other) for found in stored(topics, topic, 2).values() for record in found]
+    assert sorted((r.topic, r.value or b"") for r in records) == sorted([(one, b""), (one, b"1"), (other, b"2")])
+    first = next(record for record in records if record.value == b"1")
+    assert (first.partition, first.key, first.headers) == (1, None, (("a", b"1"), ("b", None)))
+
+
+def test_the_option_topic_goes_before_the_column(topics: Topics):
+    topic = topics.create()
+    write_rows(iter([batch(topic=["elsewhere"], value=["v"])]), options(topics, topic=topic))
+    assert len(stored(topics, topic)[0]) == 1
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_written(topics: Topics, codec: str):
+    topic = topics.create()
+    values = [bytes([index % 7]) * 300 for index in range(500)]
+    write_rows(iter([batch(value=values)]), options(topics, topic=topic, **{"kafka.compression.type": codec}))
+    assert [record.value for record in stored(topics, topic)[0]] == values
+
+
+@pytest.mark.parametrize(
+    ("columns", "word"),
+    [
+        ({"topic": [None], "value": ["v"]}, "no topic"),
+        ({"value": ["v"], "topic": ["T"], "partition": pa.array([9], pa.int32())}, "partition 9"),
+    ],
+)
+def test_a_row_that_has_no_place_is_an_error(topics: Topics, columns: dict, word: str):
+    topic = topics.create()
+    columns = {name: [topic] if value == ["T"] else value for name, value in columns.items()}
+    with pytest.raises(KafkaError, match=word):
+        write_rows(iter([batch(**columns)]), options(topics))
+
+
+def test_a_record_that_the_broker_refuses_fails_the_task(topics: Topics):
+    topic = topics.create(1, None, **{"max.message.bytes": "1000"})
+    with pytest.raises(KafkaError) as raised:
+        write_rows(iter([batch(value=[bytes(5_000)])]), options(topics, topic=topic))
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+class FailingDelivery(Delivery):
+    """The first try of the first batch meets a broker that does not lead the partition; what arrives is noted."""
+
+    async def _produce(self, target, batch):
+        self.tries = getattr(self, "tries", 0) + 1
+        if self.tries == 1:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not yet")
+        await super()._produce(target, batch)
+
+
+def test_a_batch_that_is_sent_again_keeps_its_place(topics: Topics):
+    topic = topics.create()
+    settings = options(topics, topic=topic, **{"kafka.batch.size": "100"})
+    delivery = FailingDelivery(link_for(settings), settings)
+    assert delivery.partition_count(topic) == 1
+    for number in range(50):
+        delivery.add(topic, 0, None, b"%050d" % number, ())
+    delivery.flush()
+    assert delivery.tries > 10
+    assert [int(record.value) for record in stored(topics, topic)[0]] == list(range(50))
+
+
+def schema_of(**kinds):
+    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+    types = {
+        "string": StringType(),
+        "binary": BinaryType(),
+        "int": IntegerType(),
+        "bigint": LongType(),
+        "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    }
+    return StructType([StructField(name, types[kind]) for name, kind in kinds.items()])
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "word"),
+    [
+        ({"key": "string"}, {"topic": "t"}, "no column value"),
+        ({"value": "bigint"}, {"topic": "t"}, "column value is bigint"),
+        ({"value": "string"}, {}, "no topic"),
+        ({"value": "string", "total": "bigint"}, {"topic": "t"}, "'total'"),
+        ({"value": "string", "partition": "bigint"}, {"topic": "t"}, "column partition is bigint"),
+        ({"value": "string", "headers": "headers"}, {"topic": "t"}, "includeHeaders"),
+        ({"value": "string"}, {"topic": "t", "kafka.acks": "1"}, r"kafka\.acks=1"),
+        ({"value": "string"}, {"topic": "t", "kafka.enable.idempotence": "false"}, "idempotent"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused_before_a_task_starts(columns, settings, word):
+    with pytest.raises(KafkaError, match=word):
+        check_columns(schema_of(**columns), settings)
+
+
+def test_rows_of_a_record_are_taken():
+    everything = {"key": "binary", "value": "string", "topic": "string", "partition": "int", "headers": "headers"}
+    check_columns(schema_of(**everything), {"includeHeaders": "true"})
+    with pytest.raises(KafkaError, match="append"):
+        check_columns(schema_of(value="string"), {"topic": "t"}, overwrite=True)

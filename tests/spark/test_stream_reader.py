@@ -1,0 +1,195 @@
+"""The driver's side of a streaming read, without Spark: which offsets it answers."""
+
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.spark.conftest import Topics
+
+from ottla.errors import KafkaError
+from ottla.spark import source
+from ottla.spark.lookup import Lookup
+from ottla.spark.pins import Pins, group_of
+from ottla.spark.reading import DataLossError
+from ottla.spark.source import TopicReader, TopicStreamReader
+from ottla.sync import Admin, NewTopic
+from ottla.types import TopicPartition
+
+VALUE = StructType([StructField("value", BinaryType())])
+ROW = (None, b"v")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that has nothing says so at once."""
+    monkeypatch.setattr(source, "IDLE_MS", 0)
+
+
+def reader(topics: Topics, topic: str, **options: str) -> TopicStreamReader:
+    return TopicStreamReader(topics.options(topic, **options), VALUE)
+
+
+def test_the_latest_offset_stays_the_start_until_a_batch_is_done(topics: Topics):
+    topic = topics.create(2)
+    topics.produce(topic, [ROW] * 3, partition=0)
+    first = reader(topics, topic)
+    assert first.initialOffset() == {topic: {"0": 3, "1": 0}}
+    topics.produce(topic, [ROW] * 4, partition=0)
+    topics.produce(topic, [ROW] * 1, partition=1)
+    assert first.initialOffset() == {topic: {"0": 3, "1": 0}}  # asked again in the first batch
+    restarted = reader(topics, topic)
+    assert restarted.initialOffset() == {topic: {"0": 3, "1": 0}}  # asked again after a restart before batch 0
+    restarted.commit({topic: {"0": 7, "1": 1}})
+    topics.produce(topic, [ROW], partition=0)
+    assert reader(topics, topic).initialOffset() == {topic: {"0": 8, "1": 1}}  # a new query
+
+
+def test_the_pinned_start_is_in_the_group_that_was_named(topics: Topics):
+    topic = topics.create()
+    options = {"kafka.group.id": f"group-of-{topic}"}
+    reader(topics, topic, **options).initialOffset()
+    with Admin(topics.bootstrap) as admin:
+        [found] = admin.committed_offsets(options["kafka.group.id"]).values()
+    assert (found.offset, found.metadata) == (0, "ottla-spark: pinned start")
+
+
+def test_a_start_that_was_pinned_behind_the_end_of_a_topic_made_anew_does_not_count(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    options = topics.options(topic)
+    Pins(Lookup(options), group_of(options)).pinned({TopicPartition(topic, 0): 5})
+    assert reader(topics, topic).initialOffset() == {topic: {"0": 2}}
+
+
+def test_the_groups_name_is_drawn_from_what_is_read():
+    assert group_of({"subscribe": "a"}) == group_of({"subscribe": "a", "maxOffsetsPerTrigger": "5"})
+    assert group_of({"subscribe": "a"}) != group_of({"subscribe": "b"})
+    assert group_of({"subscribe": "a", "groupIdPrefix": "mine"}).startswith("mine-")
+    assert group_of({"subscribe": "a", "kafka.group.id": "exactly"}) == "exactly"
+
+
+def test_offsets_of_a_group_that_are_no_pins_do_not_move_the_start(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    group = f"consumers-of-{topic}"
+    with Admin(topics.bootstrap) as admin:
+        admin.set_offsets(group, {TopicPartition(topic, 0): 2})
+    assert reader(topics, topic, **{"kafka.group.id": group}).initialOffset() == {topic: {"0": 5}}
+
+
+def test_a_start_is_earliest_or_given_or_both_by_partition(topics: Topics):
+    topic = topics.create(2)
+    topics.produce(topic, [ROW] * 5, partition=0)
+    topics.produce(topic, [ROW] * 5, partition=1)
+    assert reader(topics, topic, startingOffsets="earliest").initialOffset() == {topic: {"0": 0, "1": 0}}
+    given = f'{{"{topic}": {{"0": 2, "1": -1}}}}'
+    assert reader(topics, topic, startingOffsets=given).initialOffset() == {topic: {"0": 2, "1": 5}}
+    with pytest.raises(KafkaError, match=f"{topic}-1"):
+        reader(topics, topic, startingOffsets=f'{{"{topic}": {{"0": 2}}}}').initialOffset()
+
+
+def test_a_start_by_time_that_no_record_reaches_is_an_error_or_the_end(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    far = {"startingTimestamp": str(2**45)}
+    with pytest.raises(KafkaError, match="startingOffsetsByTimestampStrategy=latest"):
+        reader(topics, topic, **far).initialOffset()
+    assert reader(topics, topic, startingOffsetsByTimestampStrategy="latest", **far).initialOffset() == {topic: {"0": 2}}
+    assert reader(topics, topic, startingTimestamp="1").initialOffset() == {topic: {"0": 0}}
+
+
+def test_a_limit_is_the_default_read_limit_and_is_kept(topics: Topics):
+    topic = topics.create(2)
+    topics.produce(topic, [ROW] * 30, partition=0)
+    topics.produce(topic, [ROW] * 10, partition=1)
+    limited = reader(topics, topic, maxOffsetsPerTrigger="8")
+    assert limited.getDefaultReadLimit() == ReadMaxRows(8)
+    start = {topic: {"0": 0, "1": 0}}
+    assert limited.latestOffset(start, ReadMaxRows(8)) == {topic: {"0": 6, "1": 2}}
+    assert limited.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 30, "1": 10}}
+    assert limited.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
+    assert isinstance(reader(topics, topic).getDefaultReadLimit(), ReadAllAvailable)
+
+
+def test_a_minimum_holds_back_a_batch_until_enough_is_there_or_the_delay_is_over(topics: Topics):
+    topic = topics.create()
+    start = {topic: {"0": 0}}
+    waiting = reader(topics, topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    topics.produce(topic, [ROW] * 9)
+    assert waiting.latestOffset(start, ReadAllAvailable()) == start
+    assert reader(topics, topic, minOffsetsPerTrigger="10", maxTriggerDelay="0ms").latestOffset(start, ReadAllAvailable()) == {
+        topic: {"0": 9}
+    }
+    topics.produce(topic, [ROW])
+    assert waiting.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 10}}
+
+
+def test_a_query_triggered_available_now_ends_where_the_topic_ended(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    now = reader(topics, topic, minOffsetsPerTrigger="100")
+    now.prepareForTriggerAvailableNow()
+    topics.produce(topic, [ROW] * 5)
+    assert now.latestOffset({topic: {"0": 0}}, ReadMaxRows(3)) == {topic: {"0": 3}}
+    assert now.latestOffset({topic: {"0": 3}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert now.latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert now.latestOffset({topic: {"0": 7}}, ReadAllAvailable()) == {topic: {"0": 7}}  # a checkpoint that is further on
+
+
+def test_new_topics_and_partitions_begin_at_their_earliest_record(topics: Topics):
+    one = topics.create(1, "pattern-one")
+    topics.produce(one, [ROW] * 5)
+    stream = TopicStreamReader({"kafka.bootstrap.servers": topics.bootstrap, "subscribePattern": "pattern-.*"}, VALUE)
+    start = stream.initialOffset()
+    assert start == {one: {"0": 5}}
+    two = topics.create(2, "pattern-two")
+    topics.produce(two, [ROW] * 2, partition=1)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == {one: {"0": 5}, two: {"0": 0, "1": 2}}
+    [task] = stream.partitions(start, end)
+    [piece] = task.ranges
+    assert (piece.partition.topic, piece.partition.partition, piece.start, piece.end) == (two, 1, 0, 2)
+
+
+def test_a_topic_that_is_gone_or_begins_anew_is_data_loss(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    strict, lenient = reader(topics, topic), reader(topics, topic, failOnDataLoss="false")
+    start = {topic: {"0": 5}}
+    topics.delete(topic)
+    with pytest.raises(DataLossError, match="does not exist"):
+        strict.latestOffset(start, ReadAllAvailable())
+    with pytest.warns(UserWarning, match="does not exist"):
+        assert lenient.latestOffset(start, ReadAllAvailable()) == {}
+    with Admin(topics.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    topics.produce(topic, [ROW] * 2)
+    with pytest.raises(DataLossError, match="ends at 2, before offset 5"):
+        strict.latestOffset(start, ReadAllAvailable())
+    with pytest.warns(UserWarning, match="ends at 2"):
+        assert lenient.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
+
+
+def test_a_topic_that_was_never_there_is_an_error(topics: Topics):
+    for read in (reader(topics, "no-such-topic").initialOffset, TopicReader(topics.options("no-such-topic"), VALUE).partitions):
+        with pytest.raises(KafkaError, match=r"no-such-topic.* does not exist"):
+            read()
+
+
+def test_only_the_assigned_partitions_are_read(topics: Topics):
+    topic = topics.create(3)
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "assign": f'{{"{topic}": [2, 0]}}', "startingOffsets": "earliest"}
+    assert TopicStreamReader(options, VALUE).initialOffset() == {topic: {"0": 0, "2": 0}}
+    with pytest.raises(KafkaError, match=f"{topic}-7"):
+        TopicStreamReader(options | {"assign": f'{{"{topic}": [7]}}'}, VALUE).initialOffset()
+
+
+def test_a_reader_that_is_in_use_can_be_pickled(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 3)
+    used = reader(topics, topic, startingOffsets="earliest")
+    start = used.initialOffset()
+    [task] = used.partitions(start, used.latestOffset(start, ReadAllAvailable()))
+    copy = pickle.loads(pickle.dumps(used))
+    assert sum(batch.num_rows for batch in copy.read(pickle.loads(pickle.dumps(task)))) == 3

@@ -1,0 +1,65 @@
+"""Spark writing topics."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from tests.spark.conftest import Topics
+from tests.spark.test_rows import stored
+from tests.spark.test_source import load
+
+from ottla.client.partitioner import partition_for_key
+from ottla.spark import sink, to_topic
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_batch_is_appended_and_read_back(spark, topics: Topics):
+    topic = topics.create(2)
+    frame = spark.range(1_000).select(F.concat(F.lit("k"), "id").alias("key"), F.col("id").cast("string").alias("value"))
+    writer = frame.write.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap).option("topic", topic)
+    writer.mode("append").save()
+    rows = load(spark.read, topics, topic).selectExpr("string(key)", "string(value)", "partition").collect()
+    assert sorted((row.key, row.value) for row in rows) == sorted((f"k{number}", str(number)) for number in range(1_000))
+    assert all(row.partition == partition_for_key(row.key.encode(), 2) for row in rows)
+    with pytest.raises(PySparkException, match="append"):
+        writer.mode("overwrite").save()
+
+
+def test_a_totals_query_writes_its_changes_in_update_mode(spark, topics: Topics, tmp_path: Path):
+    source, target = topics.create(2), topics.create(2)
+    written = []
+    frame = load(spark.readStream, topics, source, startingOffsets="earliest")
+    counts = frame.groupBy(F.col("key").cast("string").alias("name")).count()
+
+    def run():
+        writer = to_topic(counts, target, key="name", bootstrap=topics.bootstrap, on_batch=lambda *told: written.append(told))
+        query = writer.outputMode("update").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return {
+            record.key: json.loads(record.value)
+            for records in stored(topics, target, 2).values()
+            for record in records
+        }  # fmt: skip
+
+    topics.produce(source, [(b"a", b"")] * 3 + [(b"b", b"")] * 2)
+    assert run() == {b"a": {"name": "a", "count": 3}, b"b": {"name": "b", "count": 2}}
+    topics.produce(source, [(b"b", b"")] * 5)
+    assert run() == {b"a": {"name": "a", "count": 3}, b"b": {"name": "b", "count": 7}}
+    assert written == [(0, 2), (1, 1)]  # the second batch changed one group
+
+
+def test_a_stream_in_append_mode_has_a_sink_of_its_own(spark, topics: Topics, tmp_path: Path):
+    source, target = topics.create(), topics.create()
+    topics.produce(source, [(b"%d" % index, b"v") for index in range(20)])
+    frame = load(spark.readStream, topics, source, startingOffsets="earliest").select("key", "value", F.lit(target).alias("topic"))
+    writer = frame.writeStream.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap)
+    writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert [record.key for record in stored(topics, target)[0]] == [b"%d" % index for index in range(20)]
+
+
+def test_a_sink_is_checked_before_its_stream_starts(topics: Topics):
+    with pytest.raises(Exception, match="transactional"):
+        sink({"kafka.bootstrap.servers": topics.bootstrap, "topic": "t", "kafka.transactional.id": "x"})

@@ -1,0 +1,177 @@
+"""The data folder, its marks and checkpoints, and the dump of a log."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.storage.batches import FOLDER, append, batch, idempotent, log_bytes, open_log, stage
+from tests.storage.memory_disk import MemoryDisk, run
+
+from ottla.errors import DecodeError, StorageError
+from ottla.records.compression import Codec
+from ottla.records.control import build_end_marker
+from ottla.storage.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
+from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
+from ottla.storage.folder import DataFolder, FolderIdentity
+from ottla.types import TopicPartition
+
+IDS = FolderIdentity("cluster-one", 1, "directory-one")
+
+
+def open_folder(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> DataFolder:
+    return run(DataFolder.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
+
+
+def test_an_empty_folder_becomes_ours_and_is_recognised_again() -> None:
+    disk = MemoryDisk()
+    assert open_folder(disk).identity == IDS
+    other_ids = FolderIdentity("cluster-two", 1, "directory-two")
+    again = run(DataFolder.open(disk, "/data", node_id=1, cluster_id=None, new_ids=other_ids))
+    assert again.identity == IDS
+    assert not again.was_clean
+
+
+FOREIGN = {
+    "somebody's files": {"/data/thesis.tex": b"mine"},
+    "a partition without a mark": {"/data/orders-0/00000000000000000000.log": b""},
+    "Kafka's folder": {"/data/meta.properties": b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=y\n", "/data/orders-0/x.log": b"x"},
+    "a newer format": {"/data/meta.properties": IDS.to_text().replace("format.version=1", "format.version=2").encode()},
+    "a damaged mark": {"/data/meta.properties": IDS.to_text().replace("node.id=1", "node.id=one").encode()},
+    "no text": {"/data/meta.properties": b"\xff\xfe\x00"},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_folder_that_is_not_ours_is_refused_and_not_touched(name: str) -> None:
+    disk = MemoryDisk()
+    for path, data in FOREIGN[name].items():
+        run(disk.make_dirs(path.rsplit("/", 1)[0]))
+        run(disk.write_file_atomic(path, data))
+    before = disk.contents()
+    with pytest.raises(StorageError) as caught:
+        open_folder(disk)
+    assert "/data" in caught.value.message
+    assert disk.contents() == before
+
+
+def test_a_folder_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
+    disk = MemoryDisk()
+    run(open_folder(disk).mark_clean())
+    before = disk.contents()
+    with pytest.raises(StorageError, match=r"node\.id=1.*node\.id=2"):
+        open_folder(disk, node_id=2)
+    with pytest.raises(StorageError, match=r"cluster-one.*cluster-two"):
+        open_folder(disk, cluster_id="cluster-two")
+    assert disk.contents() == before
+
+
+def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
+    disk = MemoryDisk()
+    run(open_folder(disk).mark_clean())
+    assert open_folder(disk.copy()).was_clean
+    assert open_folder(disk).was_clean
+    assert not open_folder(disk.power_cut(lambda path, durable, written: durable)).was_clean
+
+
+def test_partition_folders_are_found_with_their_topic_ids() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    keys = [TopicPartition("a-topic.with_all", 0), TopicPartition("orders", 11), TopicPartition("orders", 2)]
+    for key in keys:
+        assert run(folder.create_partition(key, "id of " + key.topic)) == f"/data/{key}"
+    run(disk.make_dirs("/data/halfway-0"))
+    assert run(folder.partitions()) == {
+        **{key: "id of " + key.topic for key in keys}, TopicPartition("halfway", 0): None
+    }  # fmt: skip
+    assert run(folder.create_partition(keys[0], "id of a-topic.with_all")) == "/data/a-topic.with_all-0"
+    with pytest.raises(StorageError):
+        run(folder.create_partition(keys[0], "another id"))
+
+
+@pytest.mark.parametrize("topic", ["orders", "t" * 249])
+def test_a_deleted_partition_is_gone_at_once_and_removed_later(topic: str) -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    run(folder.create_partition(TopicPartition(topic, 0), "one"))
+    run(folder.create_partition(TopicPartition("kept", 0), "two"))
+    renamed = run(folder.delete_partition(TopicPartition(topic, 0), "0123456789abcdef0123456789abcdef"))
+    assert len(renamed.rsplit("/", 1)[1]) <= 255
+    after_power_cut = disk.power_cut(lambda path, durable, written: durable)
+    assert not [path for path in after_power_cut.names if path.startswith(f"/data/{topic}-0/")]
+    assert [path for path in after_power_cut.names if path.startswith(renamed)]
+    assert run(folder.partitions()) == {TopicPartition("kept", 0): "two"}
+    run(folder.create_partition(TopicPartition(topic, 0), "three"))
+    assert run(folder.remove_deleted()) == 1
+    assert not [path for path in disk.names if path.startswith(renamed)]
+    assert set(run(folder.partitions()).values()) == {"three", "two"}
+
+
+# -- checkpoints
+
+
+def test_a_checkpoint_has_kafkas_form() -> None:
+    offsets = {TopicPartition("b", 1): 2**60, TopicPartition("a", 0): 5}
+    assert to_text(offsets) == "0\n2\na 0 5\nb 1 1152921504606846976\n"
+
+
+@given(st.dictionaries(st.builds(TopicPartition, st.sampled_from(["a", "b-1", "c.d"]), st.integers(0, 99)), st.integers(0, 2**62)))
+def test_a_checkpoint_is_read_back(offsets: dict[TopicPartition, int]) -> None:
+    disk = MemoryDisk()
+    for name in (RECOVERY_POINT, LOG_START_OFFSET):
+        run(write_checkpoint(disk, f"/data/{name}", offsets))
+        assert run(read_checkpoint(disk, f"/data/{name}")) == offsets
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0\n", "1\n0\n", "0\n1\n", "0\n1\na 0\n", "0\n1\na 0 x\n", "0\n1\na 0 5", "0\n2\na 0 5\na 0 6\n", "x\n0\n"]
+)
+def test_a_damaged_checkpoint_is_none(text: str) -> None:
+    with pytest.raises(DecodeError):
+        from_text(text)
+    disk = MemoryDisk()
+    run(disk.write_file_atomic("/data/x", text.encode()))
+    assert run(read_checkpoint(disk, "/data/x")) == {}
+    assert run(read_checkpoint(disk, "/data/absent")) == {}
+
+
+# -- dump
+
+
+def test_mechanism_42_a_dump_tells_what_lies_in_the_files() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, index_interval_bytes=0)
+    append(log, batch(b"a", b"b", codec=Codec.ZSTD), leader_epoch=5)
+    append(log, idempotent(40))
+    marker = build_end_marker(is_commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=1, timestamp_ms=3)
+    stage(log, memoryview(marker), from_client=False)
+    run(log.flush())
+    run(log.close())
+    data = run(disk.read_file(f"{FOLDER}/{0:020d}.log"))
+    dumped = [found for found in dump_log(data, with_records=True) if isinstance(found, BatchDump)]
+    assert [(found.base_offset, found.last_offset, found.compression, found.leader_epoch) for found in dumped] == [
+        (0, 1, "zstd", 5), (2, 2, "none", 0), (3, 3, "none", 0)
+    ]  # fmt: skip
+    assert [record.value for record in dumped[0].records] == [b"a", b"b"]
+    assert (dumped[1].producer_id, dumped[1].base_sequence) == (7, 40)
+    assert [found.control_type for found in dumped] == [None, None, "commit"]
+    assert all(found.is_valid for found in dumped)
+    assert not [found.records for found in dump_log(data) if isinstance(found, BatchDump) and found.records]
+    index = dump_offset_index(run(disk.read_file(f"{FOLDER}/{0:020d}.index")), 0, log_size=len(data))
+    assert index == [(found.last_offset, found.position) for found in dumped[1:]]
+    assert dump_time_index(run(disk.read_file(f"{FOLDER}/{0:020d}.timeindex")), 0) == [(1001, 1)]
+
+
+def test_a_dump_describes_damage() -> None:
+    log = open_log(MemoryDisk())
+    append(log, batch(b"one"), batch(b"two"))
+    data = bytearray(log_bytes(log))
+    size = len(data) // 2
+    data[size - 1] ^= 1
+    assert [found.is_valid for found in dump_log(data) if isinstance(found, BatchDump)] == [False, True]
+    assert [type(found) for found in dump_log(data[: size + 30])] == [BatchDump, Damage]
+    assert [type(found) for found in dump_log(data[: 2 * size - 3])] == [BatchDump, Damage]
+    assert [(found.position, found.size_bytes) for found in dump_log(data + bytes(80)) if isinstance(found, Damage)] == [(2 * size, 80)]
+
+
+@given(st.binary(max_size=200))
+def test_a_dump_of_anything_ends(data: bytes) -> None:
+    assert len(list(dump_log(data, with_records=True))) <= 4

@@ -1,0 +1,162 @@
+"""A disk that lets the loop go on while it works: what may come in between; and the log on real files."""
+
+import asyncio
+from collections.abc import Coroutine, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.storage.batches import append, batch, idempotent, open_log, records_of, stage
+from tests.storage.memory_disk import MemoryDisk, MemoryFile, run
+
+from ottla.errors import StorageError
+from ottla.ports import Buffer
+from ottla.records.compression import Codec
+from ottla.runtime.files import RealDisk
+from ottla.storage.log import LogConfig, PartitionLog
+
+SIZE = len(batch())
+
+
+class Pause:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class SlowFile(MemoryFile):
+    """Its appends and syncs suspend before they do anything."""
+
+    async def append(self, buffers: Sequence[Buffer]) -> int:
+        await Pause()
+        return await super().append(buffers)
+
+    async def sync(self) -> None:
+        await Pause()
+        await super().sync()
+
+
+def slow(log: PartitionLog) -> PartitionLog:
+    """The last segment's file is slow from now on."""
+    file = log.segments[-1].file
+    assert isinstance(file, MemoryFile)
+    log.segments[-1].file = SlowFile(file.disk, file.path, file.node)
+    return log
+
+
+def is_done(coroutine: Coroutine[Any, Any, None]) -> bool:
+    """Goes on to the next pause."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return True
+    return False
+
+
+def test_what_is_staged_during_a_flush_is_written_by_it() -> None:
+    log = slow(open_log(MemoryDisk()))
+    stage(log, idempotent(0))
+    flush = log.flush()
+    assert not is_done(flush)
+    assert log.has_pending
+    assert stage(log, idempotent(0)).is_duplicate
+    assert stage(log, idempotent(1)).base_offset == 1
+    assert log.log_end_offset == 0
+    assert run(log.read(0, max_bytes=100, end_offset=2)) is None
+    assert not is_done(flush)
+    assert log.log_end_offset == 1
+    assert stage(log, idempotent(1)).is_duplicate
+    assert is_done(flush)
+    assert (log.has_pending, log.log_end_offset) == (False, 2)
+    assert [record.value for record in records_of(log)] == [b"0", b"1"]
+
+
+def test_a_second_flush_meanwhile_is_the_owners_mistake() -> None:
+    log = slow(open_log(MemoryDisk()))
+    stage(log, batch())
+    flush = log.flush()
+    assert not is_done(flush)
+    with pytest.raises(AssertionError):
+        run(log.flush())
+    assert is_done(flush)
+    assert log.log_end_offset == 1
+
+
+def test_a_flush_that_is_cancelled_fails_the_log() -> None:
+    log = slow(open_log(MemoryDisk()))
+    stage(log, batch())
+    flush = log.flush()
+    assert not is_done(flush)
+    with pytest.raises(KeyboardInterrupt):
+        flush.throw(KeyboardInterrupt())
+    assert log.is_failed
+    assert log.log_end_offset == 0
+
+
+def test_a_sync_covers_what_was_there_when_it_began() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, segment_bytes=3 * SIZE)
+    append(log, batch(), batch())
+    slow(log)
+    sync = log.sync()
+    assert not is_done(sync)
+    log.segments[-1].file = run(disk.open(log.segments[-1].file.path))
+    append(log, batch(), batch(), batch())  # rolls
+    assert is_done(sync)
+    assert (log.recovery_point, log.has_unsynced_segments, log.unsynced_messages) == (2, True, 3)
+    run(log.sync())
+    assert (log.recovery_point, log.has_unsynced_segments) == (5, False)
+
+
+def test_a_sync_that_fails_during_a_flush_leaves_nothing_acknowledged() -> None:
+    disk = MemoryDisk()
+    log = slow(open_log(disk))
+    stage(log, batch())
+    flush = log.flush()
+    assert not is_done(flush)
+    sync = log.sync()
+    assert not is_done(sync)
+    disk.fail = lambda operation, path: operation == "sync"
+    with pytest.raises(StorageError):
+        sync.send(None)
+    disk.fail = lambda operation, path: False
+    with pytest.raises(StorageError):
+        flush.send(None)
+
+
+def test_the_log_works_on_real_files(tmp_path: Path) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            disk = RealDisk(pool)
+            folder = str(tmp_path)
+            config = LogConfig(segment_bytes=60_000, index_interval_bytes=1000)
+
+            async def reopen(*, clean: bool) -> PartitionLog:
+                return await PartitionLog.open(disk, folder, config=config, now_ms=1000, clean=clean)
+
+            log = await reopen(clean=False)
+            for index in range(30):
+                codec = list(Codec)[index % 5]
+                for _ in range(index):  # from no batch to more than one inline append takes
+                    stage(log, batch(b"%d" % index * 2000, codec=codec))
+                await log.flush()
+            end_offset = log.log_end_offset
+            assert end_offset == sum(range(30))
+            assert len(log.segments) > 3
+            again = log
+            for clean in (False, True):
+                if clean:
+                    await log.close()
+                again = await reopen(clean=clean)
+                assert again.log_end_offset == end_offset
+                for offset in range(0, end_offset, 29):
+                    part = await again.read(offset, max_bytes=1, end_offset=end_offset)
+                    assert part is not None
+                    assert part.first_offset == offset
+                    assert int.from_bytes(part.region.read()[:8], "big") == offset
+            await again.truncate_to(100)
+            assert again.log_end_offset == 100
+            (tmp_path / f"{again.segments[-1].base_offset:020d}.log").open("ab").write(b"torn")
+            assert (await reopen(clean=False)).log_end_offset == 100
+
+    asyncio.run(main())

@@ -1,0 +1,83 @@
+"""What holds for every file of the repository."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE_LINES_MAX = 399
+LOCKS = ["requirements-build.lock", "requirements.lock"]
+
+# The patterns are put together from pieces, so that this file does not name what it forbids.
+REGISTRY_HOSTS = [
+    r"pypi" + r"\.(org|python)", r"python" + r"hosted\.org", r"repo\d?\.maven" + r"\.", r"repository\.apache" + r"\.org",
+    r"registry\.npmjs" + r"\.", r"--(extra-)?index" + r"-url", r"--trusted" + r"-host", r"arti" + r"factory|nexus\.",
+]  # fmt: skip
+FOLDERS_OF_A_MACHINE = r"(?<![\w.$}~*-])/(" + "|".join(["work", "root", "home", "Users", r"tmp/\w+", "private/tmp"]) + r")(/|\b)"
+FORBIDDEN = re.compile("|".join([*REGISTRY_HOSTS, FOLDERS_OF_A_MACHINE]))
+
+
+def tracked_files() -> list[Path]:
+    """Every file that git follows, read from the index; a source tree without git has nothing to hold."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def forbidden_in(text: str) -> list[str]:
+    return [match[0] for match in FORBIDDEN.finditer(text)]
+
+
+def text_of(path: Path) -> str:
+    """A file that is not text has nothing to name."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def test_no_file_names_a_package_registry_or_a_folder_of_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {word}"
+        for path in tracked_files()
+        for number, line in enumerate(text_of(path).splitlines(), start=1)
+        for word in forbidden_in(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://" + "pypi" + ".org/simple", "files." + "python" + "hosted.org", "--index" + "-url x", "repo1." + "maven" + ".org",
+        "cd /" + "work/main", "open('/" + "home/me/x')", "/" + "tmp/jars", "PATH=/" + "root/bin", "file:///" + "work/main",
+    ],
+)  # fmt: skip
+def test_the_search_finds_hosts_and_paths(text: str) -> None:
+    assert forbidden_in(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["the /tmp folder", "/var/lib/ottla", "a network/work/path", "~/work", "$HOME/home", "sim/root", "/rooted"]
+)
+def test_the_search_leaves_ordinary_words_alone(text: str) -> None:
+    assert not forbidden_in(text)
+
+
+def test_every_module_can_be_read_in_one_sitting() -> None:
+    lengths = {path: len(text_of(path).splitlines()) for path in tracked_files() if path.is_relative_to(ROOT / "src")}
+    assert lengths
+    found = [f"{path.relative_to(ROOT)}: {length} lines" for path, length in lengths.items() if length > SOURCE_LINES_MAX]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_everything_locked_is_pinned_and_has_hashes(name: str) -> None:
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    entries = [entry for entry in re.split(r"\n(?=\S)", text.strip()) if entry]
+    assert len(entries) >= 4
+    for entry in entries:
+        assert re.match(r"[a-z0-9.-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry + "\n"), entry

@@ -1,0 +1,120 @@
+"""Frames come out whole however the bytes came in."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import DecodeError
+from ottla.wire.frames import FrameCutter
+
+LIMIT = 1 << 20
+
+
+def frame(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+def cut(cutter: FrameCutter, pieces: list[bytes]) -> list[bytes]:
+    """What comes out; each piece's memory is spoiled as soon as the next one arrives, as a pooled buffer's is."""
+    frames: list[bytes] = []
+    kept: list[memoryview] = []
+    for piece in pieces:
+        buffer = bytearray(piece)
+        for view, is_shared in cutter.feed(memoryview(buffer)):
+            frames.append(bytes(view))
+            if not is_shared:
+                kept.append(view)
+        buffer[:] = b"\xee" * len(buffer)
+    assert all(bytes(view) in frames for view in kept), "a frame that has memory of its own keeps it"
+    return frames
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.data())
+def test_any_chunking_gives_the_same_frames(contents: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(map(frame, contents))
+    ends = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    pieces = [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)])]
+    cutter = FrameCutter(LIMIT)
+    assert cut(cutter, pieces) == contents
+    assert not cutter.is_inside_frame
+
+
+def test_byte_by_byte() -> None:
+    contents = [b"", b"a", b"two", bytes(300)]
+    stream = b"".join(map(frame, contents))
+    assert cut(FrameCutter(LIMIT), [stream[at : at + 1] for at in range(len(stream))]) == contents
+
+
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 200_000, LIMIT])
+def test_large_frames_in_pieces(size: int) -> None:
+    content = bytes(range(256)) * (size // 256 + 1)
+    stream = frame(content[:size]) + frame(b"next")
+    pieces = [stream[at : at + 10_007] for at in range(0, len(stream), 10_007)]
+    assert cut(FrameCutter(LIMIT), pieces) == [content[:size], b"next"]
+
+
+def test_frames_that_arrive_whole_are_not_copied() -> None:
+    data = memoryview(frame(b"one") + frame(b"two") + frame(b"cut")[:5])
+    frames = list(FrameCutter(LIMIT).feed(data))
+    assert [(bytes(view), is_shared) for view, is_shared in frames] == [(b"one", True), (b"two", True)]
+    assert all(view.obj is data.obj for view, _ in frames)
+
+
+def test_a_frame_that_was_cut_has_memory_of_its_own() -> None:
+    cutter = FrameCutter(LIMIT)
+    stream = frame(b"in two pieces") + frame(b"whole")
+    assert list(cutter.feed(memoryview(stream)[:9])) == []
+    second = memoryview(stream)[9:]
+    (first_view, is_first_shared), (view, is_shared) = cutter.feed(second)
+    assert (bytes(first_view), is_first_shared) == (b"in two pieces", False)
+    assert (bytes(view), is_shared) == (b"whole", True)
+    assert first_view.obj is not second.obj
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+def test_negative_and_oversized_lengths_are_refused_as_soon_as_they_are_known(length: int, size: int) -> None:
+    cutter = FrameCutter(LIMIT)
+    stream = struct.pack(">i", length) + bytes(96)
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert cut(cutter, pieces[: 3 // size]) == []
+    with pytest.raises(DecodeError, match=f"a frame of {length} bytes"):
+        cut(cutter, pieces[3 // size : 3 // size + 2])
+
+
+def test_frames_before_a_bad_one_still_come_out() -> None:
+    cutter = FrameCutter(LIMIT)
+    frames = cutter.feed(memoryview(frame(b"good") + struct.pack(">i", -1)))
+    assert bytes(next(frames)[0]) == b"good"
+    with pytest.raises(DecodeError):
+        next(frames)
+
+
+def test_the_limit_is_inclusive_and_may_be_raised_between_frames() -> None:
+    cutter = FrameCutter(3)
+    assert cut(cutter, [frame(b"abc")]) == [b"abc"]
+    cutter.limit_bytes = 4
+    assert cut(cutter, [frame(b"abcd")]) == [b"abcd"]
+    with pytest.raises(DecodeError):
+        cut(cutter, [frame(b"abcde")])
+
+
+def test_a_declared_length_costs_memory_only_as_bytes_arrive() -> None:
+    cutter = FrameCutter(2**31 - 1)
+    tracemalloc.start()
+    try:
+        assert list(cutter.feed(memoryview(struct.pack(">i", 2**31 - 1) + bytes(10)))) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        assert peak_bytes < 300_000
+        tracemalloc.reset_peak()
+        assert list(cutter.feed(memoryview(bytes(200_000)))) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+    assert cutter.is_inside_frame
