@@ -14,6 +14,7 @@ from ottla.client.partitioner import partition_for_key
 RECORD_COUNT = 10_000
 KEY_COUNT = 100
 PARTITION_COUNT = 3
+SHRINKING_COUNT = 16  # this many records like these are shorter in every codec
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -70,8 +71,12 @@ def assert_keys_in_order(records: Iterable[Record]) -> None:
 
 
 def assert_stored_as(codec: str, data: Path, topic: str) -> None:
-    """Every batch lies on disk in the codec its producer chose, and is a whole one: many records in one batch."""
+    """Every batch lies on disk as its producer built it: whole, many records in one, in the codec that it was told to use.
+
+    A client leaves a batch plain where its codec would make it longer (kafka-python, librdkafka), so a small one may be either.
+    """
     batches = [batch for index in range(PARTITION_COUNT) for batch in stored_batches(data / f"{topic}-{index}")]
-    assert {batch.codec for batch in batches} == {codec}
+    assert {batch.codec for batch in batches if batch.record_count >= SHRINKING_COUNT} == {codec}
+    assert {batch.codec for batch in batches} <= {codec, "none"}
     assert sum(batch.record_count for batch in batches) == RECORD_COUNT
     assert max(batch.record_count for batch in batches) > 1
