@@ -58,7 +58,9 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
         for worker in [*producers, *members]:
             worker.start()
         for round_number in range(kill_count):
-            wait_for_load(history, with_group=round_number % 4 >= 2)
+            wait_for_load(history)
+            if round_number % 4 >= 2:
+                wait_for_group(history, members[-1])
             members.append(Member(history, proxy.bootstrap))
             members[-1].start()  # so the group is in motion
             history.allow(SENT_PER_ROUND)
@@ -100,20 +102,22 @@ def let_answers_be_lost(proxy: Proxy, broker: BrokerProcess, history: History) -
     return count
 
 
-def wait_for_load(history: History, *, with_group: bool) -> None:
-    """Records are acknowledged again; with the group, a member was given a partition since and reads it."""
+def wait_for_load(history: History) -> None:
+    """Records are acknowledged again."""
     history.allow(SENT_PER_ROUND)
     acknowledged = len(history.acknowledged)
     history.wait_for("acknowledgements", lambda: len(history.acknowledged) >= acknowledged + ACKNOWLEDGED_PER_ROUND)
-    if with_group:
-        resumed = history.resumed_count
-        deadline = time.monotonic() + JOIN_SECONDS_MAX
-        while history.resumed_count == resumed:
-            assert time.monotonic() < deadline, "the group does not go on"
-            history.allow(ACKNOWLEDGED_PER_ROUND)  # who gets a partition finds something in it
-            with history.changed:
-                history.changed.wait(PAUSE_SECONDS)
-        history.wait_for("no problem", lambda: True)
+
+
+def wait_for_group(history: History, newcomer: Member) -> None:
+    """The member that came last has its share of the partitions and reads it: the group has found itself again."""
+    deadline = time.monotonic() + JOIN_SECONDS_MAX
+    while not newcomer.has_read:
+        assert time.monotonic() < deadline, "the group does not go on"
+        history.allow(ACKNOWLEDGED_PER_ROUND)  # who gets a partition finds something in it
+        with history.changed:
+            history.changed.wait(PAUSE_SECONDS)
+    history.wait_for("no problem", lambda: True)
 
 
 def assert_commits_are_kept(bootstrap: str, confirmed: dict[int, int]) -> None:

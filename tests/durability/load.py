@@ -203,6 +203,7 @@ class Member(WorkerThread):
             | QUIET
         )
         self._next: dict[int, int] = {}  # partition -> the offset behind the last record handled; none before the first one
+        self.has_read = False
 
     def run(self) -> None:
         consumer = self._consumer
@@ -216,6 +217,7 @@ class Member(WorkerThread):
                 assert value is not None
                 self.history.receive(place, value, is_first=place.partition not in self._next)
                 self._next[place.partition] = place.offset + 1
+                self.has_read = True
                 handled += 1
             if handled >= COMMIT_EVERY:
                 handled = 0
