@@ -22,6 +22,7 @@ from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_
 from ottla.messages.api_versions import ApiVersionsResponse
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     NoOpRecord,
@@ -66,7 +67,7 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
     assert {cls for cls, _ in only_ours} == {
         *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
-        *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, NoOpRecord),
+        *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.wire.schema import Stored, Struct, array, boolean, int8, int16, int32, int64, string, uint16, uuid
+from ottla.wire.schema import Stored, Struct, array, boolean, float64, int8, int16, int32, int64, string, uint16, uuid
 
 
 class TopicRecord(Stored, api_key=2, versions=(0, 0), flexible=0):
@@ -87,6 +87,18 @@ class ProducerIdsRecord(Stored, api_key=15, versions=(0, 0), flexible=0):
 class FeatureLevelRecord(Stored, api_key=12, versions=(0, 0), flexible=0):
     name: str = string()
     feature_level: int = int16()
+
+
+class QuotaEntity(Struct):
+    entity_type: str = string()
+    entity_name: str | None = string(nullable=0)
+
+
+class ClientQuotaRecord(Stored, api_key=14, versions=(0, 0), flexible=0):
+    entity: list[QuotaEntity] = array(QuotaEntity)
+    key: str = string()
+    value: float = float64()
+    remove: bool = boolean()
 
 
 class NoOpRecord(Stored, api_key=20, versions=(0, 0), flexible=0):
