@@ -301,6 +301,13 @@ def commit(client: RawClient, group: str, topic: str, offset: int, metadata: str
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_t13_a_member_of_a_group_that_is_not_known_commits_nothing(client: RawClient, topic: str, version: int, code: ErrorCode) -> None:
+    offsets = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, 1)])]
+    answer = client.ask(OffsetCommitRequest(f"nobody-{topic}", 5, "member", topics=offsets), version)
+    assert answer.topics[0].partitions[0].error_code == code
+
+
 @pytest.mark.parametrize("metadata", ["", "a note with Ünïcode"], ids=["empty", "text"])
 def test_t13_what_was_committed_comes_back_with_its_metadata_in_every_version(client: RawClient, topic: str, metadata: str) -> None:
     commit(client, f"group-{topic}", topic, 42, metadata)

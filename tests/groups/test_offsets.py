@@ -66,7 +66,7 @@ def test_consumers_outside_the_group_commit_only_while_it_is_empty() -> None:
 
 def test_a_commit_with_a_generation_needs_a_group_that_has_it() -> None:
     runner = Runner()
-    assert runner.commit({P0: 1}, member_id="a", generation_id=1) == (ErrorCode.ILLEGAL_GENERATION,)
+    assert runner.commit({P0: 1}, member_id="a", generation_id=1) == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert runner.state() == "Dead"
     generation = runner.stable("a")
     assert runner.commit({P0: 1, P1: 1}, member_id="x", generation_id=generation) == (ErrorCode.UNKNOWN_MEMBER_ID,) * 2

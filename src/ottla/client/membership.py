@@ -16,7 +16,15 @@ from typing import Final, TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.positions import Positions
-from ottla.client.sharing import COOPERATIVE, decode_assignment, decode_subscription, divide, encode_assignment, encode_subscription
+from ottla.client.sharing import (
+    COOPERATIVE,
+    Share,
+    decode_assignment,
+    decode_subscription,
+    divide,
+    encode_assignment,
+    encode_subscription,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -59,6 +67,7 @@ class GroupMembership:
         self._heartbeats: asyncio.Task[None] | None = None
         self._polled_ms = 0
         self._counts: dict[str, int] = {}  # partitions by topic, as the leader divided them
+        self._previous = Share()
         self.member_id = ""
         self.generation_id = -1
         self.needs_rejoin = False
@@ -151,11 +160,12 @@ class GroupMembership:
         synced = await self._ask(request, SyncGroupResponse, extra_ms=self._settings.max_poll_interval_ms)
         if synced.error_code:
             raise KafkaError(synced.error_code, f"synchronising with group {self._group_id!r}")
-        return decode_assignment(synced.assignment)
+        assigned = decode_assignment(synced.assignment)
+        self._previous = Share(tuple(assigned), self.generation_id)
+        return assigned
 
     async def _send_join(self) -> JoinGroupResponse:
-        owned = list(self._positions) if self.generation_id >= 0 else []
-        metadata = encode_subscription(self._topics, owned, self.generation_id)
+        owned = Share(tuple(self._positions), self.generation_id) if self.generation_id >= 0 else Share()
         request = JoinGroupRequest(
             group_id=self._group_id,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -163,12 +173,17 @@ class GroupMembership:
             member_id=self.member_id,
             group_instance_id=self._settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name, metadata) for name in self._settings.partition_assignment_strategy],
+            protocols=[
+                JoinGroupRequestProtocol(name, encode_subscription(name, self._topics, owned, self._previous))
+                for name in self._settings.partition_assignment_strategy
+            ],
         )
         return await self._ask(request, JoinGroupResponse, extra_ms=self._settings.max_poll_interval_ms)
 
     async def _divide(self, protocol: str, response: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        subscriptions = {member.member_id: decode_subscription(member.metadata, member.group_instance_id) for member in response.members}
+        subscriptions = {
+            member.member_id: decode_subscription(protocol, member.metadata, member.group_instance_id) for member in response.members
+        }
         topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
         await self._cluster.refresh(topics)
         self._counts = self._partition_counts(topics)

@@ -1,14 +1,16 @@
 """What members of a consumer group tell each other through the coordinator, which does not look at it.
 
 A subscription goes up with JoinGroup, an assignment comes down with SyncGroup; each is a 2-byte version and a message of
-``consumer_protocol``. Source: KIP-429, Kafka's ConsumerProtocol.
+``consumer_protocol``. What a member still owns is a field of the subscription; under the eager ``sticky`` strategy, whose
+members own nothing while they join, what they had is told in the strategy's user data. Source: KIP-54, KIP-429, Kafka's
+ConsumerProtocol.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.groups.assignors import ASSIGNORS, COOPERATIVE, Subscription, assign
@@ -16,6 +18,7 @@ from ottla.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
+    StickyUserData,
 )
 from ottla.messages.consumer_protocol import TopicPartition as OwnedPartitions
 from ottla.types import TopicPartition
@@ -26,20 +29,54 @@ __all__ = ["ASSIGNORS", "COOPERATIVE", "Subscription"]
 SUBSCRIPTION_VERSION: Final = 2
 """Owned partitions and generation; version 3 adds a rack, which no strategy here looks at."""
 ASSIGNMENT_VERSION: Final = 1
+STICKY: Final = "sticky"
 _VERSION_MAX: Final = 3
 
 
-def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation_id: int) -> bytes:
-    grouped = [OwnedPartitions(topic, indexes) for topic, indexes in sorted(by_topic(owned).items())]
-    message = ConsumerProtocolSubscription(sorted(topics), None, grouped, generation_id)
+class Share(NamedTuple):
+    """The partitions of one member, and the generation in which it had them; -1 when it had none."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation_id: int = -1
+
+
+def encode_subscription(protocol: str, topics: Iterable[str], owned: Share, previous: Share) -> bytes:
+    """``owned`` is what the member keeps while it joins, ``previous`` what it had after its last round."""
+    user_data = None
+    if protocol == STICKY and previous.generation_id >= 0:
+        user_data = encode(StickyUserData(_grouped(previous.partitions), previous.generation_id), 1)
+    message = ConsumerProtocolSubscription(sorted(topics), user_data, _grouped(owned.partitions), owned.generation_id)
     return struct.pack(">h", SUBSCRIPTION_VERSION) + encode(message, SUBSCRIPTION_VERSION)
 
 
-def decode_subscription(data: bytes, group_instance_id: str | None) -> Subscription:
+def decode_subscription(protocol: str, data: bytes, group_instance_id: str | None) -> Subscription:
     """What another member, of whatever make, subscribes to."""
     message, _ = decode_from(ConsumerProtocolSubscription, _version(data), data, 2)
-    owned = [TopicPartition(item.topic, index) for item in message.owned_partitions for index in item.partitions]
-    return Subscription(tuple(message.topics), tuple(owned), message.generation_id, group_instance_id)
+    share = Share(_flat(message.owned_partitions), message.generation_id)
+    if protocol == STICKY and message.user_data:
+        share = _previous(message.user_data)
+    return Subscription(tuple(message.topics), *share, group_instance_id)
+
+
+def _previous(user_data: bytes) -> Share:
+    """Of a sticky member. Data that cannot be read count as none, as with Kafka: the members come to a balance all the same."""
+    # Java's client writes no version in front, so both are tried; kafka-python 3 writes one.
+    for version, start in ((1, 0), (0, 0), (1, 2)):
+        try:
+            message, end = decode_from(StickyUserData, version, user_data, start)
+        except DecodeError:
+            continue
+        if end == len(user_data):
+            return Share(_flat(message.previous_assignment), message.generation)
+    return Share()
+
+
+def _grouped(partitions: Iterable[TopicPartition]) -> list[OwnedPartitions]:
+    return [OwnedPartitions(topic, indexes) for topic, indexes in sorted(by_topic(partitions).items())]
+
+
+def _flat(grouped: Iterable[OwnedPartitions]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(item.topic, index) for item in grouped for index in item.partitions)
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:

@@ -303,7 +303,7 @@ def _answer(token: int, value: Any) -> Decision:
 def _error_of_new(command: CommitOffsets) -> ErrorCode:
     """A consumer that is no member makes the group with its first commit."""
     if command.generation_id > NO_GENERATION:
-        return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if fits_record(command.group_id) else ErrorCode.INVALID_GROUP_ID
 
 

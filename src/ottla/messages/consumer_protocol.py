@@ -26,3 +26,10 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 class ConsumerProtocolAssignment(Stored, api_key=-1, versions=(0, 3)):
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = array(ConsumerProtocolAssignmentTopicPartition)
     user_data: bytes | None = binary(default=None, nullable=0)
+
+
+class StickyUserData(Stored, api_key=-1, versions=(0, 1)):
+    """What the eager ``sticky`` strategy keeps of the last generation (KIP-54); it stands without a version in front."""
+
+    previous_assignment: list[TopicPartition] = array(TopicPartition)
+    generation: int = int32(default=-1, since=1)

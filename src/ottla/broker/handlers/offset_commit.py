@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE = 10
+GROUP_ID_NOT_FOUND_SINCE = 9
+"""Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -53,6 +55,10 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
                 )
                 results.append(result)
     await _commit(broker, request, offsets, results)
+    if context.version < GROUP_ID_NOT_FOUND_SINCE:
+        for result in results:
+            if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                result.error_code = ErrorCode.ILLEGAL_GENERATION
     return response
 
 
