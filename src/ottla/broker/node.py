@@ -19,7 +19,7 @@ from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.listeners import advertised, listeners
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
-from ottla.broker.router import Router, Service
+from ottla.broker.router import Router, Service, fail_loudly
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.metadata.image import ClusterImage
@@ -152,7 +152,10 @@ class Broker:
     def _on_sweep(self) -> None:
         self._sweep = None
         for waiter in self._purgatory.expired(self.world.clock.monotonic_ms()):
-            waiter.expire()
+            try:
+                waiter.expire()
+            except Exception as error:  # noqa: BLE001 - one waiter's mistake must not leave all others waiting for ever
+                fail_loudly("expiry", error)
         deadline_ms = self._purgatory.next_deadline_ms()
         if deadline_ms is not None and self._sweep is None:
             self._schedule_sweep(deadline_ms)

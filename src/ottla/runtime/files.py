@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ottla.ports import Buffer
+from ottla.runtime.warming import read_if_warm
 
 T = TypeVar("T")
 
@@ -27,12 +28,13 @@ INLINE_APPEND_BYTES_MAX: Final = 64 * 1024
 class RealFileRegion:
     """A range of an open file. It keeps the file open until it has been sent."""
 
-    __slots__ = ("file", "length", "offset")
+    __slots__ = ("file", "length", "offset", "warm_end")
 
     def __init__(self, file: RealFile, offset: int, length: int) -> None:
         self.file = file
         self.offset = offset
         self.length = length
+        self.warm_end = -1  # up to here, the range is known to be in the page cache
 
     def __len__(self) -> int:
         return self.length
@@ -94,7 +96,9 @@ class RealFile:
         self.size = max(self.size, offset + written)
 
     async def pread(self, offset: int, length: int) -> bytes:
-        return os.pread(self.descriptor, length, offset)
+        """Inline when the page cache has it, on a pool thread when the disk must be asked."""
+        data = read_if_warm(self.descriptor, offset, length)
+        return data if data is not None else await self._hop(lambda: os.pread(self.descriptor, length, offset))
 
     def region(self, offset: int, length: int) -> RealFileRegion:
         return RealFileRegion(self, offset, length)
