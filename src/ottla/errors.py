@@ -231,3 +231,7 @@ class StorageError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class WorkerDied(OttlaError):
+    """The process that did a job (class c) ended in the middle of it. The next job gets a new one."""

@@ -12,11 +12,18 @@ completes class a (page-cache appends, warm reads) without suspending; the simul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+Pace = Callable[[int], Awaitable[None]]
+"""``await pace(size)``: so many more bytes were read or written; it returns when the rate of the job allows to go on."""
 
 
 class Clock(Protocol):
@@ -97,6 +104,20 @@ class File(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Q, R]):
+    """Long work over closed files (class c): an async function of a disk, a request and a pace, to a result.
+
+    A worker process finds the job by its ``name``, ``module:attribute``; request and result are msgspec structs.
+    """
+
+    name: str
+    run: Callable[[Disk, Q, Pace], Awaitable[R]]
+    request: type[Q]
+    result: type[R]
+    is_background: bool = False  # never in the way of a job that somebody waits for
+
+
 class Disk(Protocol):
     """One machine's file system. Paths are absolute strings with ``/``."""
 
@@ -135,6 +156,13 @@ class Disk(Protocol):
 
     async def sync_dir(self, path: str) -> None:
         """Names created, renamed and removed in the folder before the call survive a power cut."""
+        ...
+
+    async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
+        """The job's result. It is done away from the loop, over this disk, at most so many bytes a second.
+
+        What the job raises is raised here: OSError and KafkaError as they are. WorkerDied when whoever did it died meanwhile.
+        """
         ...
 
 

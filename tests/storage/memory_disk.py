@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ottla.ports import Buffer
+from ottla.ports import Buffer, Job
 
 T = TypeVar("T")
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -91,6 +93,7 @@ class MemoryDisk:
         self.folders: set[str] = {"/"}
         self.trace: list[tuple[Any, ...]] = []
         self.preads = 0
+        self.jobs: list[str] = []
         self.fail: Callable[[str, str], bool] = lambda operation, path: False
 
     def do(self, operation: str, path: str, *arguments: Any) -> None:
@@ -175,6 +178,13 @@ class MemoryDisk:
 
     async def unlock(self, path: str) -> None:
         raise AssertionError("a broker locks its folders, a log does not")
+
+    async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
+        async def pace(size: int) -> None:
+            pass
+
+        self.jobs.append(job.name)
+        return await job.run(self, request, pace)
 
     # -- what tests do to it
 

@@ -2,6 +2,7 @@
 
 Class a (appends to the page cache, small positioned reads) runs inline: a system call of microseconds is cheaper than a
 thread hop of 150. Large appends and class b (fsync, open, unlink, rename) go to a pool thread, one system call a hop.
+Class c goes to a worker process, or to a second one when nobody waits for it.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from ottla.ports import Buffer
+from ottla.ports import Buffer, Job
 from ottla.runtime.warming import read_if_warm
+from ottla.runtime.worker import Worker
 
 T = TypeVar("T")
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 IOV_MAX: Final = 1024
 INLINE_APPEND_BYTES_MAX: Final = 64 * 1024
@@ -123,6 +128,8 @@ class RealDisk:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._locks: dict[str, int] = {}  # descriptors by path: a lock lasts as long as its descriptor
+        self.worker = Worker()
+        self.background_worker = Worker()
 
     async def _hop(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -174,6 +181,10 @@ class RealDisk:
 
     async def sync_dir(self, path: str) -> None:
         await self._hop(lambda: _sync_folder(path))
+
+    async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
+        worker = self.background_worker if job.is_background else self.worker
+        return await worker.work(job, request, bytes_per_second)
 
 
 def _sync_folder(path: str) -> None:

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import posixpath
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from ottla.ports import Buffer
+import msgspec
+
+from ottla.errors import WorkerDied
+from ottla.ports import Buffer, Job
 from ottla.sim.trace import Trace
+from ottla.storage.throttle import Throttle
+
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 SECTOR: Final = 512
 
@@ -291,9 +299,32 @@ class SimDisk:
         self._durable_folders = {name for name in self._durable_folders if not _is_within_any(name, gone)}
         self._durable_folders |= {name for name in self._folders if _is_in(name, path)}
 
+    async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
+        """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
+        loop = asyncio.get_running_loop()
+        throttle = Throttle(bytes_per_second, loop.time() * 1000)
+
+        async def pace(size: int) -> None:
+            self.check_alive()
+            delay_ms = throttle.delay_ms(size, loop.time() * 1000)
+            if delay_ms > 0:
+                await asyncio.sleep(delay_ms / 1000)
+
+        try:
+            await self.step("work", job.name, "")
+        except OSError as error:
+            raise WorkerDied(f"the worker process ended: {error}") from error
+        result = await job.run(self, _copied(request, job.request), pace)
+        return _copied(result, job.result)
+
     def _need_folder(self, path: str) -> None:
         if posixpath.dirname(path) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", posixpath.dirname(path))
+
+
+def _copied(value: R, kind: type[R]) -> R:
+    """What another process gets."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
 
 
 def _parents(path: str) -> list[str]:

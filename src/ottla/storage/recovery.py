@@ -21,13 +21,10 @@ from typing import Final
 
 from ottla.errors import DecodeError
 from ottla.ports import Disk
-from ottla.records.batch import BatchHeader
-from ottla.records.control import end_marker_of
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
-from ottla.records.iteration import iterate_records
+from ottla.storage.producer_replay import replay_producers
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
-from ottla.storage.walk import BatchWalk
 
 _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
@@ -103,21 +100,11 @@ async def _walk(disk: Disk, folder: str, segments: list[Segment], first: int, ep
 
 async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
     """The offset after the segment's last whole batch; the segment counts what came before."""
-    segment.reset()
-    walk = BatchWalk(segment.file, 0, segment.file.size, check_crc=True)
-    end_offset = segment.base_offset
-    while (header := await _next_whole(walk)) is not None and header.base_offset >= end_offset:
-        epochs.assign(header.leader_epoch, header.base_offset)
-        segment.count_batch(header.size_bytes, header.last_offset, header.max_timestamp)
-        end_offset = header.last_offset + 1
-    return end_offset
-
-
-async def _next_whole(walk: BatchWalk) -> BatchHeader | None:
-    try:
-        return await walk.next()
-    except DecodeError:
-        return None  # a torn tail: what a crash leaves
+    counted = await segment.count(segment.file.size, is_recovery=True)
+    segment.take_over(counted)
+    for epoch, start_offset in counted.epochs:
+        epochs.assign(epoch, start_offset)
+    return counted.end_offset
 
 
 async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
@@ -172,21 +159,5 @@ async def rebuild_producers(disk: Disk, folder: str, segments: Sequence[Segment]
             continue
         found = await segment.find(offset) if offset > segment.base_offset else (0, None)
         if found is not None and offset < end_offset:
-            await _apply_batches(producers, segment, found[0], now_ms)
+            producers = await replay_producers(disk, producers, segment, found[0], now_ms)
     return producers
-
-
-async def _apply_batches(producers: ProducerStates, segment: Segment, position: int, now_ms: int) -> None:
-    walk = BatchWalk(segment.file, position, segment.size)
-    while (header := await walk.next()) is not None:
-        if header.producer_id < 0:
-            continue
-        if header.is_control:
-            batch = await segment.file.pread(walk.position, header.size_bytes)
-            marker = end_marker_of(iterate_records(batch)[0])
-            if marker is not None:
-                producers.apply_end_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms)
-            continue
-        time = header.max_timestamp if header.is_log_append_time else -1
-        sequences = (header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, time)
-        producers.apply(header.producer_id, header.producer_epoch, sequences, now_ms, is_transactional=header.is_transactional)

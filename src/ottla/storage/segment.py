@@ -16,6 +16,7 @@ from ottla.errors import DecodeError
 from ottla.ports import Disk, File
 from ottla.records.batch import BatchHeader
 from ottla.storage.config import LogConfig
+from ottla.storage.counting import Counted, CountRequest, Tally, count
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from ottla.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from ottla.storage.time_index import TimeIndex
@@ -32,32 +33,17 @@ def file_stem(offset: int) -> str:
     return f"{offset:020d}"
 
 
-class Segment:
+class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = (
-        "_bytes_since_entry", "_disk", "_folder", "_index_interval_bytes", "_indexes", "_path", "base_offset", "file",
-        "first_timestamp", "max_timestamp", "max_timestamp_offset", "size",
-    )  # fmt: skip
+    __slots__ = ("_disk", "_folder", "_path", "file")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
+        super().__init__(base_offset, index_interval_bytes)
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{file_stem(base_offset)}"
-        self._index_interval_bytes = index_interval_bytes
-        self.base_offset = base_offset
         self.file = file
-        self.size = 0
-        self.reset()
-
-    def reset(self) -> None:
-        """Nothing is counted and both indexes are empty."""
-        self._indexes: tuple[OffsetIndex, TimeIndex] | None = (OffsetIndex(self.base_offset), TimeIndex(self.base_offset))
-        self._bytes_since_entry = 0
-        self.size = 0
-        self.first_timestamp = -1  # largest of the first batch; segment.ms counts from it
-        self.max_timestamp = -1
-        self.max_timestamp_offset = -1  # last offset of the first batch that had it
 
     @classmethod
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
@@ -65,21 +51,6 @@ class Segment:
         file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
         assert not create or file.size == 0, "recovery takes every log file of the folder for a segment"
         return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
-
-    def count_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """The batch at the segment's end belongs to it; indexed once enough bytes lie behind the last entry."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            assert self._indexes is not None, "a growing segment has its indexes in memory"
-            self._indexes[0].append(last_offset, self.size)
-            self._indexes[1].append(self.max_timestamp, self.max_timestamp_offset)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-        if self.size == 0:
-            self.first_timestamp = max_timestamp
-        self.size += size
 
     def takes_all(self, size: int, batches: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
         """Whether so many batches of ``size`` bytes fit, with the index entries that they may need, and none is too late.
@@ -166,20 +137,19 @@ class Segment:
         self._bytes_since_entry = self.size - start
         return end_offset
 
+    async def count(self, size: int, *, is_recovery: bool) -> Counted:
+        """What the first ``size`` bytes of the log file hold (``counting.py``); nothing changes by it."""
+        return await count(self._disk, CountRequest(self.file.path, self.base_offset, size, self._index_interval_bytes, is_recovery))
+
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
         size = self.size
-        fresh = Segment(self._disk, self._folder, self.base_offset, self.file, index_interval_bytes=self._index_interval_bytes)
-        walk = BatchWalk(self.file, 0, size)
-        while (header := await walk.next()) is not None:
-            fresh.count_batch(header.size_bytes, header.last_offset, header.max_timestamp)
-        assert fresh._indexes is not None, "counted in memory"
+        counted = await self.count(size, is_recovery=False)
         if self.size != size and self._indexes is not None:
             return self._indexes  # it has grown meanwhile: the last segment, whose indexes are in memory and right
-        indexes = self._indexes = fresh._indexes
-        self._bytes_since_entry = fresh._bytes_since_entry
-        self.first_timestamp = fresh.first_timestamp
-        self.max_timestamp, self.max_timestamp_offset = fresh.max_timestamp, fresh.max_timestamp_offset
+        self.take_over(counted)
+        indexes = self._indexes
+        assert indexes is not None, "taken over"
         await self.write_indexes()
         return indexes
 

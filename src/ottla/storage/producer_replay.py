@@ -1,0 +1,67 @@
+"""The producers of a log, brought forward over batches that no snapshot has seen. A long stretch of them is a job (class c)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ottla.errors import WorkerDied
+from ottla.ports import Disk, File, Job, Pace
+from ottla.records.control import end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.storage.counting import INLINE_BYTES_MAX
+from ottla.storage.producers import ProducerStates
+from ottla.storage.segment import Segment
+from ottla.storage.walk import BatchWalk
+
+
+class ReplayRequest(msgspec.Struct, frozen=True):
+    """From byte ``position`` to ``end`` of the log file at ``path``, over the producers of ``snapshot``."""
+
+    path: str
+    position: int
+    end: int
+    snapshot: bytes
+    now_ms: int
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    snapshot: bytes
+
+
+async def replay_producers(disk: Disk, producers: ProducerStates, segment: Segment, position: int, now_ms: int) -> ProducerStates:
+    """The producers after the segment's batches from ``position`` on."""
+    if segment.size - position > INLINE_BYTES_MAX:
+        request = ReplayRequest(segment.file.path, position, segment.size, producers.to_snapshot(), now_ms)
+        try:
+            return ProducerStates.from_snapshot((await disk.work(REPLAY_JOB, request)).snapshot)
+        except WorkerDied:
+            pass  # as in ``counting.count``
+    await _apply_batches(producers, segment.file, position, segment.size, now_ms)
+    return producers
+
+
+async def _replay(disk: Disk, request: ReplayRequest, pace: Pace) -> Replayed:
+    producers = ProducerStates.from_snapshot(request.snapshot)
+    await _apply_batches(producers, await disk.open(request.path), request.position, request.end, request.now_ms)
+    return Replayed(producers.to_snapshot())
+
+
+async def _apply_batches(producers: ProducerStates, file: File, position: int, end: int, now_ms: int) -> None:
+    walk = BatchWalk(file, position, end)
+    while (header := await walk.next()) is not None:
+        if header.producer_id < 0:
+            continue
+        if header.is_control:
+            batch = await file.pread(walk.position, header.size_bytes)
+            marker = end_marker_of(iterate_records(batch)[0])
+            if marker is not None:
+                producers.apply_end_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms)
+            continue
+        time = header.max_timestamp if header.is_log_append_time else -1
+        sequences = (header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, time)
+        producers.apply(header.producer_id, header.producer_epoch, sequences, now_ms, is_transactional=header.is_transactional)
+
+
+REPLAY_JOB: Final = Job(f"{__name__}:REPLAY_JOB", _replay, ReplayRequest, Replayed)
