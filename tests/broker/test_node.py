@@ -102,6 +102,7 @@ def test_a_broker_whose_port_is_taken_says_so(tmp_path: Path) -> None:
 
 def test_two_listeners_each_tell_their_own_address(tmp_path: Path) -> None:
     config = properties(tmp_path, listeners="PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0")
+    config["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT"
     with BrokerThread(config) as broker:
         addresses = broker.addresses
         assert set(addresses) == {"PLAINTEXT", "OUTSIDE"}

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.broker import from_environment, gather
+from ottla.cli.broker import gather
 from ottla.cli.main import COMMANDS, cli
+from ottla.config import from_environment
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Producer
 

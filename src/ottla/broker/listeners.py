@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.config import BrokerConfig
+from ottla.config.definition import parse_list
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 
@@ -28,8 +29,18 @@ def parse_listener(text: str) -> ListenerAddress:
 
 
 def listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Where to bind. The controller's listener of a combined node is passed over: one voter needs no messages."""
-    parsed = [parse_listener(text) for text in config["listeners"]]
+    """Where to bind. The controller's listener of a combined node is passed over: one voter needs no messages.
+
+    INVALID_CONFIG for a listener whose security protocol is not served: it must not be open to everybody instead.
+    """
+    parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in _of_controller(config)]
+    protocols = _protocols(config)
+    for listener in parsed:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener.security.protocol.map has no protocol for the listener {listener.name}")
+        if protocol != "PLAINTEXT":
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {listener.name} speaks {protocol}; PLAINTEXT is what is served")
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} has a name twice")
@@ -38,7 +49,8 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     """What clients are told. Port 0 stands for the bound port; a listener bound to every interface is told as localhost."""
-    given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
+    told = map(parse_listener, config["advertised.listeners"] or ())
+    given = {listener.name: listener for listener in told if listener.name not in _of_controller(config)}
     endpoints = []
     for name, (host, port) in bound.items():
         listener = given.get(name)
@@ -50,3 +62,13 @@ def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[
     if unknown:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")
     return endpoints
+
+
+def _of_controller(config: BrokerConfig) -> set[str]:
+    return {name.upper() for name in config["controller.listener.names"] or ()}
+
+
+def _protocols(config: BrokerConfig) -> dict[str, str]:
+    """Security protocol by listener name."""
+    pairs = (pair.partition(":") for pair in parse_list(config["listener.security.protocol.map"]))
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}

@@ -19,6 +19,7 @@ from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.listeners import advertised, listeners
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
+from ottla.broker.roles import check_roles
 from ottla.broker.router import Router, Service, fail_loudly
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
@@ -73,6 +74,7 @@ class Broker:
         config, world = self.config, self.world
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
+        check_roles(config)
         await self._open_folders()
         first = self._folders[0]
         self.cluster_id = first.identity.cluster_id

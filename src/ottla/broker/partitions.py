@@ -165,6 +165,8 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """A topic's settings: its overrides over the broker's values."""
     values: dict[str, Any] = {"producer_id_expiration_ms": config["producer.id.expiration.ms"]}
     for name, key in TOPIC_KEYS.items():
-        value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
-        values[name.replace(".", "_")] = ",".join(value) if isinstance(value, list) else value
+        field = name.replace(".", "_")
+        if field in LogConfig.__dataclass_fields__:
+            value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
+            values[field] = ",".join(value) if isinstance(value, list) else value
     return LogConfig(**values)

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 
 import click
 
-from ottla.config import BROKER_KEYS, BrokerConfig, parse_properties
+from ottla.config import BrokerConfig, from_environment, parse_properties
 from ottla.errors import ErrorCode, KafkaError
-
-PREFIXES = ("KAFKA_", "OTTLA_")
 
 
 @click.group()
@@ -65,18 +63,6 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
         values[key.strip()] = value.strip()
     if not values.get("log.dirs") and not values.get("log.dir"):
         values["log.dirs"] = default_data_folder(environ)
-    return values
-
-
-def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """KAFKA_LOG_DIRS is log.dirs: ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``. Unknown names are passed over."""
-    values: dict[str, str] = {}
-    for name, value in sorted(environ.items()):
-        for prefix in PREFIXES:
-            if name.startswith(prefix):
-                key = name[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-                if key in BROKER_KEYS:
-                    values[key] = value
     return values
 
 

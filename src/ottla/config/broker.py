@@ -1,0 +1,118 @@
+"""The values of one broker: dynamic ones over the file's, the file's over defaults (KIP-226).
+
+A dynamic value for this broker is stronger than one for all brokers, and both are stronger than what the broker was started
+with. ``[]`` always gives the value in force, so whoever reads it when it is needed follows every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from ottla.config.definition import ConfigKey
+from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
+from ottla.errors import ErrorCode, KafkaError
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+
+_ELSE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "log.roll.ms": (("log.roll.hours", HOUR_MS),),
+    "log.roll.jitter.ms": (("log.roll.jitter.hours", HOUR_MS),),
+    "log.retention.ms": (("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
+    "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
+}
+"""Keys that take their value from another one, times the factor, when they have none."""
+
+
+class ConfigSource(IntEnum):
+    """Kafka's numbers for where a value comes from."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
+
+
+class BrokerConfig:
+    """Unknown keys are kept in ``unknown``, with the nearest known one, for the caller to warn about."""
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self._dynamic_own: dict[str, Any] = {}
+        self._dynamic_default: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
+        self.unknown: dict[str, str | None] = {}
+        for name, raw in (given or {}).items():
+            key = find_broker_key(name)
+            if key is None:
+                self.unknown[name] = nearest(name, BROKER_KEYS)
+            else:
+                self._given[name] = key.parse(raw)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value in force; KeyError for a name that the registry does not have."""
+        value = next((value for _, value in self._set(name)), None)
+        for other, factor in _ELSE.get(name, ()) if value is None else ():
+            value = self[other]
+            if value is not None:
+                return value if value < 0 else min(value * factor, 2**63 - 1)
+        return BROKER_KEYS[name].default if value is None else value
+
+    def of_listener(self, listener: str, name: str) -> Any:
+        """The value that holds for one listener alone (``listener.name.<listener>.<name>``); None when it has none."""
+        return next((value for _, value in self._set(f"listener.name.{listener.lower()}.{name}")), None)
+
+    def is_given(self, name: str) -> bool:
+        """Whether the broker was started with a value for it."""
+        return name in self._given
+
+    def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
+        """Source, key and value of all that the key's value is chosen from, the strongest first."""
+        for synonym in (name, *(other for other, _ in _ELSE.get(name, ()))):
+            for source, value in self._set(synonym):
+                yield source, synonym, value
+            default = BROKER_KEYS[synonym].default
+            if default is not None:
+                yield ConfigSource.DEFAULT, synonym, default
+
+    def _set(self, name: str) -> Iterator[tuple[ConfigSource, Any]]:
+        if name in self._dynamic_own:
+            yield ConfigSource.DYNAMIC_BROKER, self._dynamic_own[name]
+        if name in self._dynamic_default:
+            yield ConfigSource.DYNAMIC_DEFAULT_BROKER, self._dynamic_default[name]
+        if name in self._given:
+            yield ConfigSource.STATIC_BROKER, self._given[name]
+
+    def set_dynamic(self, *, own: Mapping[str, str], default: Mapping[str, str]) -> bool:
+        """The dynamic values are these, for this broker and for all brokers; whether any of them changed."""
+        before = self._dynamic_own, self._dynamic_default
+        self._dynamic_own, self._dynamic_default = _parsed(own), _parsed(default)
+        return before != (self._dynamic_own, self._dynamic_default)
+
+    @property
+    def node_id(self) -> int:
+        value: int = self["broker.id"] if not self.is_given("node.id") and self["broker.id"] >= 0 else self["node.id"]
+        return value
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """The data folders; KafkaError INVALID_CONFIG when none is given."""
+        dirs: list[str] | None = self["log.dirs"] or self["log.dir"]
+        if not dirs:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "no data folder: set log.dirs")
+        return dirs
+
+    def topic_default(self, key: ConfigKey) -> Any:
+        """What a topic without an override has."""
+        value = self[key.broker_key] if key.broker_key else None
+        return key.default if value is None else value
+
+
+def _parsed(raw: Mapping[str, str]) -> dict[str, Any]:
+    """Values that were checked before they were recorded; one that a later version of ottla knew is passed over."""
+    keys = {name: find_broker_key(name) for name in raw}
+    return {name: key.parse(raw[name]) for name, key in keys.items() if key is not None}

@@ -1,0 +1,1 @@
+"""The registry's data: one module a topic."""

@@ -1,0 +1,233 @@
+"""The controller, the metadata log, replication and leadership."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
+from ottla.config.keys.reasons import JAVA, NOT_YET, ONE_BROKER, TIERED
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    strings("controller.listener.names", None, "Listeners of the controller. A broker that is its own controller opens none of them."),
+    strings("controller.quorum.voters", [], "The voters: id@host:port. This node has to be the only one."),
+    strings("controller.quorum.bootstrap.servers", [], "Where a voter is found. This node has to be the only one."),
+    boolean(
+        "controller.quorum.auto.join.enable",
+        False,
+        "Whether a controller that starts joins the voters by itself.",
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "controller.quorum.append.linger.ms",
+        25,
+        "How long the leader of the metadata log gathers records before it writes them.",
+        low=0,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "controller.quorum.election.timeout.ms",
+        1000,
+        "How long a voter waits for votes before it begins again.",
+        low=0,
+        without_effect=ONE_BROKER,
+    ),
+    int32("controller.quorum.election.backoff.max.ms", 1000, "The longest pause between two elections.", low=0, without_effect=ONE_BROKER),
+    int32(
+        "controller.quorum.fetch.timeout.ms",
+        2000,
+        "How long a follower of the metadata log goes without an answer before it wants an election.",
+        low=0,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "controller.quorum.fetch.max.bytes",
+        1048576,
+        "The most that one fetch of the metadata log brings.",
+        low=1,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        1048576,
+        "The most that one fetch of a metadata snapshot brings.",
+        low=1,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "controller.quorum.request.timeout.ms",
+        2000,
+        "How long a voter waits for the answer of another voter.",
+        low=0,
+        without_effect=ONE_BROKER,
+    ),
+    int32("controller.quorum.retry.backoff.ms", 20, "The pause before a voter repeats a request.", low=0, without_effect=ONE_BROKER),
+    int32("controller.socket.timeout.ms", 30000, "How long a broker waits for the controller's answer.", without_effect=ONE_BROKER),
+    int64(
+        "controller.performance.always.log.threshold.ms",
+        2000,
+        "Events of the controller that take longer are logged.",
+        low=0,
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "controller.performance.sample.period.ms",
+        60000,
+        "How often the slowest event of the controller is logged.",
+        low=100,
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    int32("broker.heartbeat.interval.ms", 2000, "How often a broker tells the controller that it lives.", without_effect=ONE_BROKER),
+    int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced.", without_effect=ONE_BROKER),
+    int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register.", without_effect=ONE_BROKER),
+    string("metadata.log.dir", None, "The folder of the metadata log; the first data folder when absent.", without_effect=NOT_YET),
+    int64("metadata.log.max.record.bytes.between.snapshots", 20971520, "Bytes of metadata log between two snapshots.", low=1),
+    int64(
+        "metadata.log.max.snapshot.interval.ms",
+        3600000,
+        "The longest time between two metadata snapshots while the log grows; 0 for no limit.",
+        low=0,
+        without_effect=NOT_YET,
+    ),
+    int32("metadata.log.segment.bytes", 1073741824, "Segment size of the metadata log.", low=8388608, without_effect=NOT_YET),
+    int64("metadata.log.segment.ms", 604800000, "Age at which a segment of the metadata log is closed.", without_effect=NOT_YET),
+    int32(
+        "metadata.max.idle.interval.ms",
+        500,
+        "How often the controller writes an empty record when nothing else happens; 0 for never.",
+        low=0,
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "metadata.max.retention.bytes",
+        104857600,
+        "Size of the metadata log and its snapshots above which old ones are deleted.",
+        without_effect=NOT_YET,
+    ),
+    int64(
+        "metadata.max.retention.ms", 604800000, "Age after which old metadata snapshots and segments are deleted.", without_effect=NOT_YET
+    ),
+    int64(
+        "internal.metadata.delete.delay.millis",
+        60000,
+        "How long deleted files of the metadata log stay on disk.",
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "internal.metadata.log.segment.bytes",
+        None,
+        "Segment size of the metadata log, without a lower bound.",
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "internal.metadata.max.batch.size.in.bytes",
+        8388608,
+        "The largest batch of the metadata log.",
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    int32("min.insync.replicas", 1, "Replicas that must be in sync for acks=all to be accepted.", low=1, scope=Scope.CLUSTER_WIDE),
+    boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica that is not in sync may lead when no other is left, which loses data.",
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "unclean.leader.election.interval.ms",
+        300000,
+        "How often partitions without a leader are looked for.",
+        low=1,
+        is_internal=True,
+        without_effect=ONE_BROKER,
+    ),
+    boolean(
+        "auto.leader.rebalance.enable",
+        True,
+        "Whether leaderships go back to the preferred replicas by themselves.",
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often the balance of leaderships is looked at.",
+        low=1,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "num.replica.fetchers",
+        1,
+        "Connections over which a follower fetches from one leader.",
+        low=1,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=ONE_BROKER,
+    ),
+    int32("replica.fetch.backoff.ms", 1000, "The pause after a failed fetch of a follower.", low=0, without_effect=ONE_BROKER),
+    int32(
+        "replica.fetch.max.bytes", 1048576, "The most that a follower's fetch brings of one partition.", low=0, without_effect=ONE_BROKER
+    ),
+    int32("replica.fetch.min.bytes", 1, "The least that a follower's fetch waits for.", without_effect=ONE_BROKER),
+    int32("replica.fetch.response.max.bytes", 10485760, "The most that a follower's fetch brings.", low=0, without_effect=ONE_BROKER),
+    int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data.", without_effect=ONE_BROKER),
+    int64(
+        "replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=ONE_BROKER
+    ),
+    int64(
+        "replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas.", without_effect=ONE_BROKER
+    ),
+    string("replica.selector.class", None, "A Java class that picks the replica a consumer reads from.", without_effect=JAVA),
+    int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas.", without_effect=ONE_BROKER),
+    int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer.", without_effect=ONE_BROKER),
+    boolean(
+        "follower.fetch.last.tiered.offset.enable",
+        False,
+        "Whether a new follower skips what lies in tiered storage.",
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=TIERED,
+    ),
+    int64(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        "Bytes a second that leaders send to throttled replicas.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        "Bytes a second that followers fetch for throttled replicas.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=ONE_BROKER,
+    ),
+    int64(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        "Bytes a second when replicas move between data folders.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=ONE_BROKER,
+    ),
+    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between data folders.", without_effect=ONE_BROKER),
+    int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1, without_effect=ONE_BROKER),
+    int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1, without_effect=ONE_BROKER),
+    int32(
+        "alter.log.dirs.replication.quota.window.num",
+        11,
+        "Windows over which the rate of moves between data folders is measured.",
+        low=1,
+        without_effect=ONE_BROKER,
+    ),
+    int32(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        1,
+        "Length of one window of the rate of moves between data folders.",
+        low=1,
+        without_effect=ONE_BROKER,
+    ),
+)

@@ -1,0 +1,189 @@
+"""Consumer groups and their offsets; the protocols of KIP-848 and KIP-1071."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import INT_MAX, ConfigKey, Scope, int16, int32, int64, string, strings
+from ottla.config.keys.reasons import DESIGN, NEW_GROUPS, ONE_BROKER
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    int32("offset.metadata.max.bytes", 4096, "The longest text beside a committed offset."),
+    int32("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", low=1),
+    int16(
+        "offsets.topic.replication.factor",
+        None,
+        "Replicas of __consumer_offsets. Default: 3, or the number of brokers where there are fewer.",
+        low=1,
+    ),
+    int32("offsets.topic.segment.bytes", 104857600, "Segment size of __consumer_offsets.", low=1),
+    int32("offsets.topic.compression.codec", 0, "The codec of records in __consumer_offsets, by number.", without_effect=DESIGN),
+    int32("offsets.load.buffer.size", 5242880, "Bytes read at a time when offsets are loaded.", low=1, without_effect=DESIGN),
+    int32("offsets.commit.timeout.ms", 5000, "How long a commit may wait for its replicas.", low=1, without_effect=ONE_BROKER),
+    int32("offsets.retention.minutes", 10080, "How long offsets of an empty group are kept.", low=1),
+    int64("offsets.retention.check.interval.ms", 600000, "How often expired offsets are looked for.", low=1),
+    int32("group.initial.rebalance.delay.ms", 3000, "How long the first rebalance of an empty group waits for more members."),
+    int32("group.min.session.timeout.ms", 6000, "The shortest session timeout a member may ask for."),
+    int32("group.max.session.timeout.ms", 1800000, "The longest session timeout a member may ask for."),
+    int32("group.max.size", INT_MAX, "The most members of a group.", low=1),
+    strings(
+        "group.coordinator.rebalance.protocols",
+        ["classic", "consumer", "streams"],
+        "The group protocols that are served.",
+        choices=("consumer", "classic", "share", "streams"),
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.coordinator.threads", 4, "Threads of the group coordinator.", low=1, without_effect=DESIGN),
+    int32("group.coordinator.background.threads", 2, "Threads of the group coordinator for work aside.", low=1, without_effect=DESIGN),
+    int32(
+        "group.coordinator.append.linger.ms",
+        -1,
+        "How long the group coordinator gathers records before it writes them; -1 decides by itself.",
+        low=-1,
+        without_effect=DESIGN,
+    ),
+    int32(
+        "group.coordinator.cached.buffer.max.bytes",
+        1048588,
+        "The largest write buffer that the group coordinator keeps for later.",
+        low=524288,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=DESIGN,
+    ),
+    strings(
+        "group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first.", without_effect=NEW_GROUPS
+    ),
+    string(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        "Whether groups may change between the classic and the consumer protocol.",
+        choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+        ignores_case=True,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "group.consumer.min.session.timeout.ms",
+        45000,
+        "The lowest consumer.session.timeout.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.max.session.timeout.ms",
+        60000,
+        "The highest consumer.session.timeout.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.heartbeat.interval.ms", 5000, "Heartbeat interval of members of consumer groups.", low=1, without_effect=NEW_GROUPS
+    ),
+    int32(
+        "group.consumer.min.heartbeat.interval.ms",
+        5000,
+        "The lowest consumer.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.max.heartbeat.interval.ms",
+        15000,
+        "The highest consumer.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.assignment.interval.ms",
+        1000,
+        "The shortest time between two assignments of a consumer group.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.min.assignment.interval.ms",
+        0,
+        "The lowest consumer.assignment.interval.ms of a group.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.consumer.max.assignment.interval.ms",
+        15000,
+        "The highest consumer.assignment.interval.ms of a group.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.consumer.max.size", INT_MAX, "The most members of a consumer group.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "group.consumer.regex.refresh.interval.ms",
+        600000,
+        "How often the topics of a regular expression are looked for.",
+        low=10000,
+        is_internal=True,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.streams.session.timeout.ms", 45000, "Session timeout of members of streams groups.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "group.streams.min.session.timeout.ms", 45000, "The lowest streams.session.timeout.ms of a group.", low=1, without_effect=NEW_GROUPS
+    ),
+    int32(
+        "group.streams.max.session.timeout.ms",
+        60000,
+        "The highest streams.session.timeout.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.heartbeat.interval.ms", 5000, "Heartbeat interval of members of streams groups.", low=1, without_effect=NEW_GROUPS
+    ),
+    int32(
+        "group.streams.min.heartbeat.interval.ms",
+        5000,
+        "The lowest streams.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.max.heartbeat.interval.ms",
+        15000,
+        "The highest streams.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.assignment.interval.ms",
+        1000,
+        "The shortest time between two assignments of a streams group.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.min.assignment.interval.ms",
+        0,
+        "The lowest streams.assignment.interval.ms of a group.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.max.assignment.interval.ms",
+        15000,
+        "The highest streams.assignment.interval.ms of a group.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.streams.initial.rebalance.delay.ms",
+        3000,
+        "How long the first assignment of a streams group waits for more members.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.streams.num.standby.replicas", 0, "Standby replicas of each task of a streams group.", low=0, without_effect=NEW_GROUPS),
+    int32(
+        "group.streams.max.standby.replicas", 2, "The highest streams.num.standby.replicas of a group.", low=0, without_effect=NEW_GROUPS
+    ),
+    int32("group.streams.max.size", INT_MAX, "The most members of a streams group.", low=1, without_effect=NEW_GROUPS),
+)

@@ -1,0 +1,83 @@
+"""SASL OAUTHBEARER: tokens, their keys and their assertions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import ConfigKey, boolean, class_name, int32, int64, password, string, strings
+from ottla.config.keys.reasons import SECURITY
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    string("sasl.oauthbearer.jwks.endpoint.url", None, "Where the keys that sign tokens are published.", without_effect=SECURITY),
+    int64("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3600000, "How often the published keys are fetched.", without_effect=SECURITY),
+    int64(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "The first pause before the keys are fetched again.",
+        without_effect=SECURITY,
+    ),
+    int64(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        10000,
+        "The longest pause before the keys are fetched again.",
+        without_effect=SECURITY,
+    ),
+    string("sasl.oauthbearer.token.endpoint.url", None, "Where tokens are issued.", without_effect=SECURITY),
+    strings("sasl.oauthbearer.expected.audience", [], "Audiences of which a token must name one.", without_effect=SECURITY),
+    string("sasl.oauthbearer.expected.issuer", None, "The issuer that a token must name.", without_effect=SECURITY),
+    int32("sasl.oauthbearer.clock.skew.seconds", 30, "How far the clocks of issuer and broker may differ.", without_effect=SECURITY),
+    string("sasl.oauthbearer.scope", None, "The scope that a token is asked for with.", without_effect=SECURITY),
+    string("sasl.oauthbearer.scope.claim.name", "scope", "The claim that holds a token's scope.", without_effect=SECURITY),
+    string("sasl.oauthbearer.sub.claim.name", "sub", "The claim that holds a token's subject.", without_effect=SECURITY),
+    string("sasl.oauthbearer.client.credentials.client.id", None, "The client id with which tokens are fetched.", without_effect=SECURITY),
+    password(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        None,
+        "The client secret with which tokens are fetched.",
+        without_effect=SECURITY,
+    ),
+    class_name(
+        "sasl.oauthbearer.jwt.retriever.class",
+        None,
+        "A Java class that fetches tokens. Kafka's default is a class of its own.",
+        without_effect=SECURITY,
+    ),
+    class_name(
+        "sasl.oauthbearer.jwt.validator.class",
+        None,
+        "A Java class that checks tokens. Kafka's default is a class of its own.",
+        without_effect=SECURITY,
+    ),
+    string(
+        "sasl.oauthbearer.assertion.algorithm",
+        "RS256",
+        "The algorithm that signs an assertion.",
+        choices=("ES256", "RS256"),
+        ignores_case=True,
+        without_effect=SECURITY,
+    ),
+    string("sasl.oauthbearer.assertion.claim.aud", None, "The audience of an assertion.", without_effect=SECURITY),
+    int32(
+        "sasl.oauthbearer.assertion.claim.exp.seconds", 300, "How long an assertion is good.", low=0, high=86400, without_effect=SECURITY
+    ),
+    string("sasl.oauthbearer.assertion.claim.iss", None, "The issuer of an assertion.", without_effect=SECURITY),
+    boolean("sasl.oauthbearer.assertion.claim.jti.include", False, "Whether an assertion has an id of its own.", without_effect=SECURITY),
+    int32(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        60,
+        "How far in the past an assertion begins to be good.",
+        low=0,
+        high=3600,
+        without_effect=SECURITY,
+    ),
+    string("sasl.oauthbearer.assertion.claim.sub", None, "The subject of an assertion.", without_effect=SECURITY),
+    string("sasl.oauthbearer.assertion.file", None, "A file that holds a ready assertion.", without_effect=SECURITY),
+    string("sasl.oauthbearer.assertion.private.key.file", None, "The file of the key that signs an assertion.", without_effect=SECURITY),
+    password(
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        None,
+        "The passphrase of the key that signs an assertion.",
+        without_effect=SECURITY,
+    ),
+    string("sasl.oauthbearer.assertion.template.file", None, "A file with further claims of an assertion.", without_effect=SECURITY),
+)

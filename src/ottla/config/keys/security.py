@@ -1,0 +1,121 @@
+"""Who may connect and do what: SASL, delegation tokens, authorizer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import ConfigKey, Scope, class_name, double, int16, int32, int64, password, string, strings
+from ottla.config.keys.reasons import JAVA, SECURITY
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    string("authorizer.class.name", "", "A Java class that decides who may do what; empty for none.", without_effect=SECURITY),
+    class_name(
+        "principal.builder.class",
+        None,
+        "A Java class that makes a principal of a connection. Kafka's default is a class of its own.",
+        scope=Scope.PER_BROKER,
+        without_effect=JAVA,
+    ),
+    int64(
+        "connections.max.reauth.ms",
+        0,
+        "How long a SASL session lasts before the client has to authenticate again; 0 for ever.",
+        without_effect=SECURITY,
+    ),
+    string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
+    password(
+        "delegation.token.secret.key", None, "The secret that signs delegation tokens; the same on every broker.", without_effect=SECURITY
+    ),
+    int64(
+        "delegation.token.max.lifetime.ms", 604800000, "How long a delegation token can be renewed at most.", low=1, without_effect=SECURITY
+    ),
+    int64(
+        "delegation.token.expiry.time.ms",
+        86400000,
+        "How long a delegation token is good without being renewed.",
+        low=1,
+        without_effect=SECURITY,
+    ),
+    int64(
+        "delegation.token.expiry.check.interval.ms",
+        3600000,
+        "How often expired delegation tokens are removed.",
+        low=1,
+        without_effect=SECURITY,
+    ),
+    strings(
+        "sasl.enabled.mechanisms", ["GSSAPI"], "SASL mechanisms that clients may use.", scope=Scope.PER_BROKER, without_effect=SECURITY
+    ),
+    string(
+        "sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism among brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
+    ),
+    string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers.", without_effect=SECURITY),
+    password(
+        "sasl.jaas.config", None, "Login modules and their options, in the form of JAAS.", scope=Scope.PER_BROKER, without_effect=SECURITY
+    ),
+    class_name("sasl.client.callback.handler.class", None, "A Java class that answers a SASL client's questions.", without_effect=SECURITY),
+    class_name("sasl.server.callback.handler.class", None, "A Java class that answers a SASL server's questions.", without_effect=SECURITY),
+    class_name("sasl.login.callback.handler.class", None, "A Java class that answers a login's questions.", without_effect=SECURITY),
+    class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=SECURITY),
+    int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),
+    int32("sasl.login.read.timeout.ms", None, "How long reading from a login's server may take.", without_effect=SECURITY),
+    int16(
+        "sasl.login.refresh.buffer.seconds",
+        300,
+        "Seconds before expiry that a login is refreshed at the latest.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    int16(
+        "sasl.login.refresh.min.period.seconds",
+        60,
+        "The shortest time between two refreshes of a login.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    double(
+        "sasl.login.refresh.window.factor",
+        0.8,
+        "Share of a login's life after which it is refreshed.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    double(
+        "sasl.login.refresh.window.jitter",
+        0.05,
+        "Randomness of the refresh, as a share of the login's life.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    int64("sasl.login.retry.backoff.ms", 100, "The first pause before a login is tried again.", without_effect=SECURITY),
+    int64("sasl.login.retry.backoff.max.ms", 10000, "The longest pause before a login is tried again.", without_effect=SECURITY),
+    int32(
+        "sasl.server.max.receive.size", 524288, "The largest SASL message taken before a client is authenticated.", without_effect=SECURITY
+    ),
+    string(
+        "sasl.kerberos.service.name", None, "The Kerberos principal name of the brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
+    ),
+    string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "Where kinit is.", scope=Scope.PER_BROKER, without_effect=SECURITY),
+    double(
+        "sasl.kerberos.ticket.renew.window.factor",
+        0.8,
+        "Share of a ticket's life after which it is renewed.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    double("sasl.kerberos.ticket.renew.jitter", 0.05, "Randomness of the renewal.", scope=Scope.PER_BROKER, without_effect=SECURITY),
+    int64(
+        "sasl.kerberos.min.time.before.relogin",
+        60000,
+        "The shortest time between two logins, in milliseconds.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+    strings(
+        "sasl.kerberos.principal.to.local.rules",
+        ["DEFAULT"],
+        "Rules that make short names of Kerberos principals.",
+        scope=Scope.PER_BROKER,
+        without_effect=SECURITY,
+    ),
+)

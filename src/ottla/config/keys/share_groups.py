@@ -1,0 +1,223 @@
+"""Share groups and their coordinator (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import ConfigKey, Scope, int16, int32, string, strings
+from ottla.config.keys.reasons import NEW_GROUPS
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    strings("group.share.assignors", ["simple"], "Assignors of share groups.", without_effect=NEW_GROUPS),
+    int32("group.share.session.timeout.ms", 45000, "Session timeout of members of share groups.", low=1, without_effect=NEW_GROUPS),
+    int32("group.share.min.session.timeout.ms", 45000, "The lowest share.session.timeout.ms of a group.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "group.share.max.session.timeout.ms", 60000, "The highest share.session.timeout.ms of a group.", low=1, without_effect=NEW_GROUPS
+    ),
+    int32("group.share.heartbeat.interval.ms", 5000, "Heartbeat interval of members of share groups.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "group.share.min.heartbeat.interval.ms",
+        5000,
+        "The lowest share.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.max.heartbeat.interval.ms",
+        15000,
+        "The highest share.heartbeat.interval.ms of a group.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.assignment.interval.ms",
+        1000,
+        "The shortest time between two assignments of a share group.",
+        low=0,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.min.assignment.interval.ms", 0, "The lowest share.assignment.interval.ms of a group.", low=0, without_effect=NEW_GROUPS
+    ),
+    int32(
+        "group.share.max.assignment.interval.ms",
+        15000,
+        "The highest share.assignment.interval.ms of a group.",
+        low=0,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.delivery.count.limit",
+        5,
+        "How often a record of a share group is delivered before it is given up.",
+        low=2,
+        high=10,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.min.delivery.count.limit",
+        2,
+        "The lowest share.delivery.count.limit of a group.",
+        low=2,
+        high=5,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.max.delivery.count.limit",
+        10,
+        "The highest share.delivery.count.limit of a group.",
+        low=5,
+        high=25,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.partition.max.record.locks",
+        2000,
+        "Records of one partition that a share group may have out at once.",
+        low=100,
+        high=10000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.min.partition.max.record.locks",
+        100,
+        "The lowest share.partition.max.record.locks of a group.",
+        low=100,
+        high=2000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.max.partition.max.record.locks",
+        4000,
+        "The highest share.partition.max.record.locks of a group.",
+        low=2000,
+        high=10000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.record.lock.duration.ms",
+        30000,
+        "How long a consumer of a share group holds a record.",
+        low=1000,
+        high=3600000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.min.record.lock.duration.ms",
+        15000,
+        "The lowest share.record.lock.duration.ms of a group.",
+        low=1000,
+        high=30000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "group.share.max.record.lock.duration.ms",
+        60000,
+        "The highest share.record.lock.duration.ms of a group.",
+        low=30000,
+        high=3600000,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("group.share.max.share.sessions", 2000, "Share sessions of a broker.", low=1, without_effect=NEW_GROUPS),
+    int32("group.share.max.size", 200, "The most members of a share group.", low=1, high=1000, without_effect=NEW_GROUPS),
+    int32(
+        "group.share.initialize.retry.interval.ms",
+        30000,
+        "How long after a failure a share partition is set up anew.",
+        low=1,
+        is_internal=True,
+        without_effect=NEW_GROUPS,
+    ),
+    string(
+        "group.share.persister.class.name",
+        None,
+        "A Java class that keeps the state of share groups.",
+        is_internal=True,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.state.topic.num.partitions",
+        50,
+        "Partitions of the topic with the state of share groups.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int16(
+        "share.coordinator.state.topic.replication.factor",
+        3,
+        "Replicas of the topic with the state of share groups.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int16(
+        "share.coordinator.state.topic.min.isr",
+        2,
+        "min.insync.replicas of the topic with the state of share groups.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.state.topic.segment.bytes",
+        104857600,
+        "Segment size of the topic with the state of share groups.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.state.topic.compression.codec",
+        0,
+        "The codec of the topic with the state of share groups, by number.",
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.state.topic.prune.interval.ms",
+        300000,
+        "How often records that are no longer needed are cut off that topic.",
+        low=1,
+        is_internal=True,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.load.buffer.size",
+        5242880,
+        "Bytes read at a time when the state of share groups is loaded.",
+        low=1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        "Changes of a share partition between two snapshots of its state.",
+        low=0,
+        high=500,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        300000,
+        "How often share partitions that do not change are written anew.",
+        low=1,
+        is_internal=True,
+        without_effect=NEW_GROUPS,
+    ),
+    int32("share.coordinator.threads", 1, "Threads of the share coordinator.", low=1, without_effect=NEW_GROUPS),
+    int32(
+        "share.coordinator.write.timeout.ms", 5000, "How long a write of the share coordinator may take.", low=1, without_effect=NEW_GROUPS
+    ),
+    int32(
+        "share.coordinator.append.linger.ms",
+        -1,
+        "How long the share coordinator gathers records before it writes them; -1 decides by itself.",
+        low=-1,
+        without_effect=NEW_GROUPS,
+    ),
+    int32(
+        "share.coordinator.cached.buffer.max.bytes",
+        1048588,
+        "The largest write buffer that the share coordinator keeps for later.",
+        low=524288,
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=NEW_GROUPS,
+    ),
+)

@@ -1,0 +1,70 @@
+"""Every key by name, and how to find the one that was meant.
+
+Source: Kafka 4.3's configuration reference (names, types, defaults). Where a default of ours differs, the key's doc says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.config.definition import ConfigKey, string
+from ottla.config.keys import cluster, groups, logs, oauth, resources, security, server, share_groups, tiered, tls, transactions
+from ottla.errors import ErrorCode, KafkaError
+
+
+def _index(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
+    return {key.name: key for key in keys}
+
+
+OWN_KEYS: Final = _index((string("cluster.id", None, "The cluster's id; made at the first start when absent. A key of ottla's own."),))
+BROKER_KEYS: Final = {
+    **_index(key for topic in (server, logs, groups, share_groups, cluster, transactions) for key in topic.KEYS),
+    **_index(key for topic in (security, oauth, tls, tiered) for key in topic.KEYS),
+    **OWN_KEYS,
+}
+TOPIC_KEYS: Final = _index(resources.TOPIC_KEYS)
+GROUP_KEYS: Final = _index(resources.GROUP_KEYS)
+CLIENT_METRICS_KEYS: Final = _index(resources.CLIENT_METRICS_KEYS)
+
+_LISTENER_PREFIX: Final = "listener.name."
+
+
+def find_broker_key(name: str) -> ConfigKey | None:
+    """The key of that name; also under ``listener.name.<listener>.`` and a SASL mechanism, which narrow it to one listener."""
+    key = BROKER_KEYS.get(name)
+    if key is None and name.startswith(_LISTENER_PREFIX):
+        _, _, rest = name[len(_LISTENER_PREFIX) :].partition(".")
+        key = BROKER_KEYS.get(rest) or BROKER_KEYS.get(rest.partition(".")[2])
+    return key
+
+
+def nearest(name: str, keys: Mapping[str, ConfigKey]) -> str | None:
+    """The known key that a mistyped name most resembles."""
+    found = difflib.get_close_matches(name[:200], list(keys), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def unknown(what: str, name: str, keys: Mapping[str, ConfigKey]) -> KafkaError:
+    """INVALID_CONFIG that names the nearest known key."""
+    hint = nearest(name, keys)
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"unknown {what} config {name[:200]!r}" + (f"; did you mean {hint!r}?" if hint else ""))
+
+
+def parse_topic_configs(given: Mapping[str, str | None]) -> dict[str, str]:
+    """The overrides, checked; KafkaError INVALID_CONFIG for an unknown key, a null, an illegal value or a contradiction."""
+    checked: dict[str, str] = {}
+    values = {}
+    for name, raw in given.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise unknown("topic", name, TOPIC_KEYS)
+        if raw is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"topic config {name!r} has no value")
+        values[name] = key.parse(raw)
+        checked[name] = raw
+    low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    if low is not None and high is not None and low > high:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"min.compaction.lag.ms={low} is above max.compaction.lag.ms={high}")
+    return checked

@@ -1,0 +1,64 @@
+"""Where a broker's values are written down: a properties file, and variables of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ottla.config.registry import find_broker_key
+
+_KAFKA: Final = "KAFKA_"
+_OTTLA: Final = "OTTLA_"
+NOT_KEYS: Final = frozenset(
+    {
+        *("KAFKA_DEBUG", "KAFKA_GC_LOG_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_HOME", "KAFKA_JMX_HOSTNAME", "KAFKA_JMX_OPTS", "KAFKA_JMX_PORT"),
+        *("KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_LOG4J_CMD_OPTS", "KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_OPTS", "KAFKA_LOG4J_ROOT_LOGLEVEL"),
+        *("KAFKA_MODE", "KAFKA_OPTS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_VERSION"),
+    }
+)
+"""Variables of Kafka's start scripts and images that are no keys."""
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """KAFKA_LOG_DIRS is log.dirs: ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``; CLUSTER_ID is cluster.id.
+
+    A KAFKA_ variable that is no key comes along, to be warned about; an OTTLA_ variable, which wins, may be something else.
+    """
+    values = {"cluster.id": environ["CLUSTER_ID"]} if "CLUSTER_ID" in environ else {}
+    values |= {key_name(name, _KAFKA): value for name, value in environ.items() if name.startswith(_KAFKA) and name not in NOT_KEYS}
+    own = {key_name(name, _OTTLA): value for name, value in environ.items() if name.startswith(_OTTLA)}
+    return values | {name: value for name, value in own.items() if find_broker_key(name) is not None}
+
+
+def key_name(variable: str, prefix: str) -> str:
+    """The key that a variable stands for."""
+    return variable[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """A Java properties file: ``key=value`` or ``key: value``, ``#`` and ``!`` comments, continued lines."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(text):
+        for index, character in enumerate(line):
+            if character in "=:" or character.isspace():
+                key, rest = line[:index], line[index:].lstrip()
+                values[key] = rest[1:].strip() if rest[:1] in ("=", ":") else rest.strip()
+                break
+        else:
+            values[line] = ""
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip() if pending else raw.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        yield line.rstrip()
+    if pending:
+        yield pending

@@ -1,0 +1,65 @@
+"""What a KRaft file may say to a broker that is its own controller, and where it then listens."""
+
+from __future__ import annotations
+
+import pytest
+from tests.config.test_sources import COMBINED_NODE
+
+from ottla.broker.listeners import ListenerAddress, advertised, listeners
+from ottla.broker.roles import check_roles
+from ottla.config import BrokerConfig, parse_properties
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import EndpointImage
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"process.roles": "broker"},
+        {"process.roles": "broker,controller", "node.id": "3", "controller.quorum.voters": "3@localhost:9093"},
+        {"controller.quorum.bootstrap.servers": "localhost:9093"},
+    ],
+)
+def test_a_broker_or_one_combined_node_is_accepted(given: dict[str, str]) -> None:
+    check_roles(BrokerConfig(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"process.roles": "controller"}, "has to be a broker"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "3 voters"),
+        ({"controller.quorum.voters": "2@a:1"}, "node.id is 1"),
+        ({"controller.quorum.voters": "a:1"}, "id@host:port"),
+        ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "several servers"),
+    ],
+)
+def test_a_node_of_a_larger_quorum_is_refused_rather_than_half_obeyed(given: dict[str, str], why: str) -> None:
+    with pytest.raises(KafkaError, match=why) as refused:
+        check_roles(BrokerConfig(given))
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_the_controllers_listener_is_neither_opened_nor_told() -> None:
+    config = BrokerConfig(parse_properties(COMBINED_NODE))
+    assert listeners(config) == [ListenerAddress("PLAINTEXT", "", 9092)]
+    assert advertised(config, {"PLAINTEXT": ("0.0.0.0", 9092)}) == [EndpointImage("PLAINTEXT", "localhost", 9092)]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"listeners": "SSL://:9093"}, "speaks SSL"),
+        ({"listeners": "INSIDE://:9093"}, "no protocol for the listener INSIDE"),
+        ({"listeners": "INSIDE://:9093", "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT"}, "speaks SASL_PLAINTEXT"),
+    ],
+)
+def test_a_listener_that_should_be_guarded_is_not_opened_without_its_guard(given: dict[str, str], why: str) -> None:
+    with pytest.raises(KafkaError, match=why):
+        listeners(BrokerConfig(given))
+
+
+def test_a_listener_has_the_name_it_was_given() -> None:
+    config = BrokerConfig({"listeners": "inside://host:1", "listener.security.protocol.map": "INSIDE:PLAINTEXT"})
+    assert listeners(config) == [ListenerAddress("INSIDE", "host", 1)]

@@ -1,0 +1,157 @@
+"""The registry against the facts of Kafka 4.3, against the code, and against COMPATIBILITY.md."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
+from ottla.config.broker import _ELSE
+from ottla.config.keys import reasons
+from ottla.config.registry import OWN_KEYS
+from ottla.storage.config import LogConfig
+
+ROOT = Path(__file__).parent.parent.parent
+RESOURCES = {"broker": BROKER_KEYS, "topic": TOPIC_KEYS, "group": GROUP_KEYS, "client-metrics": CLIENT_METRICS_KEYS}
+ALL_KEYS = [key for keys in RESOURCES.values() for key in keys.values()]
+
+# Kafka's facts: resource, name, type, default, validator, update mode, internal.
+FACTS = [line.split("\t") for line in (Path(__file__).parent / "kafka_4_3.tsv").read_text().splitlines() if not line.startswith("#")]
+
+OTHER_DEFAULTS = {
+    *("node.id", "process.roles", "controller.listener.names"),  # Kafka demands them
+    *("listeners", "log.dir", "offsets.topic.replication.factor"),  # the key's doc says how, and why
+    *("principal.builder.class", "sasl.oauthbearer.jwt.retriever.class", "sasl.oauthbearer.jwt.validator.class"),  # Java classes
+    *("remote.log.metadata.manager.class.name", "group.share.persister.class.name", "metric.reporters"),
+    *("interval.ms",),  # Kafka has it beside the definition
+}
+OTHER_BOUNDS = {
+    *("log.segment.bytes", "segment.bytes"),  # smaller segments are legal here, as they were before Kafka 4.1
+    *("retention.ms", "interval.ms"),  # Kafka checks these beside the definition
+    *("share.delivery.count.limit", "share.partition.max.record.locks", "share.record.lock.duration.ms"),
+    *("share.assignment.interval.ms", "consumer.assignment.interval.ms", "streams.assignment.interval.ms"),
+}
+# Broker keys that only exist as dynamic values.
+DYNAMIC_ONLY = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+
+def test_every_key_of_kafka_is_known_and_no_other() -> None:
+    for resource, keys in RESOURCES.items():
+        kafkas = {name for kind, name, *_ in FACTS if kind == resource}
+        ours = keys.keys() - OWN_KEYS.keys() - DYNAMIC_ONLY
+        assert ours == kafkas, resource
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact[0]}-{fact[1]}")
+def test_type_default_bounds_and_scope_are_kafkas(fact: list[str]) -> None:
+    resource, name, kind, default, validator, mode, internal = fact
+    key = RESOURCES[resource][name]
+    assert key.type.name == kind
+    assert key.is_internal == bool(internal)
+    if resource == "broker":
+        assert key.scope.value == mode
+    if name not in OTHER_DEFAULTS:
+        shown = key.format(key.default)
+        kafkas = None if default == "null" else ",".join(part.strip() for part in default.strip("[]").split(","))
+        assert shown == kafkas or (kind == "DOUBLE" and float(shown or 0) == float(default))
+    if name not in OTHER_BOUNDS:
+        assert bounds_of(key) == bounds_in(validator)
+
+
+def bounds_of(key: ConfigKey) -> tuple[object, object, object]:
+    return key.low, key.high, set(key.choices) if key.choices else None
+
+
+def bounds_in(validator: str) -> tuple[object, object, object]:
+    if validator == "[1,...,9] or -1":
+        return -1, 9, None
+    interval = re.fullmatch(r"\[(-?[\d.]+),\.\.\.(?:,(-?[\d.]+))?\]", validator)
+    if interval is not None:
+        return float(interval[1]), None if interval[2] is None else float(interval[2]), None
+    choices = re.fullmatch(r"(?:\(case insensitive\) )?\[(.*)\]", validator)
+    if choices is None or "partitionId" in validator or "by_duration" in validator:
+        return None, None, None
+    return None, None, {choice.strip() for choice in choices[1].split(",")}
+
+
+@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
+def test_every_default_is_a_legal_value_and_every_key_has_a_sentence(key: ConfigKey) -> None:
+    if key.default is not None:
+        assert key.parse(str(key.format(key.default))) == key.default
+    assert re.fullmatch(r".{10,}\.", key.doc), key.doc
+
+
+def test_a_key_has_an_effect_exactly_when_the_code_reads_it() -> None:
+    read = {key.name for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if is_read(key)}
+    effective = {key.name for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.without_effect is None}
+    assert not read - effective, "these are read: take their without_effect away, and their names from COMPATIBILITY.md"
+    assert not effective - read, "nothing reads these"
+
+
+def source_words() -> tuple[set[str], set[str]]:
+    """All string constants, and all attribute names, of the code outside the registry's data."""
+    texts: set[str] = set()
+    attributes: set[str] = set()
+    for path in (ROOT / "src" / "ottla").rglob("*.py"):
+        if "config/keys" in path.as_posix() or path.parent.name in ("cli", "spark", "demo"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+            elif isinstance(node, ast.Attribute):
+                attributes.add(node.attr)
+    return texts, attributes
+
+
+TEXTS, ATTRIBUTES = source_words()
+
+
+def is_read(key: ConfigKey) -> bool:
+    topic_keys = [other for other in TOPIC_KEYS.values() if key in (other, BROKER_KEYS.get(other.broker_key or ""))]
+    fields = {other.name.replace(".", "_") for other in topic_keys}
+    if fields & LogConfig.__dataclass_fields__.keys() & ATTRIBUTES:
+        return True
+    if key in TOPIC_KEYS.values():
+        return False
+    falls_back_to = {name for name, others in _ELSE.items() if any(other == key.name for other, _ in others)}
+    return key.name in TEXTS - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
+
+
+_ELSE_TEXTS = {name for pair in _ELSE.items() for name in (pair[0], *(other for other, _ in pair[1]))}
+
+
+def test_compatibility_lists_the_keys_without_effect_under_their_reasons() -> None:
+    text = (ROOT / "COMPATIBILITY.md").read_text()
+    names_of: dict[str, set[str]] = {}
+    for key in ALL_KEYS:
+        names_of.setdefault(key.without_effect or "", set()).add(key.name)
+    all_names = {key.name for key in ALL_KEYS}
+    known_reasons = {value for name, value in vars(reasons).items() if name.isupper()}
+    assert names_of.keys() - {""} == known_reasons, "every reason is somebody's"
+    for reason in known_reasons:
+        row = re.search(rf"^\| {re.escape(reason)} \| (.*) \|$", text, re.MULTILINE)
+        assert row is not None, f"COMPATIBILITY.md has no row: {reason}"
+        listed = {name for pattern in re.findall(r"`([\w.*]+)`", row[1]) for name in fnmatch.filter(all_names, pattern)}
+        assert listed == names_of[reason], f"the row of: {reason}"
+
+
+def test_a_key_narrowed_to_a_listener_is_that_key() -> None:
+    assert find_broker_key("listener.name.internal.ssl.keystore.location") is BROKER_KEYS["ssl.keystore.location"]
+    assert find_broker_key("listener.name.internal.scram-sha-256.sasl.jaas.config") is BROKER_KEYS["sasl.jaas.config"]
+    assert find_broker_key("listener.name.internal.nothing") is None
+
+
+def test_a_mistyped_name_is_led_to_the_nearest_key() -> None:
+    keys: Mapping[str, ConfigKey] = BROKER_KEYS
+    assert nearest("num.partition", keys) == "num.partitions"
+    assert nearest("log.retention.hour", keys) == "log.retention.hours"
+    assert nearest("completely.different", {}) is None

@@ -1,0 +1,65 @@
+"""Files and environments that were written for Kafka."""
+
+from __future__ import annotations
+
+from ottla.config import BrokerConfig, from_environment, parse_properties
+
+# The keys of the file that Kafka 4 ships for one combined node, with the values an operator would see there.
+COMBINED_NODE = """\
+# a combined node
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/var/lib/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+#log.flush.interval.messages=10000
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def test_a_file_for_one_combined_node_is_read_unchanged() -> None:
+    config = BrokerConfig(parse_properties(COMBINED_NODE))
+    assert not config.unknown
+    assert (config["process.roles"], config.node_id) == (["broker", "controller"], 1)
+    assert config.log_dirs == ["/var/lib/kraft-combined-logs"]
+
+
+def test_a_properties_file_has_two_separators_two_comments_and_continued_lines() -> None:
+    text = "a=1\nb: 2\nc 3\n! comment\n# comment\nd=x,\\\n   y\ne\nf = with = sign \n"
+    assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d": "x,y", "e": "", "f": "with = sign"}
+
+
+def test_variables_become_keys_as_in_kafkas_images() -> None:
+    environ = {
+        "KAFKA_LOG_DIRS": "/data",
+        "KAFKA_LISTENER_NAME_CLIENT_SCRAM___SHA___256_SASL_JAAS_CONFIG": "x",
+        "KAFKA_A__B_C": "1",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "CLUSTER_ID": "an-id",
+        "PATH": "/bin",
+    }
+    assert from_environment(environ) == {
+        "log.dirs": "/data", "listener.name.client.scram-sha-256.sasl.jaas.config": "x", "a_b.c": "1", "cluster.id": "an-id",
+    }  # fmt: skip
+
+
+def test_ottlas_own_variables_win_and_may_be_something_else() -> None:
+    assert from_environment({"KAFKA_NODE_ID": "1", "OTTLA_NODE_ID": "2", "OTTLA_BOOTSTRAP": "x:1"}) == {"node.id": "2"}
