@@ -93,7 +93,7 @@ def run(body: Callable[[Pairs], Awaitable[None]]) -> None:
 
 def pieces(regions: Callable[[int, int], RealFileRegion]) -> tuple[Sequence[bytes | RealFileRegion], bytes]:
     """Bytes, small and large regions in turn; and what must arrive."""
-    sent = [b"head", regions(0, len(CONTENT)), b"between", regions(10, 1000), regions(5000, 70_000), b"tail"]
+    sent: list[bytes | RealFileRegion] = [b"head", regions(0, len(CONTENT)), b"between", regions(10, 1000), regions(5000, 70_000), b"tail"]
     return sent, b"head" + CONTENT + b"between" + CONTENT[10:1010] + CONTENT[5000:75_000] + b"tail"
 
 

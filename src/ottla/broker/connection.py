@@ -8,7 +8,7 @@ read its answers, is not read until that is over: back-pressure instead of memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -26,10 +26,16 @@ OPEN_REQUESTS_MAX: Final = 1000
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
+class Parked(Protocol):
+    def abandon(self) -> None:
+        """Nobody is there any more to hear the answer."""
+        ...
+
+
 class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
-    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "_router", "last_used_ms", "listener", "transport")
+    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "_router", "last_used_ms", "listener", "parked", "transport")
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
         self._router = router
@@ -41,6 +47,7 @@ class BrokerConnection:
         self._in_burst = False
         self._is_paused = False
         self.last_used_ms = 0
+        self.parked: dict[Parked, None] = {}
 
     @property
     def client_host(self) -> str:
@@ -80,10 +87,15 @@ class BrokerConnection:
         if out:
             self._out = []
             self.transport.send(out)
-        crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
-        if crowded != self._is_paused:
-            self._is_paused = crowded
-            if crowded:
+        self.update_reading()
+
+    def update_reading(self) -> None:
+        """Nothing more is read while the connection, or the broker, has enough to do."""
+        is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
+        is_paused = is_crowded or self._router.is_held
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            if is_paused:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
@@ -92,6 +104,8 @@ class BrokerConnection:
         self._leave()
 
     def on_close(self, error: Exception | None) -> None:
-        self._router.connections.pop(self, None)
+        self._router.forget(self)
+        for parked in list(self.parked):
+            parked.abandon()
         if error is not None:
             log.debug("connection_lost", peer=self.client_host, error=str(error))

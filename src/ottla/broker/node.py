@@ -7,12 +7,13 @@ without all of that, and recovery at the next start makes up for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
 
 from ottla.broker.controller import Controller
+from ottla.broker.gatekeeper import Gatekeeper
 from ottla.broker.group_shards import GroupShards
 from ottla.broker.handlers import SERVICES
 from ottla.broker.housekeeping import Housekeeping
@@ -24,7 +25,7 @@ from ottla.broker.router import Router, Service, fail_loudly
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.metadata.image import ClusterImage
-from ottla.ports import Connection, ConnectionHandler, Listener, Random, TimerHandle, World
+from ottla.ports import Random, TimerHandle, World
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.replication.purgatory import Purgatory, Waiter
 from ottla.storage.folder import DataFolder, FolderIdentity
@@ -47,18 +48,22 @@ class Broker:
         self.features = FEATURES
         self.services: Mapping[int, Service] = SERVICES
         self.fetch_bytes_max: int = config["fetch.max.bytes"]
-        self.router = Router(self, self.services, frame_bytes_max=config["socket.request.max.bytes"])
+        self.router = Router(
+            self,
+            self.services,
+            frame_bytes_max=config["socket.request.max.bytes"],
+            requests_max=config["queued.max.requests"],
+        )
+        self.gate = Gatekeeper(world, config, self.router)
         self.fetch_sessions = FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"])
         self.groups = GroupShards(self)
         self.partitions: PartitionStore
         self.controller: Controller
         self._metadata_log: MetadataLog
         self._folders: list[DataFolder] = []
-        self._listeners: dict[str, Listener] = {}
         self._purgatory = Purgatory()
         self._sweep: TimerHandle | None = None
         self._housekeeping = Housekeeping(self)
-        self._is_serving = False
 
     @property
     def image(self) -> ClusterImage:
@@ -67,7 +72,7 @@ class Broker:
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Each listener's host and port, as bound."""
-        return {name: listener.address for name, listener in self._listeners.items()}
+        return self.gate.addresses
 
     async def start(self) -> None:
         """Clients are served when this returns. KafkaError or StorageError says what was wrong."""
@@ -90,20 +95,17 @@ class Broker:
         self.controller = Controller(world, config, self._metadata_log, self._publish)
         await self._follow(self.controller.image)
         await self.partitions.remove_strays()
-        for address in listeners(config):
-            self._listeners[address.name] = await world.network.listen(address.host, address.port, self._acceptor(address.name))
+        await self.gate.bind(listeners(config))
         await self.controller.set_features({name: high for name, (_, high) in FEATURES.items()})
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         self._housekeeping.start()
-        self._is_serving = True
+        self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
 
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
-        self._is_serving = False
         self._housekeeping.stop()
-        for listener in self._listeners.values():
-            await listener.close()
+        await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()
         self.groups.close()
@@ -144,6 +146,10 @@ class Broker:
         deadline_ms = self.world.clock.monotonic_ms() + wait_ms
         if self._purgatory.park(waiter, deadline_ms):
             self._schedule_sweep(deadline_ms)
+
+    def unpark(self) -> None:
+        """A waiter is done, by its deadline or before."""
+        self._purgatory.done_early()
 
     def _schedule_sweep(self, deadline_ms: int) -> None:
         if self._sweep is not None:

@@ -43,13 +43,24 @@ class Service:
     version_min: int
     version_max: int
     version_min_listed: int
+    waits_for_others: bool = False
+    """Its answer may wait for other requests (a join for other joins): such a wait is no work of the broker's."""
 
 
 class Router:
-    def __init__(self, broker: Broker, services: Mapping[int, Service], *, frame_bytes_max: int) -> None:
+    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``).
+
+    Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
+    the bound no socket is read, and nobody is let in, until half of it is done.
+    """
+
+    def __init__(self, broker: Broker, services: Mapping[int, Service], *, frame_bytes_max: int, requests_max: int) -> None:
         self._broker = broker
         self._services = services
         self._frame_bytes_max = frame_bytes_max
+        self._requests_max = requests_max
+        self.working_count = 0
+        self.is_held = False
         self._staged: list[StagedProduce] = []
         self._dirty: dict[Partition, None] = {}
         self.clock: Clock = broker.world.clock
@@ -60,6 +71,11 @@ class Router:
         connection.last_used_ms = self.clock.monotonic_ms()
         self.connections[connection] = None
         return connection
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """The connection has ended."""
+        del self.connections[connection]
+        self._broker.gate.left(connection)
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
         """The request is begun. DecodeError when the connection cannot go on."""
@@ -84,7 +100,10 @@ class Router:
         if result is None:
             return
         if type(result) is CoroutineType:
-            eager.run(result, _Finish(context))
+            finish = _Finish(self, context)
+            if not eager.run(result, finish) and not service.waits_for_others:
+                finish.is_counted = True
+                self._begin_work(1)
             return
         assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
         context.reply(result)
@@ -102,26 +121,53 @@ class Router:
         staged, self._staged = self._staged, []
         dirty, self._dirty = self._dirty, {}
         flush = _flush(next(iter(dirty))) if len(dirty) == 1 else _flush_all(list(dirty))
+        counted = 0
 
         def finished(failed: frozenset[Partition] | None, error: BaseException | None) -> None:
+            if counted:
+                self.end_work(counted)
             if error is not None:
                 fail_loudly("produce", error)
                 failed = frozenset(dirty)
             for produce in staged:
                 produce.finish(failed or frozenset())
 
-        return not eager.run(flush, finished)
+        if eager.run(flush, finished):
+            return False
+        counted = len(staged)
+        self._begin_work(counted)
+        return True
+
+    def _begin_work(self, count: int) -> None:
+        self.working_count += count
+        if self.working_count >= self._requests_max and not self.is_held:
+            self._hold(True)
+
+    def end_work(self, count: int) -> None:
+        self.working_count -= count
+        if self.is_held and self.working_count <= self._requests_max // 2:
+            self._hold(False)
+
+    def _hold(self, is_held: bool) -> None:
+        self.is_held = is_held
+        self._broker.gate.hold(is_held)
+        for connection in self.connections:
+            connection.update_reading()
 
 
 class _Finish:
     """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_router", "is_counted")
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, router: Router, context: RequestContext) -> None:
+        self._router = router
         self._context = context
+        self.is_counted = False
 
     def __call__(self, response: Response | None, error: BaseException | None) -> None:
+        if self.is_counted:
+            self._router.end_work(1)
         if error is not None:
             fail(self._context, error)
         elif response is not None:

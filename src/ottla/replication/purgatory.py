@@ -7,7 +7,10 @@ what ``expired`` returns. What is done before its deadline stays in the heap as 
 from __future__ import annotations
 
 import heapq
-from typing import Protocol
+from typing import Final, Protocol
+
+HUSKS_MAX: Final = 1000
+"""So many are kept without a look; with more, they are cleared out as soon as they are the larger part."""
 
 
 class Waiter(Protocol):
@@ -23,9 +26,18 @@ class Purgatory:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Waiter]] = []
         self._sequence = 0  # keeps waiters of one deadline in the order in which they came
+        self._husk_count = 0  # at most: one that expired meanwhile may be counted
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def done_early(self) -> None:
+        """A waiter is done. A far deadline must not keep it in memory: clients choose their deadlines."""
+        self._husk_count += 1
+        if self._husk_count > HUSKS_MAX and 2 * self._husk_count > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].is_done]
+            heapq.heapify(self._heap)
+            self._husk_count = 0
 
     def park(self, waiter: Waiter, deadline_ms: int) -> bool:
         """True when the deadline is now the earliest: the timer must be moved."""

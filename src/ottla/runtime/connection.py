@@ -68,10 +68,12 @@ class RealConnection:
         self._handler: ConnectionHandler | None = None
 
     def start(self, handler: ConnectionHandler) -> None:
+        if self.is_closed:  # refused by whoever made the handler
+            handler.on_close(None)
+            return
         self._handler = handler
         self._network.connections[self] = None
-        if not self.is_closed:
-            self.resume_reading()
+        self.resume_reading()
 
     @property
     def unsent_bytes(self) -> int:

@@ -16,6 +16,7 @@ from typing import Self
 
 from ottla.broker.node import Broker
 from ottla.config import BrokerConfig
+from ottla.ports import World
 from ottla.runtime.world import real_world
 
 GC_THRESHOLDS = (10_000, 50, 100)
@@ -41,7 +42,7 @@ async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker
 
 
 async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None) -> None:
-    broker = Broker(real_world(), config)
+    broker = Broker(_world(config), config)
     await broker.start()
     gc.collect()
     gc.freeze()
@@ -50,6 +51,10 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Call
         on_started(broker)
     await stopping.wait()
     await broker.stop()
+
+
+def _world(config: BrokerConfig) -> World:
+    return real_world(io_threads=config["num.io.threads"], network_threads=config["num.network.threads"])
 
 
 class BrokerThread:
@@ -104,7 +109,7 @@ class BrokerThread:
 
     async def _main(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        broker = Broker(real_world(), self._config)
+        broker = Broker(_world(self._config), self._config)
         await broker.start()
         self._broker = broker
         self._started.set()

@@ -15,6 +15,7 @@ from ottla.runtime.warming import Warmer
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 BACKLOG: Final = 1024
+OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
 
 
 class RealListener:
@@ -23,7 +24,8 @@ class RealListener:
         self._socket = sock
         self._accept = accept
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(sock, self._on_readable)
+        self._is_paused = True
+        self.resume()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -32,28 +34,35 @@ class RealListener:
 
     def _on_readable(self) -> None:
         for _ in range(BACKLOG):
+            if self._is_paused:  # by whoever took the last one
+                return
             try:
                 sock, _address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):  # out of descriptors: those that wait stay in the backlog
-                    self._loop.remove_reader(self._socket)
-                    self._loop.call_later(0.1, self._resume)
+                    self.pause()
+                    self._loop.call_later(OUT_OF_DESCRIPTORS_SECONDS, self.resume)
                     return
                 raise
             with contextlib.suppress(OSError):  # the peer may be gone already
                 connection = self._network.adopt(sock)
                 connection.start(self._accept(connection))
 
-    def _resume(self) -> None:
-        if self._socket.fileno() >= 0:
+    def pause(self) -> None:
+        if not self._is_paused and self._socket.fileno() >= 0:
+            self._is_paused = True
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        if self._is_paused and self._socket.fileno() >= 0:
+            self._is_paused = False
             self._loop.add_reader(self._socket, self._on_readable)
 
     async def close(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._socket.close()
+        self.pause()
+        self._socket.close()
 
 
 class RealNetwork:

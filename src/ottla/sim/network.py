@@ -104,7 +104,33 @@ class SimListener:
     def __init__(self, fabric: Fabric, address: tuple[str, int], accept: Callable[[Connection], ConnectionHandler]) -> None:
         self._fabric = fabric
         self.address = address
-        self.accept = accept
+        self._accept = accept
+        self._is_paused = False
+        self._backlog: list[SimConnection] = []
+
+    def accept(self, connection: SimConnection) -> None:
+        if self._is_paused:
+            connection.pause_reading()
+            self._backlog.append(connection)
+        else:
+            self._hand_over(connection)
+
+    def _hand_over(self, connection: SimConnection) -> None:
+        handler = self._accept(connection)
+        if connection.is_closed:  # refused by whoever made the handler
+            handler.on_close(None)
+        else:
+            connection.handler = handler
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        while self._backlog and not self._is_paused:
+            connection = self._backlog.pop(0)
+            self._hand_over(connection)
+            connection.resume_reading()
 
     async def close(self) -> None:
         self._fabric.listeners.pop(self.address, None)
@@ -172,7 +198,7 @@ class Fabric:
         ours.other, theirs.other = theirs, ours
         self._connections[ours] = self._connections[theirs] = None
         ours.handler = make(ours)
-        theirs.handler = listener.accept(theirs)
+        listener.accept(theirs)
         return ours
 
     # Faults

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.handlers import (
+    alter_configs,
     api_versions,
     create_topics,
     delete_groups,
@@ -17,9 +18,11 @@ from ottla.broker.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -52,10 +55,14 @@ _HANDLERS: Final[Mapping[ApiKey, Handle]] = {
     ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.ALTER_CONFIGS: alter_configs.handle,
     ApiKey.DELETE_GROUPS: delete_groups.handle,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }
+_WAITING: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _LISTED_FROM: Final = {ApiKey.PRODUCE: 0}  # old librdkafka looks for v0 before it compresses (trap T3)
 
 SERVICES: Final[Mapping[int, Service]] = {
@@ -65,6 +72,7 @@ SERVICES: Final[Mapping[int, Service]] = {
         version_min=APIS[key].version_min,
         version_max=APIS[key].version_max,
         version_min_listed=_LISTED_FROM.get(key, APIS[key].version_min),
+        waits_for_others=key in _WAITING,
     )
     for key, handle in _HANDLERS.items()
 }

@@ -140,26 +140,33 @@ class ParkedFetch:
     def park(self) -> None:
         for partition, _ in self._reading.seen:
             partition.waiters[self] = None
+        self._context.connection.parked[self] = None
         self._broker.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
         if any(partition.high_watermark > seen for partition, seen in self._reading.seen):
             self._complete()  # an append came while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0 or self._context.connection.transport.is_closed:
+        if self._missing_bytes <= 0:
             self._complete()
 
     def expire(self) -> None:
         self._complete()
 
+    def abandon(self) -> None:
+        self._leave()
+
     def _complete(self) -> None:
-        if self.is_done:
-            return
+        if not self.is_done:
+            self._leave()
+            eager.run(self._reading.read(), self._answer)
+
+    def _leave(self) -> None:
         self.is_done = True
+        self._context.connection.parked.pop(self, None)
         for partition, _ in self._reading.seen:
             partition.waiters.pop(self, None)
-        if not self._context.connection.transport.is_closed:
-            eager.run(self._reading.read(), self._answer)
+        self._broker.unpark()
 
     def _answer(self, _: None, error: BaseException | None) -> None:
         if error is not None:

@@ -45,7 +45,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Threads that may sit in a socket call which waits: a cold sendfile, a large TLS write.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32(
         "num.io.threads",
@@ -53,7 +52,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Threads that carry out file operations which wait: fsync, open, rename, cold reads.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32("background.threads", 10, "Threads for housekeeping.", low=1, scope=Scope.CLUSTER_WIDE, without_effect=DESIGN),
     int32(
@@ -61,7 +59,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         500,
         "Requests that may be dispatched and not yet answered; beyond it sockets are not read.",
         low=1,
-        without_effect=NOT_YET,
     ),
     int64(
         "queued.max.request.bytes",
@@ -74,18 +71,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("socket.receive.buffer.bytes", 102400, "SO_RCVBUF of client sockets; -1 leaves it to the system.", without_effect=DESIGN),
     int32("socket.request.max.bytes", 104857600, "The largest request read.", low=1),
     int32("socket.listen.backlog.size", 50, "Connections that may wait to be accepted.", low=1, without_effect=NOT_YET),
-    int32(
-        "max.connections", INT_MAX, "Connections that the broker holds at most.", low=0, scope=Scope.CLUSTER_WIDE, without_effect=NOT_YET
-    ),
-    int32(
-        "max.connections.per.ip", INT_MAX, "Connections from one address at most.", low=0, scope=Scope.CLUSTER_WIDE, without_effect=NOT_YET
-    ),
+    int32("max.connections", INT_MAX, "Connections that the broker holds at most.", low=0, scope=Scope.CLUSTER_WIDE),
+    int32("max.connections.per.ip", INT_MAX, "Connections from one address at most.", low=0, scope=Scope.CLUSTER_WIDE),
     string(
         "max.connections.per.ip.overrides",
         "",
         "Other limits for single hosts: host:count, several with commas.",
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32(
         "max.connection.creation.rate",
@@ -93,7 +85,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Connections accepted in a second at most.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int64("connections.max.idle.ms", 600000, "Idle connections are closed after this time; a negative value keeps them."),
     int32(

@@ -1,0 +1,152 @@
+"""The broker's listeners, and who gets in through them (``net/admission.py`` has the limits and their meaning).
+
+A listener whose newcomers must wait is paused: they stay in the kernel's backlog and cost the broker nothing. While the
+broker itself has more to do than it may (``queued.max.requests``), all listeners are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ottla.broker.listeners import ListenerAddress
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
+from ottla.ports import Connection, ConnectionHandler, Listener, TimerHandle, World
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import BrokerConnection
+    from ottla.broker.router import Router
+
+log = structlog.get_logger()
+
+
+class Gatekeeper:
+    def __init__(self, world: World, config: BrokerConfig, router: Router) -> None:
+        self._world = world
+        self._config = config
+        self._router = router
+        self._listeners: dict[str, Listener] = {}
+        self._admission = Admission(AdmissionLimits(), [])
+        self._timer: TimerHandle | None = None
+        self._is_serving = False
+        self._is_held = False
+        self.refused_count = 0
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Each listener's host and port, as bound."""
+        return {name: listener.address for name, listener in self._listeners.items()}
+
+    @property
+    def connection_counts(self) -> dict[str, int]:
+        """Open connections by listener."""
+        return {name: self._admission.count_of(name) for name in self._listeners}
+
+    async def bind(self, addresses: Iterable[ListenerAddress]) -> None:
+        """The ports are taken; nobody is let in before ``open``. OSError when one is taken already, INVALID_CONFIG for a bad limit."""
+        addresses = list(addresses)
+        self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
+        for address in addresses:
+            listener = await self._world.network.listen(address.host, address.port, self._acceptor(address.name))
+            listener.pause()
+            self._listeners[address.name] = listener
+
+    def open(self) -> None:
+        self._is_serving = True
+        self._let_in()
+
+    async def close(self) -> None:
+        """Nobody is let in any more; connections that are open stay."""
+        self._is_serving = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for listener in self._listeners.values():
+            await listener.close()
+
+    def hold(self, is_held: bool) -> None:
+        """While held, nobody is let in."""
+        self._is_held = is_held
+        self._let_in()
+
+    def configure(self) -> None:
+        """The limits of the configuration hold, which has changed."""
+        self._admission.set_limits(admission_limits(self._config, list(self._listeners)))
+        self._let_in()
+
+    def left(self, connection: BrokerConnection) -> None:
+        """A connection has ended: whoever waited for its place is let in."""
+        self._admission.left(connection.listener, connection.client_host)
+        self._let_in()
+
+    def _acceptor(self, name: str) -> Callable[[Connection], ConnectionHandler]:
+        def accept(connection: Connection) -> ConnectionHandler:
+            handler = self._router.accept(connection, name)
+            is_welcome = self._admission.admitted(name, handler.client_host, self._world.clock.monotonic_ms())
+            if not is_welcome:
+                self.refused_count += 1
+                log.info("connection_refused", listener=name, peer=handler.client_host, reason="max.connections.per.ip")
+                connection.abort()
+            elif self._admission.is_above_maximum():
+                self._close_least_recently_used(besides=name)
+            self._let_in()
+            return handler
+
+        return accept
+
+    def _close_least_recently_used(self, *, besides: str) -> None:
+        others = [connection for connection in self._router.connections if connection.listener != besides]
+        if others:
+            min(others, key=lambda connection: connection.last_used_ms).transport.close()
+
+    def _let_in(self) -> None:
+        """Each listener is open or paused, as the limits have it; a timer looks again when only the rate holds one up."""
+        now_ms = self._world.clock.monotonic_ms()
+        wait_ms = 0
+        for name, listener in self._listeners.items():
+            may_come = self._is_serving and not self._is_held and self._admission.has_room(name)
+            listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
+            if may_come and listener_wait_ms == 0:
+                listener.resume()
+            else:
+                listener.pause()
+                wait_ms = max(wait_ms, listener_wait_ms)
+        if wait_ms and self._timer is None:
+            self._timer = self._world.timers.call_later_ms(wait_ms, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._let_in()
+
+
+def admission_limits(config: BrokerConfig, listeners: Iterable[str]) -> AdmissionLimits:
+    """What the configuration says. INVALID_CONFIG for an exception that is not ``address:count``."""
+    return AdmissionLimits(
+        connections=config["max.connections"],
+        creation_rate=config["max.connection.creation.rate"],
+        per_ip=config["max.connections.per.ip"],
+        per_ip_overrides=dict(map(_override, filter(None, config["max.connections.per.ip.overrides"].split(",")))),
+        by_listener={
+            name: ListenerLimits(
+                connections=_of_listener(config, name, "max.connections"),
+                creation_rate=_of_listener(config, name, "max.connection.creation.rate"),
+            )
+            for name in listeners
+        },
+        protected_listener=config["inter.broker.listener.name"],
+    )
+
+
+def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
+    value: int | None = config.of_listener(listener, key)
+    return UNLIMITED if value is None else value
+
+
+def _override(text: str) -> tuple[str, int]:
+    address, _, count = text.strip().rpartition(":")
+    if not address or not count.isdigit():
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"max.connections.per.ip.overrides: {text!r} is not of the form address:count")
+    return address.strip("[]"), int(count)

@@ -1,0 +1,117 @@
+"""Who may connect: limits on the number of connections and on their rate.
+
+====================================  ====================================================================================
+``max.connections``                   of the broker; of one listener with the prefix ``listener.name.<name>.``. At the limit
+                                      nobody is accepted until a connection ends: newcomers wait in the kernel's backlog
+``max.connection.creation.rate``      a second, of the broker or of one listener. Above it, accepting pauses
+``max.connections.per.ip``            of one address, with exceptions by address. Above it, the newcomer is closed at once
+====================================  ====================================================================================
+
+The brokers' own listener is protected, where there is another one: ``max.connections`` of the broker does not hold it up,
+and what it takes beyond is made up for by closing the least recently used connection of another listener. Source: KIP-402,
+KIP-612.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+UNLIMITED: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    connections: int = UNLIMITED
+    creation_rate: int = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    connections: int = UNLIMITED
+    creation_rate: int = UNLIMITED
+    per_ip: int = UNLIMITED
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    by_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    protected_listener: str | None = None
+
+
+class RateGate:
+    """At most ``rate`` a second, and no more than a second's worth at once."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self._thousandths = 1000 * rate  # of what may come now
+        self._counted_ms = 0
+
+    def take(self, now_ms: int) -> None:
+        self._fill(now_ms)
+        self._thousandths -= 1000
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long until the next one may come; 0 when it may come now."""
+        self._fill(now_ms)
+        return max(0, -((self._thousandths - 1000) // self.rate))
+
+    def _fill(self, now_ms: int) -> None:
+        self._thousandths = min(1000 * self.rate, self._thousandths + (now_ms - self._counted_ms) * self.rate)
+        self._counted_ms = now_ms
+
+
+class Admission:
+    """The count of open connections, and what the limits say. Every ``admitted`` is followed by one ``left``."""
+
+    def __init__(self, limits: AdmissionLimits, listeners: list[str]) -> None:
+        self._counts = dict.fromkeys(listeners, 0)
+        self._by_ip: dict[str, int] = {}
+        self.set_limits(limits)
+
+    def set_limits(self, limits: AdmissionLimits) -> None:
+        """From now on these hold. Connections beyond them stay, but for ``is_above_maximum``."""
+        self._limits = limits
+        self._rate = RateGate(limits.creation_rate)
+        self._listener_rates = {name: RateGate(self._of(name).creation_rate) for name in self._counts}
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts.values())
+
+    def count_of(self, listener: str) -> int:
+        return self._counts[listener]
+
+    def has_room(self, listener: str) -> bool:
+        """False while newcomers to this listener must wait for a connection to end."""
+        if self._counts[listener] >= self._of(listener).connections:
+            return False
+        return self._is_protected(listener) or self.count < self._limits.connections
+
+    def wait_ms(self, listener: str, now_ms: int) -> int:
+        """How long the rates hold up the next newcomer to this listener."""
+        return max(self._rate.wait_ms(now_ms), self._listener_rates[listener].wait_ms(now_ms))
+
+    def admitted(self, listener: str, ip: str, now_ms: int) -> bool:
+        """The connection counts. False when its address has too many: then it is to be closed, which counts it out again."""
+        self._rate.take(now_ms)
+        self._listener_rates[listener].take(now_ms)
+        self._counts[listener] += 1
+        self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
+        return self._by_ip[ip] <= self._limits.per_ip_overrides.get(ip, self._limits.per_ip)
+
+    def left(self, listener: str, ip: str) -> None:
+        self._counts[listener] -= 1
+        if self._by_ip[ip] == 1:
+            del self._by_ip[ip]
+        else:
+            self._by_ip[ip] -= 1
+
+    def is_above_maximum(self) -> bool:
+        """The protected listener has taken more than there is: a connection of another listener is to go."""
+        others = self.count - self._counts.get(self._limits.protected_listener or "", 0)
+        return self.count > self._limits.connections and others > 0 and self._limits.protected_listener is not None
+
+    def _is_protected(self, listener: str) -> bool:
+        return listener == self._limits.protected_listener and len(self._counts) > 1
+
+    def _of(self, listener: str) -> ListenerLimits:
+        return self._limits.by_listener.get(listener, ListenerLimits())

@@ -1,0 +1,278 @@
+"""How many may connect, how fast, and how much the broker takes on at once: each limit holds, and honest clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.broker.test_node import properties
+from tests.clients.wire import RawClient, batch_of, produce_request
+
+from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.headers import RequestHeader, encode_request_header
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.ports import Connection
+from ottla.runtime.serve import BrokerThread
+from ottla.sim.cluster import PORT, SimBroker, Simulation
+from ottla.sim.loop import run
+from ottla.sync import Admin, NewTopic
+from ottla.wire.compiler import encode
+
+WAIT_SECONDS_MAX = 30.0
+TURNS = 20  # of the broker's loop: one to read, one to answer, and some to be sure
+
+
+def port_of(broker: BrokerThread, listener: str = "PLAINTEXT") -> int:
+    return broker.addresses[listener][1]
+
+
+def is_served(client: RawClient) -> bool:
+    return client.ask(ApiVersionsRequest(), 0).error_code == 0
+
+
+def hears_nothing(broker: BrokerThread, client: RawClient) -> bool:
+    """Though the broker had the time to read and to answer: on loopback what was sent is there at once."""
+
+    async def turns() -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    assert broker._loop is not None
+    asyncio.run_coroutine_threadsafe(turns(), broker._loop).result(WAIT_SECONDS_MAX)
+    client.socket.setblocking(False)
+    try:
+        client.socket.recv(1)
+    except BlockingIOError:
+        return True
+    finally:
+        client.socket.settimeout(WAIT_SECONDS_MAX)
+    return False
+
+
+def test_above_max_connections_newcomers_wait_until_somebody_leaves(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"max.connections": "3"})))
+        first, *others = [stack.enter_context(RawClient(port_of(broker))) for _ in range(3)]
+        assert all(map(is_served, [first, *others]))
+        late = stack.enter_context(RawClient(port_of(broker)))
+        late.send(ApiVersionsRequest(), 0)
+        assert all(is_served(client) for client in others for _ in range(20))
+        assert hears_nothing(broker, late)
+        first.socket.close()
+        assert late.receive().error_code == 0
+
+
+def test_a_listener_has_a_limit_of_its_own_and_the_brokers_listener_is_protected(tmp_path: Path) -> None:
+    config = properties(
+        tmp_path,
+        **{
+            "listeners": "CLIENTS://127.0.0.1:0,OTHERS://127.0.0.1:0,BROKERS://127.0.0.1:0",
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,OTHERS:PLAINTEXT,BROKERS:PLAINTEXT",
+            "inter.broker.listener.name": "BROKERS",
+            "listener.name.clients.max.connections": "1",
+            "max.connections": "2",
+        },
+    )
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(config))
+        other = stack.enter_context(RawClient(port_of(broker, "OTHERS")))
+        assert is_served(other)
+        client = stack.enter_context(RawClient(port_of(broker, "CLIENTS")))
+        assert is_served(client)
+        waiting = stack.enter_context(RawClient(port_of(broker, "CLIENTS")))
+        waiting.send(ApiVersionsRequest(), 0)
+        peer = stack.enter_context(RawClient(port_of(broker, "BROKERS")))
+        assert is_served(peer)
+        assert other.is_closed_by_broker(), "it was used before the client was, so it had to go"
+        assert is_served(client)
+        assert hears_nothing(broker, waiting)
+
+
+@pytest.mark.parametrize("limits", [{"max.connections.per.ip": "2"}, {"max.connections.per.ip.overrides": "127.0.0.1:2,10.0.0.1:0"}])
+def test_an_address_with_too_many_connections_is_refused_at_once(tmp_path: Path, limits: dict[str, str]) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **limits)))
+        first, second = (stack.enter_context(RawClient(port_of(broker))) for _ in range(2))
+        assert is_served(first)
+        assert is_served(second)
+        for _ in range(5):
+            with RawClient(port_of(broker)) as third:
+                assert third.is_closed_by_broker()
+        assert is_served(first)
+        second.socket.close()
+        while True:  # the broker hears of the end a moment later than this side
+            with RawClient(port_of(broker)) as again, contextlib.suppress(ConnectionError):
+                if is_served(again):
+                    break
+        assert is_served(first)
+
+
+class Knocking:
+    """A client that asks once and notes when it is answered."""
+
+    def __init__(self, answered_ms: list[int], now_ms: Callable[[], int]) -> None:
+        self._answered_ms = answered_ms
+        self._now_ms = now_ms
+        self.is_closed = False
+
+    def on_data(self, _data: memoryview) -> bool:
+        self._answered_ms.append(self._now_ms())
+        return False
+
+    def on_drain(self) -> None: ...
+
+    def on_close(self, _error: Exception | None) -> None:
+        self.is_closed = True
+
+
+def ask_api_versions(connection: Connection) -> None:
+    frame = encode_request_header(RequestHeader(18, 0, 1, "sim"), is_flexible=False) + encode(ApiVersionsRequest(), 0)
+    connection.send([len(frame).to_bytes(4, "big") + frame])
+
+
+def test_the_creation_rate_spreads_newcomers_over_time() -> None:
+    async def main() -> None:
+        simulation = Simulation(1)
+        broker = SimBroker(simulation, {"max.connection.creation.rate": "5"})
+        await broker.start()
+        world = simulation.machine("client").boot()
+        answered_ms: list[int] = []
+        began_ms = world.clock.monotonic_ms()
+        for _ in range(10):
+            connection = await world.network.connect("broker", PORT, lambda _: Knocking(answered_ms, world.clock.monotonic_ms))
+            ask_api_versions(connection)
+        await asyncio.sleep(5)
+        after_ms = [at - began_ms for at in answered_ms]
+        assert len(after_ms) == 10
+        assert after_ms[4] < 200
+        for place in range(5, 10):
+            assert 0 <= after_ms[place] - 200 * (place - 4) < 100
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:
+    async def main() -> None:
+        simulation = Simulation(1)
+        broker = SimBroker(simulation, {"connections.max.idle.ms": "5000"})
+        await broker.start()
+        world = simulation.machine("client").boot()
+        handlers = [Knocking([], world.clock.monotonic_ms) for _ in range(2)]
+        used, _idle = [await world.network.connect("broker", PORT, lambda _, handler=handler: handler) for handler in handlers]  # type: ignore[misc]
+        for _ in range(10):
+            ask_api_versions(used)
+            await asyncio.sleep(1)
+        assert [handler.is_closed for handler in handlers] == [False, True]
+
+    run(main())
+
+
+class HungDisk:
+    """fdatasync waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.is_let_go = threading.Event()
+        self.waiting = threading.Semaphore(0)
+
+    def sync(self, _descriptor: int) -> None:
+        self.waiting.release()
+        assert self.is_let_go.wait(WAIT_SECONDS_MAX)
+
+
+def create_synced_topics(broker: BrokerThread, *names: str) -> None:
+    with Admin(broker.bootstrap) as admin:
+        synced = [NewTopic(name, 1, configs={"flush.messages": "1"}) for name in names]
+        assert set(admin.create_topics([*synced, NewTopic("plain", 1)]).values()) == {None}
+
+
+def test_an_io_thread_that_waits_for_the_disk_holds_up_those_alone_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"num.io.threads": "1"})))
+        create_synced_topics(broker, "synced")
+        disk = HungDisk()
+        monkeypatch.setattr(os, "fdatasync", disk.sync)
+        stack.callback(disk.is_let_go.set)
+        waiting, other = (stack.enter_context(RawClient(port_of(broker))) for _ in range(2))
+        waiting.send(produce_request("synced", batch_of(b"x")), 9)
+        assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
+        for number in range(20):
+            answer = other.ask(produce_request("plain", batch_of(b"%d" % number)), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        assert hears_nothing(broker, waiting)
+        disk.is_let_go.set()
+        assert waiting.receive().responses[0].partition_responses[0].error_code == 0
+
+
+def test_above_queued_max_requests_no_socket_is_read_and_nobody_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"queued.max.requests": "2"})))
+        create_synced_topics(broker, "a", "b")
+        disk = HungDisk()
+        monkeypatch.setattr(os, "fdatasync", disk.sync)
+        stack.callback(disk.is_let_go.set)
+        first, second, third = (stack.enter_context(RawClient(port_of(broker))) for _ in range(3))
+        assert is_served(third)
+        first.send(produce_request("a", batch_of(b"x")), 9)
+        assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
+        assert is_served(third), "one request is below the limit"
+        second.send(produce_request("b", batch_of(b"x")), 9)
+        assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
+        third.send(ApiVersionsRequest(), 0)
+        late = stack.enter_context(RawClient(port_of(broker)))
+        late.send(ApiVersionsRequest(), 0)
+        assert hears_nothing(broker, third)
+        assert hears_nothing(broker, late)
+        disk.is_let_go.set()
+        for client in (first, second):
+            assert client.receive().responses[0].partition_responses[0].error_code == 0
+        assert third.receive().error_code == 0
+        assert late.receive().error_code == 0
+
+
+def test_members_that_wait_for_their_group_and_fetches_that_wait_for_records_are_no_work(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        limits = {"queued.max.requests": "1", "group.initial.rebalance.delay.ms": "600000"}
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **limits)))
+        create_synced_topics(broker)
+        member = stack.enter_context(RawClient(port_of(broker)))
+        assert member.ask(FindCoordinatorRequest("g", 0), 3).error_code == 0
+        join = JoinGroupRequest("g", 30_000, 600_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")])
+        member.send(join, 3)
+        waiting = [stack.enter_context(RawClient(port_of(broker))) for _ in range(4)]
+        for client in waiting:
+            client.send(fetch_that_waits(), 11)
+        with RawClient(port_of(broker)) as other:
+            assert hears_nothing(broker, member)
+            assert is_served(other)
+            other.ask(produce_request("plain", batch_of(b"x")), 9)
+        for client in waiting:
+            assert client.receive().error_code == 0
+
+
+def fetch_that_waits() -> FetchRequest:
+    partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=30_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic("plain", partitions=[partition])])
+
+
+def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    """However far its deadline: clients choose it."""
+    with BrokerThread(properties(tmp_path)) as thread:
+        create_synced_topics(thread)
+        broker = thread._broker
+        assert broker is not None
+        for _ in range(1500):
+            with RawClient(port_of(thread)) as client:
+                client.send(fetch_that_waits(), 11)
+        with RawClient(port_of(thread)) as last:
+            assert is_served(last), "so all before it were let in"
+            while sum(broker.gate.connection_counts.values()) > 1:
+                assert is_served(last)
+        assert not broker.partitions.by_name["plain"][0].waiters
+        assert len(broker._purgatory) <= 1100

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.net.admission import Admission, AdmissionLimits, ListenerLimits, RateGate
+
+BOTH = ["CLIENTS", "BROKERS"]
+
+
+def test_the_broker_takes_as_many_as_it_may_and_the_next_when_one_leaves() -> None:
+    admission = Admission(AdmissionLimits(connections=2), BOTH)
+    assert admission.admitted("CLIENTS", "a", 0)
+    assert admission.has_room("BROKERS")
+    assert admission.admitted("BROKERS", "a", 0)
+    assert not admission.has_room("CLIENTS")
+    assert not admission.has_room("BROKERS")
+    admission.left("CLIENTS", "a")
+    assert admission.has_room("BROKERS")
+
+
+def test_a_listener_may_have_a_limit_of_its_own() -> None:
+    admission = Admission(AdmissionLimits(by_listener={"CLIENTS": ListenerLimits(connections=1)}), BOTH)
+    assert admission.admitted("CLIENTS", "a", 0)
+    assert not admission.has_room("CLIENTS")
+    assert admission.has_room("BROKERS")
+
+
+def test_the_protected_listener_goes_above_the_maximum_at_the_cost_of_the_others() -> None:
+    admission = Admission(AdmissionLimits(connections=1, protected_listener="BROKERS"), BOTH)
+    assert admission.admitted("CLIENTS", "a", 0)
+    assert not admission.has_room("CLIENTS")
+    assert admission.has_room("BROKERS")
+    assert admission.admitted("BROKERS", "b", 0)
+    assert admission.is_above_maximum(), "a client has to go"
+    admission.left("CLIENTS", "a")
+    assert not admission.is_above_maximum()
+    assert admission.admitted("BROKERS", "b", 0)
+    assert not admission.is_above_maximum(), "nobody is left who could go"
+
+
+def test_where_there_is_one_listener_it_is_not_protected() -> None:
+    admission = Admission(AdmissionLimits(connections=1, protected_listener="BROKERS"), ["BROKERS"])
+    assert admission.admitted("BROKERS", "b", 0)
+    assert not admission.has_room("BROKERS")
+
+
+def test_an_address_has_its_share_and_exceptions_have_theirs() -> None:
+    admission = Admission(AdmissionLimits(per_ip=1, per_ip_overrides={"trusted": 2, "banned": 0}), BOTH)
+    assert admission.admitted("CLIENTS", "a", 0)
+    assert not admission.admitted("BROKERS", "a", 0), "whatever the listener"
+    admission.left("BROKERS", "a")
+    assert [admission.admitted("CLIENTS", "trusted", 0) for _ in range(3)] == [True, True, False]
+    assert not admission.admitted("CLIENTS", "banned", 0)
+
+
+def test_the_rate_lets_a_second_s_worth_in_at_once_and_then_one_at_a_time() -> None:
+    gate = RateGate(10)
+    for _ in range(10):
+        assert gate.wait_ms(5000) == 0
+        gate.take(5000)
+    assert gate.wait_ms(5000) == 100
+    assert gate.wait_ms(5099) == 1
+    assert gate.wait_ms(5100) == 0
+
+
+@given(rate=st.integers(1, 50), steps=st.lists(st.integers(0, 400), max_size=200))
+def test_however_they_come_no_second_sees_more_than_twice_the_rate(rate: int, steps: list[int]) -> None:
+    gate, now_ms, taken = RateGate(rate), 0, []
+    for step in steps:
+        now_ms += step
+        wait_ms = gate.wait_ms(now_ms)
+        now_ms += wait_ms
+        assert gate.wait_ms(now_ms) == 0, "who waited as long as told may come"
+        gate.take(now_ms)
+        taken.append(now_ms)
+    for start in taken:
+        assert sum(start <= at < start + 1000 for at in taken) <= 2 * rate
+
+
+def test_new_limits_hold_for_those_that_come() -> None:
+    admission = Admission(AdmissionLimits(), BOTH)
+    for _ in range(3):
+        assert admission.admitted("CLIENTS", "a", 0)
+    admission.set_limits(AdmissionLimits(connections=2, per_ip=5))
+    assert not admission.has_room("CLIENTS")
+    admission.left("CLIENTS", "a")
+    admission.left("CLIENTS", "a")
+    assert admission.has_room("CLIENTS")
+    assert admission.count == 1
