@@ -393,7 +393,12 @@ def test_only_closed_segments_wholly_below_are_deleted() -> None:
     log.advance_log_start_offset(5)
     assert run(log.delete_segments_below(5)) == 1
     assert [segment.base_offset for segment in log.segments] == [3, 6, 9]
-    assert not [name for name in run(disk.list_dir(FOLDER)) if name.startswith("0" * 20)]
+    names = [name for name in run(disk.list_dir(FOLDER)) if name.startswith("0" * 20)]
+    assert [name.split(".", 1)[1] for name in names] == ["index.deleted", "log.deleted", "timeindex.deleted"]
+    run(log.remove_deleted(now_ms=59_999))
+    assert set(names) <= set(run(disk.list_dir(FOLDER)))
+    run(log.remove_deleted(now_ms=60_000))
+    assert not set(names) & set(run(disk.list_dir(FOLDER)))
     assert [record.offset for record in records_of(log)] == [5, 6, 7, 8, 9]
     assert len(in_flight.read()) == SIZE  # what is being sent stays readable
     log.advance_log_start_offset(10)

@@ -125,6 +125,7 @@ class SimDisk:
         self._folders: set[str] = {"/"}
         self._durable_files: dict[str, _Inode] = {}
         self._durable_folders: set[str] = {"/"}
+        self._renames: list[tuple[str, str]] = []  # of files, not yet durable
         self._locks: set[str] = set()
         self._is_dead = False
         self.faults: list[Fault] = []
@@ -182,6 +183,7 @@ class SimDisk:
             self._folders.update(_parents(path))
         self._durable_files = dict(self._files)
         self._durable_folders = set(self._folders)
+        self._renames.clear()
 
     def _surviving_names(self, mode: str) -> dict[str, _Inode]:
         if mode == "nothing":
@@ -189,13 +191,24 @@ class SimDisk:
         if mode == "everything":
             return dict(self._files)
         names = dict(self._durable_files)
+        chosen: dict[str, bool] = {}  # names that renames connect share one fate: a rename is there or not, never by half
         for path in sorted(self._durable_files.keys() | self._files.keys()):
-            if self._rng.random() < 0.5:
+            if chosen.setdefault(self._family(path), self._rng.random() < 0.5):
                 if path in self._files:
                     names[path] = self._files[path]
                 else:
                     names.pop(path, None)
         return names
+
+    def _family(self, path: str) -> str:
+        """One name for all that unsynced renames connect with this one."""
+        family = {path}
+        for _ in self._renames:
+            grown = family | {name for pair in self._renames if family & set(pair) for name in pair}
+            if grown == family:
+                break
+            family = grown
+        return min(family)
 
     def _surviving_content(self, inode: _Inode, mode: str) -> bytes:
         written, durable = bytes(inode.written), inode.durable
@@ -263,6 +276,7 @@ class SimDisk:
         await self.step("rename", source, f"-> {target}")
         if source in self._files:
             self._files[target] = self._files.pop(source)
+            self._renames.append((source, target))
             return
         if source not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
@@ -298,6 +312,7 @@ class SimDisk:
         self._durable_files |= {name: inode for name, inode in self._files.items() if _is_in(name, path)}
         self._durable_folders = {name for name in self._durable_folders if not _is_within_any(name, gone)}
         self._durable_folders |= {name for name in self._folders if _is_in(name, path)}
+        self._renames = [(source, target) for source, target in self._renames if not (_is_in(source, path) and _is_in(target, path))]
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""

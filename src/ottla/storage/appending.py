@@ -43,10 +43,10 @@ class LogEnd:
     """What ``PartitionLog`` is to those who append."""
 
     __slots__ = (
-        "_after_max_ms", "_before_max_ms", "_buffers", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
+        "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
         "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending", "_places",
-        "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "config", "epochs",
-        "is_failed", "segments",
+        "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "_wants_roll",
+        "config", "epochs", "first_dirty_offset", "is_failed", "segments",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
@@ -67,8 +67,10 @@ class LogEnd:
         self._unsynced: list[Segment] = []  # closed since the last sync
         self._unsynced_since_ms = -1
         self._epochs_changed = self._folder_changed = False
-        self._is_flushing = False
+        self._is_flushing = self._wants_roll = False
+        self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
         self.is_failed = False
+        self.first_dirty_offset = self._start_offset  # below it, the log was compacted; the owner checkpoints it
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -81,8 +83,12 @@ class LogEnd:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something is staged that no ``flush`` has finished writing."""
-        return self._is_flushing or bool(self._pending)
+        """Whether something is staged that no ``flush`` has finished writing, or one is wanted to close the last segment."""
+        return self._is_flushing or bool(self._pending) or self._wants_roll
+
+    def close_segment_soon(self) -> None:
+        """The next ``flush`` begins a new segment, unless the last one is empty."""
+        self._wants_roll = self.segments[-1].size > 0
 
     def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True) -> Appended:
         """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
@@ -148,6 +154,9 @@ class LogEnd:
         self._is_flushing = True
         is_written = False
         try:
+            if self._wants_roll:
+                self._wants_roll = False
+                await self._roll(self._end_offset)
             while self._pending:
                 batches, self._pending = self._pending, []
                 buffers, self._buffers = self._buffers, []
@@ -198,7 +207,7 @@ class LogEnd:
             largest = max(largest, batch[3])
             if not segment.takes_all(size, count + 1, batch[2], largest, self.config):
                 return max(count, 0 if segment.size else 1)
-            if segment.size == 0 and largest - batches[0][3] > self.config.segment_ms:
+            if segment.size == 0 and largest - batches[0][3] > self.config.roll_ms:
                 return max(count, 1)
         return len(batches)
 
@@ -208,6 +217,7 @@ class LogEnd:
         if leader_epoch != self.epochs.latest_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._epochs_changed = True
         segment.count_batch(size, last_offset, max_timestamp)
+        segment.appended_ms = staged_ms
         if attributes & CONTROL:
             marker = self._end_markers.pop(base_offset, None)
             if marker is not None:
@@ -243,5 +253,6 @@ class LogEnd:
     def _fail(self) -> None:
         self.is_failed = True
         self._pending, self._buffers = [], []
+        self._wants_roll = False
         self._end_markers.clear()
         self._next_offset = self._end_offset

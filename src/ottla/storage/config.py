@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 LONG_MAX: Final = 2**63 - 1
@@ -19,10 +19,13 @@ class LogConfig:
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
     index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = LONG_MAX
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     producer_id_expiration_ms: int = 86_400_000  # a broker key; the log is who needs it
     retention_bytes: int = -1
@@ -30,10 +33,20 @@ class LogConfig:
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     segment_ms: int = 604_800_000
+    roll_ms: int = field(init=False)
+    """How far apart the times in one segment may lie: only closed segments are compacted, so max.compaction.lag.ms counts too."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms)
 
     @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
 
     @property
     def is_log_append_time(self) -> bool:

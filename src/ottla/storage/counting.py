@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from ottla.errors import DecodeError, WorkerDied
-from ottla.ports import Disk, Job, Pace
+from ottla.ports import Disk, File, Job, Pace
 from ottla.records.batch import BatchHeader
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.time_index import TimeIndex
@@ -48,18 +48,21 @@ class Counted(msgspec.Struct):
     epochs: list[tuple[int, int]]  # each leader epoch, and the first offset that it was found at
 
 
-async def count(disk: Disk, request: CountRequest) -> Counted:
-    """What the walk finds. DecodeError where there is no batch, unless it is a recovery."""
-    if request.size > INLINE_BYTES_MAX:
+async def count(disk: Disk, file: File, request: CountRequest, *, may_be_a_job: bool = True) -> Counted:
+    """What the walk finds. DecodeError where there is no batch, unless it is a recovery. ``file`` is open at the request's path."""
+    if may_be_a_job and request.size > INLINE_BYTES_MAX:
         try:
             return await disk.work(COUNT_JOB, request)
         except WorkerDied:
             pass  # a log must open all the same, even if the system ends every worker for want of memory
-    return await _count(disk, request, _no_pace)
+    return await _count(file, request, _no_pace)
 
 
-async def _count(disk: Disk, request: CountRequest, pace: Pace) -> Counted:
-    file = await disk.open(request.path)
+async def _count_by_path(disk: Disk, request: CountRequest, pace: Pace) -> Counted:
+    return await _count(await disk.open(request.path), request, pace)
+
+
+async def _count(file: File, request: CountRequest, pace: Pace) -> Counted:
     walk = BatchWalk(file, 0, request.size, check_crc=request.is_recovery)
     tally = Tally(request.base_offset, request.index_interval_bytes)
     end_offset, epochs, paced = request.base_offset, list[tuple[int, int]](), 0
@@ -71,7 +74,6 @@ async def _count(disk: Disk, request: CountRequest, pace: Pace) -> Counted:
         if tally.size - paced > _PACE_BYTES:
             await pace(tally.size - paced)
             paced = tally.size
-    await file.close()
     return tally.counted(end_offset, epochs)
 
 
@@ -121,6 +123,14 @@ class Tally:
             self.first_timestamp = max_timestamp
         self.size += size
 
+    def index_files(self) -> tuple[bytes, bytes]:
+        """What belongs into the files of both indexes, the newest time included."""
+        assert self._indexes is not None, "indexes are written by who filled them"
+        offset_index, time_index = self._indexes
+        if self.max_timestamp_offset >= 0:
+            time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        return offset_index.to_bytes(), time_index.to_bytes()
+
     def counted(self, end_offset: int, epochs: list[tuple[int, int]]) -> Counted:
         assert self._indexes is not None, "counted in memory"
         return Counted(
@@ -140,4 +150,4 @@ class Tally:
         )
 
 
-COUNT_JOB: Final = Job(f"{__name__}:COUNT_JOB", _count, CountRequest, Counted)
+COUNT_JOB: Final = Job(f"{__name__}:COUNT_JOB", _count_by_path, CountRequest, Counted)

@@ -1,7 +1,7 @@
 """The log of one partition: segments in a folder, appended at the end, read anywhere.
 
 ``log_start_offset <= log_end_offset``, and what lies below the ``recovery_point`` was synced; ``sync`` moves it. Appending is
-described in ``appending.py``.
+described in ``appending.py``, what becomes of closed segments in ``closed.py``.
 
 Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``) are made one at a time by its owner, but
 ``stage`` and reads may come while a ``flush`` or ``sync`` is suspended, and ``sync`` while a ``flush`` is.
@@ -12,7 +12,8 @@ from __future__ import annotations
 from ottla.errors import StorageError
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME
-from ottla.storage.appending import Appended, LogEnd
+from ottla.storage.appending import Appended
+from ottla.storage.closed import ClosedSegments
 from ottla.storage.config import LogConfig
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.reading import FoundTimestamp, LogSlice, check_range, find_timestamp, largest_timestamp, read_slice, segment_index
@@ -21,18 +22,27 @@ from ottla.storage.recovery import offsets_of, rebuild_producers, recover, remov
 __all__ = ["Appended", "FoundTimestamp", "LogConfig", "LogSlice", "PartitionLog"]
 
 
-class PartitionLog(LogEnd):
+class PartitionLog(ClosedSegments):
     """One partition's log. Made by ``open``."""
 
     __slots__ = ()
 
     @classmethod
     async def open(
-        cls, disk: Disk, folder: str, *, config: LogConfig, now_ms: int, clean: bool, recovery_point: int = 0, log_start_offset: int = 0
+        cls,
+        disk: Disk,
+        folder: str,
+        *,
+        config: LogConfig,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        first_dirty_offset: int = 0,
     ) -> PartitionLog:
         """The log of the folder, which exists; recovered unless the caller found the mark of a clean stop (``recovery.py``).
 
-        ``recovery_point`` and ``log_start_offset`` are what the checkpoint files say; 0 without them.
+        ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them.
         """
         recovered = await recover(
             disk, folder, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
@@ -40,6 +50,8 @@ class PartitionLog(LogEnd):
         )  # fmt: skip
         segments, end_offset = recovered.segments, recovered.end_offset
         producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
+        for segment in segments:
+            segment.appended_ms = now_ms
         for segment in segments[:-1]:
             segment.unload()
         log = cls(disk, folder, recovered, producers, config, now_ms)
@@ -52,27 +64,16 @@ class PartitionLog(LogEnd):
         else:
             log.advance_log_start_offset(log_start_offset)
             log._epochs_changed |= log.epochs.truncate_from_start(log.log_start_offset)
+            if first_dirty_offset <= segments[-1].base_offset:
+                log.first_dirty_offset = max(first_dirty_offset, log.log_start_offset)
         return log
 
     # -- what there is
 
     @property
-    def log_start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset after the last one written."""
-        return self._end_offset
-
-    @property
     def recovery_point(self) -> int:
         """All offsets below survive a power cut. The owner checkpoints it."""
         return self._recovery_point
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
 
     @property
     def unsynced_messages(self) -> int:
@@ -160,37 +161,12 @@ class PartitionLog(LogEnd):
         self._end_offset = self._next_offset = end_offset
         self._recovery_point = min(self._recovery_point, end_offset)
         self._start_offset = min(self._start_offset, end_offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, self.segments[-1].base_offset)
         self._unsynced = [segment for segment in self._unsynced if segment in self.segments[:-1]]
         self._places.forget()
         self.epochs.truncate_from_end(end_offset)
         await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
         self._producers = await rebuild_producers(self._disk, self._folder, self.segments, end_offset, now_ms=self._latest_ms)
-
-    def advance_log_start_offset(self, offset: int) -> None:
-        """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
-        assert offset <= self._end_offset, "a log does not begin behind its end"
-        if offset > self._start_offset:
-            self._start_offset = offset
-            if self.epochs.truncate_from_start(offset):
-                self._epochs_changed = True
-
-    async def delete_segments_below(self, offset: int) -> int:
-        """Closed segments all of whose records lie below ``offset`` are gone; how many there were."""
-        count = 0
-        while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
-            segment = self.segments.pop(0)
-            if segment in self._unsynced:
-                self._unsynced.remove(segment)
-            self._places.forget()
-            self.advance_log_start_offset(self.segments[0].base_offset)
-            await segment.remove()
-            count += 1
-        if count:
-            self._folder_changed = True
-            for snapshot in await offsets_of(self._disk, self._folder, SNAPSHOT_SUFFIX):
-                if snapshot < self.segments[0].base_offset:
-                    await self._disk.remove(self._snapshot_path(snapshot))
-        return count
 
     def expire_producers(self, now_ms: int) -> int:
         """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""

@@ -54,8 +54,11 @@ async def _apply_batches(producers: ProducerStates, file: File, position: int, e
         if header.producer_id < 0:
             continue
         if header.is_control:
-            batch = await file.pread(walk.position, header.size_bytes)
-            marker = end_marker_of(iterate_records(batch)[0])
+            records = iterate_records(await file.pread(walk.position, header.size_bytes))
+            if not records:  # compaction left of the marker what it says of the producer
+                producers.apply_end_marker(header.producer_id, header.producer_epoch, -1, now_ms)
+                continue
+            marker = end_marker_of(records[0])
             if marker is not None:
                 producers.apply_end_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms)
             continue

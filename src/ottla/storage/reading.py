@@ -87,8 +87,7 @@ async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tu
     place = places.get(offset)
     if place is not None and (place[1] < place[0].size or place[0] is segments[-1]):
         return place[0], place[1], offset
-    for index in range(max(0, segment_index(segments, offset)), len(segments)):
-        segment = segments[index]
+    for segment in segments[max(0, segment_index(segments, offset)) :]:  # a copy: the list may change while a lookup waits
         found = await segment.find(offset)
         if segment is not segments[-1]:
             places.keep_loaded(segment)

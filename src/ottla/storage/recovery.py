@@ -24,7 +24,8 @@ from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.producer_replay import replay_producers
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
+from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_stem
+from ottla.storage.swap import settle
 
 _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
@@ -41,7 +42,8 @@ class Recovered:
 
 async def recover(disk: Disk, folder: str, *, start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int) -> Recovered:
     """The segments of the folder, cut to what is whole; a first, empty one when there was none."""
-    bases = await offsets_of(disk, folder, LOG_SUFFIX)
+    await settle(disk, folder, index_interval_bytes=index_interval_bytes)
+    bases = await _drop_below(disk, folder, await offsets_of(disk, folder, LOG_SUFFIX), start_offset)
     await _remove_strays(disk, folder, bases)
     if not bases:
         segment = await Segment.open(disk, folder, start_offset, index_interval_bytes=index_interval_bytes, create=True)
@@ -120,6 +122,19 @@ async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
     """The offsets in the names of the folder's files of one kind, rising."""
     matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+
+
+async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
+    """The bases without those of segments wholly below the start, whose files are gone.
+
+    Their deletion was cut short. A power cut may have kept an older one and not the next, and what has a hole is not a log.
+    """
+    count = sum(following <= start_offset for following in bases[1:])
+    for base in bases[:count]:
+        for suffix in SUFFIXES:
+            if await disk.exists(path := f"{folder}/{file_stem(base)}{suffix}"):
+                await disk.remove(path)
+    return bases[count:]
 
 
 async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:

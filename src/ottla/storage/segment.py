@@ -25,6 +25,8 @@ from ottla.storage.walk import BatchWalk
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
+DELETED_SUFFIX: Final = ".deleted"  # behind the others: of a file that nobody needs any more
 POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka reads them signed
 
 
@@ -36,7 +38,7 @@ def file_stem(offset: int) -> str:
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_folder", "_path", "file")
+    __slots__ = ("_disk", "_folder", "_path", "appended_ms", "file", "is_retired")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
@@ -44,6 +46,8 @@ class Segment(Tally):
         self._folder = folder
         self._path = f"{folder}/{file_stem(base_offset)}"
         self.file = file
+        self.appended_ms = 0  # when the last batch came, or the log was opened: for records without times
+        self.is_retired = False  # its names are gone or another segment's: only who still reads in it has it
 
     @classmethod
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
@@ -61,7 +65,7 @@ class Segment(Tally):
         entries = len(self._indexes[0]) + batches
         return (
             self.size + size <= config.segment_bytes
-            and (max_timestamp - self.first_timestamp <= config.segment_ms or self.first_timestamp < 0)
+            and (max_timestamp - self.first_timestamp <= config.roll_ms or self.first_timestamp < 0)
             and entries * TIME_ENTRY_SIZE <= config.segment_index_bytes  # the larger of the two
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size + size <= POSITION_MAX
@@ -71,12 +75,9 @@ class Segment(Tally):
 
     async def write_indexes(self) -> None:
         """Both indexes are files, the newest time included; not yet synced."""
-        assert self._indexes is not None, "indexes are written by who filled them"
-        offset_index, time_index = self._indexes
-        if self.max_timestamp_offset >= 0:
-            time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        await overwrite(self._disk, self._path + INDEX_SUFFIX, offset_index.to_bytes())
-        await overwrite(self._disk, self._path + TIME_INDEX_SUFFIX, time_index.to_bytes())
+        offset_index, time_index = self.index_files()
+        await overwrite(self._disk, self._path + INDEX_SUFFIX, offset_index)
+        await overwrite(self._disk, self._path + TIME_INDEX_SUFFIX, time_index)
 
     async def sync(self, *, with_indexes: bool) -> None:
         await self.file.sync()
@@ -98,6 +99,8 @@ class Segment(Tally):
         """Both indexes, from their files, or rebuilt when those are missing or wrong."""
         if self._indexes is not None:
             return self._indexes
+        if self.is_retired:  # its index files may be another segment's by now
+            return await self.rebuild()
         try:
             indexes = self._indexes = await self._read_indexes()
         except (DecodeError, FileNotFoundError):
@@ -124,8 +127,7 @@ class Segment(Tally):
         """
         self.size = self.file.size
         offset_index, time_index = await self._read_indexes()
-        first = await BatchWalk(self.file, 0, self.size).next()
-        self.first_timestamp = first.max_timestamp if first is not None else -1
+        await self.oldest_timestamp()
         start = offset_index.last[1] if offset_index.last else 0
         end_offset = self.base_offset
         walk = BatchWalk(self.file, start, self.size)
@@ -139,19 +141,30 @@ class Segment(Tally):
 
     async def count(self, size: int, *, is_recovery: bool) -> Counted:
         """What the first ``size`` bytes of the log file hold (``counting.py``); nothing changes by it."""
-        return await count(self._disk, CountRequest(self.file.path, self.base_offset, size, self._index_interval_bytes, is_recovery))
+        request = CountRequest(self.file.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
+        return await count(self._disk, self.file, request, may_be_a_job=not self.is_retired)
 
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
-        size = self.size
+        size, was_retired = self.size, self.is_retired
         counted = await self.count(size, is_recovery=False)
+        if self.is_retired and not was_retired:
+            return await self.rebuild()  # a worker may have opened its successor by the name
         if self.size != size and self._indexes is not None:
             return self._indexes  # it has grown meanwhile: the last segment, whose indexes are in memory and right
         self.take_over(counted)
         indexes = self._indexes
         assert indexes is not None, "taken over"
-        await self.write_indexes()
+        if not self.is_retired:
+            await self.write_indexes()
         return indexes
+
+    async def oldest_timestamp(self) -> int:
+        """About the time of the segment's first record: the largest of its first batch; -1 without one."""
+        if self.first_timestamp < 0:
+            first = await BatchWalk(self.file, 0, self.size).next()
+            self.first_timestamp = first.max_timestamp if first is not None else -1
+        return self.first_timestamp
 
     # -- lookups
 
@@ -201,12 +214,29 @@ class Segment(Tally):
         self.size = size
         await self.rebuild()
 
+    async def retire(self) -> list[str]:
+        """The files have ``.deleted`` names, which are returned. Whoever still reads in the segment is not disturbed."""
+        self.is_retired = True
+        await self.file.close()
+        return await rename_files(self._disk, self._path, "", DELETED_SUFFIX)
+
     async def remove(self) -> None:
         """The files are gone from the folder. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
+        self.is_retired = True
         await self.file.close()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        for suffix in SUFFIXES:
             if await self._disk.exists(self._path + suffix):
                 await self._disk.remove(self._path + suffix)
+
+
+async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
+    """A segment's files that end with ``old`` end with ``new``; their paths."""
+    renamed = []
+    for suffix in SUFFIXES:
+        if await disk.exists(stem + suffix + old):
+            renamed.append(stem + suffix + new)
+            await disk.rename(stem + suffix + old, renamed[-1])
+    return renamed
 
 
 async def overwrite(disk: Disk, path: str, data: bytes) -> None:

@@ -27,6 +27,12 @@ class BatchWalk:
         self.position = position
         """Of the batch that ``next`` returned last."""
 
+    @property
+    def batch(self) -> bytes:
+        """All of the batch that ``next`` returned last; only with ``check_crc``."""
+        start = self.position - self._chunk_start
+        return self._chunk[start : start + self._next - self.position]
+
     async def next(self) -> BatchHeader | None:
         """The next batch; None at the end. DecodeError where there is no batch, or one that does not end by the end."""
         self.position = position = self._next

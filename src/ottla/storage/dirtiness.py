@@ -1,0 +1,39 @@
+"""Which log is to be compacted next: a decision over values.
+
+A log is due when the dirty share of what can be cleaned is above ``min.cleanable.dirty.ratio``, or when a record in its dirty
+part has waited for ``max.compaction.lag.ms``. Of those that are due, the one that waits too long comes first, then the
+dirtiest. Source: Kafka's documentation of log compaction, KIP-354.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Dirtiness(Generic[K]):
+    """Of one log, in bytes. ``overdue_ms``: how long ago its oldest dirty record should have been cleaned; 0 or less: not yet."""
+
+    key: K
+    clean_bytes: int
+    dirty_bytes: int
+    ratio_min: float
+    overdue_ms: int
+
+    @property
+    def ratio(self) -> float:
+        return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
+
+    @property
+    def is_due(self) -> bool:
+        return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > self.ratio_min)
+
+
+def dirtiest(logs: Iterable[Dirtiness[K]]) -> K | None:
+    """The key of the log to be cleaned next; None when none is due."""
+    due = [log for log in logs if log.is_due]
+    return max(due, key=lambda log: (max(0, log.overdue_ms), log.ratio)).key if due else None

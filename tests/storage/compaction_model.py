@@ -1,0 +1,268 @@
+"""A compacted log on the simulated disk, against a dictionary: crashed before any disk operation, recovered, compared.
+
+A case is a list of operations and a disk operation before which the machine dies. What was acknowledged was synced first, so
+it must be there after a power cut as well.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ottla.records.batch import iterate_batches
+from ottla.records.builder import BatchBuilder
+from ottla.records.control import build_end_marker
+from ottla.records.iteration import iterate_records
+from ottla.sim.disk import PowerCut, SimDisk
+from ottla.sim.loop import run
+from ottla.sim.trace import Trace
+from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.config import LogConfig
+from ottla.storage.log import PartitionLog
+
+FOLDER = "/data/topic-0"
+DELETE_RETENTION_MS = 1000
+CONFIG = LogConfig(
+    cleanup_policy="compact", segment_bytes=300, index_interval_bytes=100, delete_retention_ms=DELETE_RETENTION_MS, file_delete_delay_ms=50
+)
+START_MS = 10_000
+KEYS = [b"a", b"b", b"c", b"d", b"e"]
+
+Operation = tuple[str, Any]
+
+_records = st.lists(st.tuples(st.integers(0, len(KEYS) - 1), st.booleans()), min_size=1, max_size=4)
+_operations = st.one_of(
+    st.tuples(st.just("plain"), st.tuples(_records, st.integers(0, 4))),
+    st.tuples(st.just("idempotent"), st.tuples(_records, st.integers(0, 1))),
+    st.tuples(st.just("transactional"), st.tuples(_records, st.integers(2, 3))),
+    st.tuples(st.just("end"), st.tuples(st.booleans(), st.integers(2, 3))),
+    st.tuples(st.just("clean"), st.integers(1, 12)),
+    st.tuples(st.just("wait"), st.sampled_from([1, 60, DELETE_RETENTION_MS])),
+    st.tuples(st.just("delete"), st.integers(0, 100)),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    operations: list[Operation]
+    crash_steps: list[int]  # how many disk operations after the start, or after the crash before, each crash comes
+    power_cut: bool
+    seed: int
+
+
+cases = st.builds(
+    Case, st.lists(_operations, min_size=25, max_size=80), st.lists(st.integers(1, 250), max_size=3), st.booleans(), st.integers(0, 2**16)
+)
+
+
+@dataclass
+class Stored:
+    """One record as it was sent. ``transaction`` numbers the one it belongs to, -1 for none."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    transaction: int = field(default=-1, compare=False)
+
+
+@dataclass
+class Model:
+    """What was acknowledged, by offset; and what was sent and may be there without an acknowledgement."""
+
+    records: dict[int, Stored] = field(default_factory=dict)
+    pending: dict[int, Stored] = field(default_factory=dict)
+    markers: dict[int, tuple[int, bool]] = field(default_factory=dict)  # transaction that ended there, whether it was committed
+    pending_markers: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    end_offset: int = 0
+    start_offset: int = 0
+    now_ms: int = START_MS
+    sequences: dict[int, int] = field(default_factory=dict)
+    open_transactions: dict[int, int] = field(default_factory=dict)  # by producer
+    transaction_count: int = 0
+    written: int = 0
+    cleaned: int = 0
+    installed: int = 0
+    crashes: int = 0
+    removed: int = 0
+
+
+def play(case: Case) -> Model:
+    """AssertionError when the log does not hold what it promised."""
+    return run(_play(case))
+
+
+async def _play(case: Case) -> Model:
+    rng = random.Random(case.seed)
+    disk = SimDisk(rng, Trace(), "disk", delay_ms_max=0)
+    await disk.make_dirs(FOLDER)
+    await disk.sync_dir("/data")
+    await disk.sync_dir("/")
+    model, crashes = Model(), list(case.crash_steps)
+    _arm(disk, crashes)
+    log: PartitionLog | None = None
+    for operation in [*case.operations, ("wait", 0)]:
+        while True:
+            try:
+                if log is None:
+                    log = await _open(disk, model)
+                await _do(disk, log, model, operation)
+                break
+            except PowerCut:
+                model.crashes += 1
+                if case.power_cut:
+                    disk.cut_power()
+                disk.restart()
+                _arm(disk, crashes)
+                log = None
+        await _check(log, model)
+    return model
+
+
+def _arm(disk: SimDisk, crashes: list[int]) -> None:
+    if crashes:
+        disk.crash_at = disk.steps + crashes.pop(0)
+
+
+async def _open(disk: SimDisk, model: Model) -> PartitionLog:
+    log = await PartitionLog.open(
+        disk, FOLDER, config=CONFIG, now_ms=model.now_ms, clean=False, recovery_point=0, log_start_offset=model.start_offset
+    )
+    _settle(model, log)
+    return log
+
+
+def _settle(model: Model, log: PartitionLog) -> None:
+    """What was sent without an answer has come, or it has not."""
+    if model.pending or model.pending_markers:
+        if log.log_end_offset > model.end_offset:
+            model.records |= model.pending
+            model.markers |= model.pending_markers
+            for transaction, _ in model.pending_markers.values():
+                model.open_transactions = {key: open_ for key, open_ in model.open_transactions.items() if open_ != transaction}
+            model.end_offset = max([*model.pending, *model.pending_markers]) + 1
+        model.pending, model.pending_markers = {}, {}
+    model.sequences = {producer_id: state.batches[-1][1] + 1 for producer_id, state in log.producers.states.items() if state.batches} | {
+        producer_id: 0 for producer_id in range(4) if producer_id not in log.producers.states
+    }
+
+
+async def _do(disk: SimDisk, log: PartitionLog, model: Model, operation: Operation) -> None:
+    kind, argument = operation
+    if kind in ("plain", "idempotent", "transactional"):
+        await _write(log, model, kind, *argument)
+    elif kind == "end":
+        await _end_transaction(log, model, *argument)
+    elif kind == "clean":
+        await _clean(disk, log, model, argument)
+    elif kind == "wait":
+        model.now_ms += argument
+        await log.remove_deleted(model.now_ms)
+    else:
+        offset = min(model.start_offset + argument, model.end_offset)
+        if offset > model.start_offset and argument % 3 == 0:
+            model.start_offset = offset
+            log.advance_log_start_offset(offset)
+            await log.delete_segments_below(offset, now_ms=model.now_ms)
+
+
+async def _write(log: PartitionLog, model: Model, kind: str, records: list[tuple[int, bool]], who: int) -> None:
+    builder = BatchBuilder()
+    sent = []
+    for key, is_tombstone in records:
+        model.written += 1
+        sent.append(Stored(KEYS[key], None if is_tombstone else b"%d" % model.written, model.now_ms))
+        builder.append(sent[-1].key, sent[-1].value, timestamp_ms=model.now_ms)
+    arguments: dict[str, Any] = {}
+    if kind != "plain":
+        if kind == "transactional":
+            if who not in model.open_transactions:
+                model.transaction_count += 1
+                model.open_transactions[who] = model.transaction_count
+            for record in sent:
+                record.transaction = model.open_transactions[who]
+        arguments = {"producer_id": who, "producer_epoch": 0, "base_sequence": model.sequences.get(who, 0)}
+    batch = builder.build(codec=who if kind == "plain" else 0, is_transactional=kind == "transactional", **arguments)
+    base_offset = log.log_end_offset
+    assert base_offset == model.end_offset
+    model.pending = {base_offset + index: record for index, record in enumerate(sent)}
+    log.stage(memoryview(batch), leader_epoch=0, now_ms=model.now_ms)
+    await log.flush()
+    await log.sync()
+    _settle(model, log)
+
+
+async def _end_transaction(log: PartitionLog, model: Model, is_commit: bool, who: int) -> None:
+    transaction = model.open_transactions.get(who)
+    if transaction is None:
+        return
+    marker = build_end_marker(is_commit=is_commit, producer_id=who, producer_epoch=0, coordinator_epoch=1, timestamp_ms=model.now_ms)
+    model.pending_markers = {log.log_end_offset: (transaction, is_commit)}
+    log.stage(memoryview(marker), leader_epoch=0, now_ms=model.now_ms, from_client=False)
+    await log.flush()
+    await log.sync()
+    _settle(model, log)
+
+
+async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) -> None:
+    request = await log.clean_request(model.now_ms, map_bytes=24 * (keys_max + 1), map_load_factor=1.0)
+    if request is None:
+        return
+    result = await disk.work(CLEAN_JOB, request)
+    assert request.first_dirty_offset < result.end_offset <= request.end_offset
+    for cleaned in result.cleaned:
+        assert await log.install(cleaned, now_ms=model.now_ms)
+        model.installed += 1
+    log.first_dirty_offset = result.end_offset
+    model.cleaned += 1
+    model.removed += result.removed_records
+
+
+async def _check(log: PartitionLog, model: Model) -> None:
+    assert log.log_end_offset == model.end_offset
+    assert log.log_start_offset == model.start_offset
+    for segment, following in zip(log.segments, log.segments[1:]):
+        assert segment.base_offset < following.base_offset
+    found = await _read(log)
+    ended = dict(model.markers.values())
+    aborted = {transaction for transaction, is_commit in ended.items() if not is_commit}
+    newest: dict[bytes, int] = {}
+    for offset, record in model.records.items():
+        if record.transaction not in aborted:
+            newest[record.key] = offset
+    for offset, record in found.items():
+        assert model.records[offset] == record, f"offset {offset} holds what was sent there"
+    for offset, record in model.records.items():
+        if offset < model.start_offset:
+            continue
+        if record.transaction in aborted or newest[record.key] != offset:
+            assert offset in found or offset < log.segments[-1].base_offset, "only closed segments are compacted"
+        elif record.value is not None:
+            assert offset in found, f"offset {offset} has the newest value of {record.key!r}"
+        else:
+            is_young = model.now_ms - record.timestamp_ms < DELETE_RETENTION_MS
+            assert offset in found or not is_young, f"the tombstone at {offset} is too young to go"
+    for key, offset in newest.items():
+        older = [at for at, record in found.items() if record.key == key and at < offset and record.transaction not in aborted]
+        assert offset in found or offset < model.start_offset or not older, f"{key!r} has come back from the dead"
+
+
+async def _read(log: PartitionLog) -> dict[int, Stored]:
+    """Every data record as a reader finds it; the transaction is told by the offset only."""
+    found: dict[int, Stored] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        part = await log.read(offset, max_bytes=300, end_offset=log.log_end_offset)
+        if part is None:
+            break
+        data = part.region.read()
+        for position, header in iterate_batches(data, check_crc=True):
+            assert header.last_offset >= offset
+            for record in () if header.is_control else iterate_records(data, position):
+                if record.offset >= log.log_start_offset:
+                    assert record.offset not in found
+                    found[record.offset] = Stored(record.key or b"", record.value, record.timestamp_ms)
+            offset = header.last_offset + 1
+    return found
