@@ -101,9 +101,9 @@ def test_a_topic_is_deleted_by_name_or_by_id() -> None:
     image = cluster(1)
     image = replay(image, create(image, NewTopic("t")).records)
     for name, topic_id in (("t", bytes(16)), (None, ID)):
-        found, record = delete_topic(image, name=name, topic_id=topic_id, config=BrokerConfig())
-        assert found == "t"
-        assert not replay(image, [record]).topics
+        deletion = delete_topic(image, name=name, topic_id=topic_id, config=BrokerConfig())
+        assert deletion.name == "t"
+        assert not replay(image, deletion.records).topics
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,31 @@ the publishing of images then go on in order, several decisions sharing one fsyn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
-from ottla.controller.topics import NewTopic, TopicCreation, create_topic, delete_topic
+from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, ConfigRecord, FeatureLevelRecord, ProducerIdsRecord, RegisterBrokerRecord
-from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, EndpointImage
+from ottla.messages.metadata_records import BrokerEndpoint, FeatureLevelRecord, ProducerIdsRecord, RegisterBrokerRecord
+from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.wire.schema import Stored
 
 Publish = Callable[[ClusterImage], Awaitable[None]]
-PRODUCER_ID_BLOCK = 1000
+
+
+class Decided(Protocol):
+    """What a decision of ``ottla.controller`` returns: the records that carry it out, and what there is to say of it."""
+
+    @property
+    def records(self) -> Sequence[Stored]: ...
+
+
+D = TypeVar("D", bound=Decided)
+PRODUCER_ID_BLOCK: Final = 1000
 
 
 class Controller:
@@ -52,35 +63,28 @@ class Controller:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created can be written to when this returns."""
-        results: list[TopicCreation | KafkaError] = []
-        records: list[Stored] = []
-        for topic in topics:
-            result = self._decide_topic(topic)
-            if isinstance(result, TopicCreation) and not validate_only:
-                self._log.append(result.records, now_ms=self._world.clock.now_ms())
-                records += result.records
-            results.append(result)
-        if records:
-            await self._advance()
-        return results
+        return await self.decide([self._creation(topic) for topic in topics], validate_only=validate_only)
 
-    async def delete_topics(self, topics: Sequence[tuple[str | None, bytes]]) -> list[str | KafkaError]:
-        """Each by name, or by id where the name is None; the names that are gone, or why not."""
-        results: list[str | KafkaError] = []
-        for name, topic_id in topics:
+    async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
+        """One result each, in order; what they record is committed and published when this returns.
+
+        Each decision is taken over the image that those before it made; with ``validate_only`` they are all taken over this one.
+        """
+        results: list[D | KafkaError] = []
+        has_records = False
+        for decision in decisions:
             try:
-                found, record = delete_topic(self._log.image, name=name, topic_id=topic_id, config=self._config)
+                result = decision(self._log.image)
             except KafkaError as error:
                 results.append(error)
                 continue
-            self._log.append([record], now_ms=self._world.clock.now_ms())
-            results.append(found)
-        await self._advance()
+            if result.records and not validate_only:
+                self._log.append(result.records, now_ms=self._world.clock.now_ms())
+                has_records = True
+            results.append(result)
+        if has_records:
+            await self._advance()
         return results
-
-    async def set_topic_configs(self, topic: str, configs: dict[str, str | None]) -> None:
-        """Overrides set, or removed where the value is None."""
-        await self._append([ConfigRecord(RESOURCE_TOPIC, topic, name, value) for name, value in sorted(configs.items())])
 
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
@@ -91,16 +95,12 @@ class Controller:
             self._producer_ids.extend(range(first, first + PRODUCER_ID_BLOCK))
         return self._producer_ids.popleft()
 
-    def _decide_topic(self, topic: NewTopic) -> TopicCreation | KafkaError:
+    def _creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
         count = max(1, len(self._log.image.brokers))
-        try:
-            return create_topic(
-                self._log.image, topic, config=self._config, topic_id=topic_id, start=random.randrange(count), shift=random.randrange(count)
-            )
-        except KafkaError as error:
-            return error
+        start, shift = random.randrange(count), random.randrange(count)
+        return lambda image: create_topic(image, topic, config=self._config, topic_id=topic_id, start=start, shift=shift)
 
     async def _append(self, records: Sequence[Stored]) -> None:
         self._log.append(records, now_ms=self._world.clock.now_ms())

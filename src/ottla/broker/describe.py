@@ -4,44 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ottla.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource
+from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource, find_broker_key
 from ottla.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
+Entries = Iterator[DescribeConfigsResourceResult]
 
-def topic_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[DescribeConfigsResourceResult]:
+
+def topic_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
     """Every topic key: the override, else the broker's value, else the default; all of them as synonyms."""
-    for name, key in sorted(TOPIC_KEYS.items()):
+    return _overridden(TOPIC_KEYS, config, overrides, ConfigSource.DYNAMIC_TOPIC)
+
+
+def group_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
+    """Every group key: the override, else the broker's value, else the default."""
+    return _overridden(GROUP_KEYS, config, overrides, ConfigSource.DYNAMIC_GROUP)
+
+
+def client_metrics_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
+    """Every key of a client-metrics subscription."""
+    return _overridden(CLIENT_METRICS_KEYS, config, overrides, ConfigSource.DYNAMIC_CLIENT_METRICS)
+
+
+def _overridden(keys: Mapping[str, ConfigKey], config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> Entries:
+    for name, key in sorted(keys.items()):
         if key.is_internal:
             continue
         synonyms: list[DescribeConfigsSynonym] = []
         if name in overrides:
-            synonyms.append(DescribeConfigsSynonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
+            synonyms.append(DescribeConfigsSynonym(name, _shown(key, overrides[name]), source))
         if key.broker_key is not None:
             synonyms += _broker_synonyms(config, key.broker_key)
         value = overrides[name] if name in overrides else key.format(config.topic_default(key))
         yield _entry(key, value, synonyms, read_only=False)
 
 
-def broker_config_entries(config: BrokerConfig) -> Iterator[DescribeConfigsResourceResult]:
-    """Every broker key, with its own value: a key that takes its value from another one has none, but has synonyms."""
-    for name, key in sorted(BROKER_KEYS.items()):
-        if key.is_internal:
+def default_config_entries(values: Mapping[str, str]) -> Entries:
+    """What is set for all brokers, and nothing else."""
+    for name, value in sorted(values.items()):
+        key = find_broker_key(name)
+        if key is not None:
+            own = DescribeConfigsSynonym(name, _shown(key, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            yield _entry(key, value, [own], read_only=False, name=name)
+
+
+def broker_config_entries(config: BrokerConfig) -> Entries:
+    """Every broker key, with its own value: a key that takes its value from another one has none, but has synonyms.
+
+    Keys that are narrowed to a listener come along where they are set.
+    """
+    for name in sorted({*BROKER_KEYS, *config.names}):
+        key = find_broker_key(name)
+        if key is None or key.is_internal:
             continue
         own = next((value for _, synonym, value in config.layers(name) if synonym == name), None)
-        yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic)
+        yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic, name=name)
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[DescribeConfigsSynonym]:
     synonyms = []
     for source, synonym, value in config.layers(name):
-        key = BROKER_KEYS[synonym]
+        key = find_broker_key(synonym)
+        assert key is not None, "layers are those of known keys"
         synonyms.append(DescribeConfigsSynonym(synonym, _shown(key, key.format(value)), source))
     return synonyms
 
 
-def _entry(key: ConfigKey, value: str | None, synonyms: list[DescribeConfigsSynonym], *, read_only: bool) -> DescribeConfigsResourceResult:
+def _entry(
+    key: ConfigKey, value: str | None, synonyms: list[DescribeConfigsSynonym], *, read_only: bool, name: str | None = None
+) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=key.name,
+        name=name or key.name,
         value=_shown(key, value),
         read_only=read_only,
         config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,

@@ -181,6 +181,9 @@ class Broker:
         await self._follow(image)
 
     async def _follow(self, image: ClusterImage) -> None:
+        own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")
+        has_changed = self.config.set_dynamic(own=own, default=default)
+        self.partitions.reconfigure(image, has_broker_changed=has_changed)
         opened, gone = await self.partitions.follow(image)
         for partition in opened:
             if partition.topic == GROUP_METADATA_TOPIC:

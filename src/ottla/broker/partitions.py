@@ -36,6 +36,7 @@ class PartitionStore:
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self._folder_of: dict[Partition, DataFolder] = {}
         self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
+        self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
 
@@ -64,6 +65,16 @@ class PartitionStore:
                 if index not in known and self._node_id in partition.replicas:
                     opened.append(await self._open(image, topic_image, index))
         return opened, gone
+
+    def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
+        """Open logs have the configuration that the image and the broker's values give their topics."""
+        for topic, partitions in self.by_name.items():
+            overrides = image.topic_configs(topic)
+            if has_broker_changed or overrides != self._overrides[topic]:
+                self._overrides[topic] = overrides
+                config = log_config(self._config, overrides)
+                for partition in partitions.values():
+                    partition.log.configure(config)
 
     async def remove_strays(self) -> None:
         """Folders that no topic of the image claimed are deleted."""
@@ -120,6 +131,7 @@ class PartitionStore:
         partition = Partition(topic.name, topic.topic_id, index, opened, leader_epoch=epoch, is_internal=topic.name in INTERNAL_TOPICS)
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[index] = partition
+        self._overrides[topic.name] = image.topic_configs(topic.name)
         self.by_id[topic.topic_id] = partitions
         self._folder_of[partition] = folder
         return partition
@@ -140,6 +152,7 @@ class PartitionStore:
 
     async def _delete(self, topic: str) -> None:
         partitions = self.by_name.pop(topic)
+        del self._overrides[topic]
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)
             for waiter in list(partition.waiters):

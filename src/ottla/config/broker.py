@@ -70,14 +70,19 @@ class BrokerConfig:
         """Whether the broker was started with a value for it."""
         return name in self._given
 
+    @property
+    def names(self) -> set[str]:
+        """The keys that have a value of their own."""
+        return {*self._dynamic_own, *self._dynamic_default, *self._given}
+
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
         """Source, key and value of all that the key's value is chosen from, the strongest first."""
         for synonym in (name, *(other for other, _ in _ELSE.get(name, ()))):
             for source, value in self._set(synonym):
                 yield source, synonym, value
-            default = BROKER_KEYS[synonym].default
-            if default is not None:
-                yield ConfigSource.DEFAULT, synonym, default
+            key = BROKER_KEYS.get(synonym)  # a key narrowed to a listener has no default: that of the whole broker counts
+            if key is not None and key.default is not None:
+                yield ConfigSource.DEFAULT, synonym, key.default
 
     def _set(self, name: str) -> Iterator[tuple[ConfigSource, Any]]:
         if name in self._dynamic_own:

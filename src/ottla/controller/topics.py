@@ -63,19 +63,27 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
     return TopicCreation(topic.name, topic_id, len(replicas), len(replicas[0]), configs, tuple(records))
 
 
-def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, config: BrokerConfig) -> tuple[str, RemoveTopicRecord]:
-    """By name, or by id when the name is None; the name and the record."""
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """The record that takes a topic away, and the name that it had."""
+
+    name: str
+    records: tuple[RemoveTopicRecord]
+
+
+def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, config: BrokerConfig) -> TopicDeletion:
+    """By name, or by id when the name is None."""
     if not config["delete.topic.enable"]:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker")
     if name is None:
         found = image.topic_names.get(topic_id)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
-        return found, RemoveTopicRecord(topic_id)
+        return TopicDeletion(found, (RemoveTopicRecord(topic_id),))
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-    return name, RemoveTopicRecord(topic.topic_id)
+    return TopicDeletion(name, (RemoveTopicRecord(topic.topic_id),))
 
 
 def _collision(image: ClusterImage, name: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -18,9 +19,11 @@ from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequ
 from ottla.messages.fetch import FetchRequest, FetchResponse
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
@@ -54,8 +57,11 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -107,8 +113,11 @@ APIS: Final[Mapping[int, Api]] = {
         _api(InitProducerIdRequest, InitProducerIdResponse),
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
+        _api(AlterConfigsRequest, AlterConfigsResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),
+        _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )
 }

@@ -14,6 +14,11 @@ from ottla.types import NO_LEADER
 
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
+RESOURCE_BROKER_LOGGER: Final = 8
+RESOURCE_CLIENT_METRICS: Final = 16
+RESOURCE_GROUP: Final = 32
+
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,11 @@ class ClusterImage:
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides."""
-        return self.configs.get((RESOURCE_TOPIC, topic), {})
+        return self.configs.get((RESOURCE_TOPIC, topic), _NOTHING)
+
+    def broker_configs(self, name: str) -> Mapping[str, str]:
+        """The dynamic values of one broker, by its id, or of all brokers, under the empty name."""
+        return self.configs.get((RESOURCE_BROKER, name), _NOTHING)
 
     @property
     def live_brokers(self) -> list[BrokerImage]:

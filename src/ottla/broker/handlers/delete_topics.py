@@ -6,9 +6,11 @@ The data goes with the topic: its folders are renamed at once and removed behind
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.types import INTERNAL_TOPICS
@@ -34,13 +36,13 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
             result.error_code, result.error_message = problem.code, problem.message
         else:
             accepted.append((result, state.name, state.topic_id))
-    ids = {name: topic.topic_id for name, topic in broker.image.topics.items()}
-    deleted = await broker.controller.delete_topics([(name, topic_id) for _, name, topic_id in accepted])
+    decisions = [partial(delete_topic, name=name, topic_id=topic_id, config=broker.config) for _, name, topic_id in accepted]
+    deleted = await broker.controller.decide(decisions)
     for (result, _, _), outcome in zip(accepted, deleted, strict=True):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None
         else:
-            result.name, result.topic_id = outcome, ids.get(outcome, ZERO_UUID)
+            result.name, result.topic_id = outcome.name, outcome.records[0].topic_id
     return DeleteTopicsResponse(responses=results)
 
 

@@ -1,11 +1,21 @@
-"""DescribeConfigs, versions 1-4: topics (type 2) and this broker (type 4), with source, synonyms and documentation."""
+"""DescribeConfigs, versions 1-4: every value with source, synonyms, type and documentation (trap T21).
+
+Topics (type 2), this broker (4; the empty name asks for what is set for all brokers), client-metrics subscriptions (16) and
+groups (32). The loggers of brokers (8) are those of a JVM, and refused.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
-from ottla.broker.describe import broker_config_entries, topic_config_entries
+from ottla.broker.describe import (
+    broker_config_entries,
+    client_metrics_config_entries,
+    default_config_entries,
+    group_config_entries,
+    topic_config_entries,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -14,7 +24,7 @@ from ottla.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
 
 if TYPE_CHECKING:
@@ -46,9 +56,17 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Describe
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
         return list(topic_config_entries(broker.config, broker.image.topic_configs(name)))
     if resource.resource_type == RESOURCE_BROKER:
-        if name not in ("", str(broker.node_id)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
-        return list(broker_config_entries(broker.config)) if name else []
+        if not name:
+            return list(default_config_entries(broker.image.broker_configs("")))
+        if name != str(broker.node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name[:80]!r}")
+        return list(broker_config_entries(broker.config))
+    if resource.resource_type in (RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group or subscription has to be named")
+        values = broker.image.configs.get((resource.resource_type, name), {})
+        entries = group_config_entries if resource.resource_type == RESOURCE_GROUP else client_metrics_config_entries
+        return list(entries(broker.config, values))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is not served")
 
 

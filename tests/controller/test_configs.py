@@ -1,0 +1,162 @@
+"""What AlterConfigs and IncrementalAlterConfigs decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from tests.controller.test_topics import cluster, create
+
+from ottla.config import BrokerConfig
+from ottla.controller.configs import VALUE_BYTES_MAX, ConfigChange, Operation, change_configs, replace_configs
+from ottla.controller.topics import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    ClusterImage,
+)
+from ottla.metadata.replay import replay
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+CONFIG = BrokerConfig()
+
+
+@pytest.fixture
+def image() -> ClusterImage:
+    image = cluster(1)
+    topic = NewTopic("t", configs={"retention.ms": "5", "cleanup.policy": "compact"})
+    return replay(image, create(image, topic).records)
+
+
+def change(image: ClusterImage, resource_type: int, name: str, *changes: tuple[str, Operation, str | None]) -> ClusterImage:
+    edits = [ConfigChange(*edit) for edit in changes]
+    return replay(image, change_configs(image, resource_type, name, edits, config=CONFIG).records)
+
+
+def test_set_and_delete_touch_the_values_they_name_and_no_other(image: ClusterImage) -> None:
+    after = change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("retention.ms", DELETE, None), ("flush.ms", DELETE, None))
+    assert after.topic_configs("t") == {"cleanup.policy": "compact", "segment.bytes": "4096"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "result"),
+    [
+        (APPEND, "delete", "compact,delete"),
+        (APPEND, " compact , delete,delete", "compact,delete"),
+        (SUBTRACT, "delete", "compact"),
+        (SUBTRACT, "compact", ""),
+    ],
+)
+def test_lists_grow_and_shrink(image: ClusterImage, operation: Operation, value: str, result: str) -> None:
+    assert change(image, RESOURCE_TOPIC, "t", ("cleanup.policy", operation, value)).topic_configs("t")["cleanup.policy"] == result
+
+
+def test_a_list_without_an_override_grows_from_its_default(image: ClusterImage) -> None:
+    after = change(
+        change(image, RESOURCE_TOPIC, "t", ("cleanup.policy", DELETE, None)), RESOURCE_TOPIC, "t", ("cleanup.policy", APPEND, "compact")
+    )
+    assert after.topic_configs("t")["cleanup.policy"] == "delete,compact"
+    after = change(image, RESOURCE_BROKER, "", ("log.cleanup.policy", APPEND, "compact"))
+    assert after.broker_configs("") == {"log.cleanup.policy": "delete,compact"}
+
+
+def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
+    records = replace_configs(image, RESOURCE_TOPIC, "t", {"segment.bytes": "4096", "retention.ms": "5"}, config=CONFIG).records
+    assert [(record.name, record.value) for record in records] == [("cleanup.policy", None), ("segment.bytes", "4096")]
+    assert replay(image, records).topic_configs("t") == {"segment.bytes": "4096", "retention.ms": "5"}
+
+
+def test_what_is_so_already_is_not_recorded_again(image: ClusterImage) -> None:
+    same = [ConfigChange("retention.ms", SET, "5"), ConfigChange("flush.ms", DELETE, None)]
+    assert change_configs(image, RESOURCE_TOPIC, "t", same, config=CONFIG).records == ()
+    assert replace_configs(image, RESOURCE_TOPIC, "t", image.topic_configs("t"), config=CONFIG).records == ()
+
+
+def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> None:
+    after = change(image, RESOURCE_BROKER, "1", ("message.max.bytes", SET, "1000"), ("listener.name.x.ssl.keystore.type", SET, "PEM"))
+    after = change(after, RESOURCE_BROKER, "", ("message.max.bytes", SET, "2000"))
+    assert after.broker_configs("1") == {"message.max.bytes": "1000", "listener.name.x.ssl.keystore.type": "PEM"}
+    assert after.broker_configs("") == {"message.max.bytes": "2000"}
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "edit", "code"),
+    [
+        (RESOURCE_TOPIC, "", ("retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_TOPIC, "no", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (RESOURCE_TOPIC, "a/b", ("retention.ms", SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RESOURCE_TOPIC, "t", ("retention.msx", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_TOPIC, "t", ("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("unheard.of", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("cleanup.policy", APPEND, "shred"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("leader.replication.throttled.replicas", SET, "0:1," * 10_000), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_BROKER, "x", ("message.max.bytes", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "7", ("message.max.bytes", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (RESOURCE_BROKER, "9" * 5000, ("message.max.bytes", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (RESOURCE_BROKER, "1", ("log.dirs", SET, "/etc"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("num.network.thread", SET, "2"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("message.max.bytes", SET, "-1"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_GROUP, "g", ("session.timeout.ms", SET, "50000"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_GROUP, "g", ("consumer.session.timeout.ms", SET, "44999"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_GROUP, "g", ("consumer.session.timeout.ms", SET, "60001"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_CLIENT_METRICS, "", ("metrics", SET, "a"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_CLIENT_METRICS, "m", ("metric", SET, "a"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_CLIENT_METRICS, "m", ("interval.ms", SET, "99"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_CLIENT_METRICS, "m", ("match", SET, "client_id"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        (77, "x", ("a", SET, "b"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_changed_has_kafkas_code(
+    image: ClusterImage, resource_type: int, name: str, edit: tuple[str, Operation, str | None], code: ErrorCode
+) -> None:
+    with pytest.raises(KafkaError) as refused:
+        change(image, resource_type, name, edit)
+    assert refused.value.code == code
+    assert refused.value.message
+    assert len(refused.value.message) < 1000
+
+
+def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
+    config = BrokerConfig({"group.consumer.min.session.timeout.ms": "1000"})
+    edits = [ConfigChange("consumer.session.timeout.ms", SET, "5000")]
+    with pytest.raises(KafkaError, match="has to be above") as refused:
+        change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    edits.append(ConfigChange("consumer.heartbeat.interval.ms", SET, "5000"))
+    with pytest.raises(KafkaError, match="has to be above"):
+        change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config)
+    edits[0] = ConfigChange("consumer.session.timeout.ms", SET, "5001")
+    assert len(change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config).records) == 2
+
+
+def test_a_value_is_bounded(image: ClusterImage) -> None:
+    for length, is_legal in ((VALUE_BYTES_MAX, True), (VALUE_BYTES_MAX + 1, False)):
+        edits = [ConfigChange("ssl.keystore.location", SET, "x" * length)]
+        if is_legal:
+            assert change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG).records
+        else:
+            with pytest.raises(KafkaError, match="longer than"):
+                change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG)
+
+
+@pytest.mark.parametrize("values", [{"retention.ms": None}, {"retention.ms": "1", "x": "2"}])
+def test_one_bad_value_leaves_all_as_they_were(image: ClusterImage, values: Mapping[str, str | None]) -> None:
+    with pytest.raises(KafkaError):
+        replace_configs(image, RESOURCE_TOPIC, "t", values, config=CONFIG)
+    with pytest.raises(KafkaError):
+        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("retention.ms", SET, "soon"))
+
+
+def test_a_value_may_not_be_changed_twice_in_one_request(image: ClusterImage) -> None:
+    with pytest.raises(KafkaError) as refused:
+        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("segment.bytes", DELETE, None))
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
