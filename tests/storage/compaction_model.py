@@ -6,6 +6,7 @@ it must be there after a power cut as well.
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,49 +88,69 @@ class Model:
     installed: int = 0
     crashes: int = 0
     removed: int = 0
+    cleaning_steps: int = 0  # disk operations of the last cleaning
 
 
 def play(case: Case) -> Model:
     """AssertionError when the log does not hold what it promised."""
-    return run(_play(case))
+    machine = Machine(case.seed, power_cut=case.power_cut)
+    run(machine.play(case.operations, case.crash_steps))
+    return machine.model
 
 
-async def _play(case: Case) -> Model:
-    rng = random.Random(case.seed)
-    disk = SimDisk(rng, Trace(), "disk", delay_ms_max=0)
-    await disk.make_dirs(FOLDER)
-    await disk.sync_dir("/data")
-    await disk.sync_dir("/")
-    model, crashes = Model(), list(case.crash_steps)
-    _arm(disk, crashes)
-    log: PartitionLog | None = None
-    for operation in [*case.operations, ("wait", 0)]:
-        while True:
-            try:
-                if log is None:
-                    log = await _open(disk, model)
-                await _do(disk, log, model, operation)
-                break
-            except PowerCut:
-                model.crashes += 1
-                if case.power_cut:
-                    disk.cut_power()
-                disk.restart()
-                _arm(disk, crashes)
-                log = None
-        await _check(log, model)
-    return model
+class Machine:
+    """A disk, a log on it that is opened when it is needed, and what should be in it."""
 
+    def __init__(self, seed: int, *, power_cut: bool = False) -> None:
+        self._rng = random.Random(seed)
+        self._trace = Trace()
+        self._power_cut = power_cut
+        self.disk = SimDisk(self._rng, self._trace, "disk", delay_ms_max=0)
+        self.model = Model()
 
-def _arm(disk: SimDisk, crashes: list[int]) -> None:
-    if crashes:
-        disk.crash_at = disk.steps + crashes.pop(0)
+    def copy(self, seed: int, *, power_cut: bool) -> Machine:
+        """The same disk and model, with a fate of its own."""
+        twin = copy.deepcopy(self, {id(self._trace): self._trace})
+        twin._rng.seed(seed)
+        twin._power_cut = power_cut
+        return twin
+
+    async def play(self, operations: list[Operation], crash_steps: list[int]) -> None:
+        """Each operation is done, again when the machine dies in it, and everything compared after each."""
+        if not self.model.end_offset:
+            await self.disk.make_dirs(FOLDER)
+            await self.disk.sync_dir("/data")
+            await self.disk.sync_dir("/")
+        crashes = list(crash_steps)
+        opened: PartitionLog | None = await _open(self.disk, self.model)
+        self._arm(crashes)
+        for operation in [*operations, ("wait", 0)]:
+            while True:
+                try:
+                    if opened is None:
+                        opened = await _open(self.disk, self.model)
+                    await _do(self.disk, opened, self.model, operation)
+                    break
+                except PowerCut:
+                    self.model.crashes += 1
+                    if self._power_cut:
+                        self.disk.cut_power()
+                    self.disk.restart()
+                    self._arm(crashes)
+                    opened = None
+            await _check(opened, self.model)
+        self.disk.crash_at = None
+
+    def _arm(self, crashes: list[int]) -> None:
+        if crashes:
+            self.disk.crash_at = self.disk.steps + crashes.pop(0)
 
 
 async def _open(disk: SimDisk, model: Model) -> PartitionLog:
     log = await PartitionLog.open(
         disk, FOLDER, config=CONFIG, now_ms=model.now_ms, clean=False, recovery_point=0, log_start_offset=model.start_offset
     )
+    await log.sync()  # as the broker does soon: what is not synced is not compacted
     _settle(model, log)
     return log
 
@@ -210,12 +231,14 @@ async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) 
     request = await log.clean_request(model.now_ms, map_bytes=24 * (keys_max + 1), map_load_factor=1.0)
     if request is None:
         return
+    begun = disk.steps
     result = await disk.work(CLEAN_JOB, request)
     assert request.first_dirty_offset < result.end_offset <= request.end_offset
     for cleaned in result.cleaned:
         assert await log.install(cleaned, now_ms=model.now_ms)
         model.installed += 1
     log.first_dirty_offset = result.end_offset
+    model.cleaning_steps = disk.steps - begun
     model.cleaned += 1
     model.removed += result.removed_records
 
@@ -244,6 +267,9 @@ async def _check(log: PartitionLog, model: Model) -> None:
         else:
             is_young = model.now_ms - record.timestamp_ms < DELETE_RETENTION_MS
             assert offset in found or not is_young, f"the tombstone at {offset} is too young to go"
+    for key in KEYS:
+        clean = [at for at, record in found.items() if record.key == key and at < log.first_dirty_offset]
+        assert len(clean) <= 1, f"{key!r} is at {clean}, all of them cleaned"
     for key, offset in newest.items():
         older = [at for at, record in found.items() if record.key == key and at < offset and record.transaction not in aborted]
         assert offset in found or offset < model.start_offset or not older, f"{key!r} has come back from the dead"

@@ -144,7 +144,8 @@ class ClosedSegments(LogEnd):
         ]
         config = self.config
         return CleanRequest(
-            folder=self._folder, sources=all_sources[:count], later=all_sources[count:], first_dirty_offset=self.first_dirty_offset, end_offset=end_offset, producers=producers,
+            folder=self._folder, sources=all_sources[:count], later=all_sources[count:],
+            first_dirty_offset=self.first_dirty_offset, end_offset=end_offset, producers=producers,
             now_ms=now_ms, delete_retention_ms=config.delete_retention_ms, segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes, index_interval_bytes=config.index_interval_bytes, map_bytes=map_bytes,
             map_load_factor=map_load_factor,
