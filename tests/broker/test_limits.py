@@ -24,6 +24,7 @@ from ottla.sim.cluster import PORT, SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.sync import Admin, NewTopic
 from ottla.wire.compiler import encode
+from ottla.wire.frames import FrameCutter
 
 WAIT_SECONDS_MAX = 30.0
 TURNS = 20  # of the broker's loop: one to read, one to answer, and some to be sure
@@ -120,10 +121,11 @@ class Knocking:
     def __init__(self, answered_ms: list[int], now_ms: Callable[[], int]) -> None:
         self._answered_ms = answered_ms
         self._now_ms = now_ms
+        self._cutter = FrameCutter(1 << 20)  # an answer may come in pieces
         self.is_closed = False
 
-    def on_data(self, _data: memoryview) -> bool:
-        self._answered_ms.append(self._now_ms())
+    def on_data(self, data: memoryview) -> bool:
+        self._answered_ms += [self._now_ms() for _ in self._cutter.feed(data)]
         return False
 
     def on_drain(self) -> None: ...

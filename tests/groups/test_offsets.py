@@ -6,7 +6,7 @@ import pytest
 from tests.groups.coordinator_runner import DELAY_MS, Runner, subscription
 
 from ottla.errors import ErrorCode
-from ottla.groups.commands import CommittedOffset, DeleteTopicOffsets, FetchOffsets
+from ottla.groups.commands import CommittedOffset, DeleteOffsets, DeleteTopicOffsets, FetchOffsets
 from ottla.groups.coordinator import GroupSettings
 
 P0, P1 = ("orders", 0), ("orders", 1)
@@ -198,3 +198,26 @@ def test_offsets_can_be_read_in_every_state_of_the_group() -> None:
     assert runner.fetch(P0) == {P0: 1}
     runner.advance(DELAY_MS)
     assert runner.fetch(P0) == {P0: 1}
+
+
+def test_offsets_of_single_partitions_are_deleted_unless_a_member_reads_them() -> None:
+    runner = Runner()
+    runner.commit({P0: 1, P1: 2, ("payments", 0): 3})
+    result = runner.ask(DeleteOffsets(runner.token(), "g", (P0, ("nothing", 0))))
+    assert (result.error_code, result.error_codes) == (ErrorCode.NONE, (ErrorCode.NONE, ErrorCode.NONE))
+    assert runner.fetch() == {P1: 2, ("payments", 0): 3}
+    runner.stable("a")  # it reads orders
+    result = runner.ask(DeleteOffsets(runner.token(), "g", (P1, ("payments", 0))))
+    assert result.error_codes == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE)
+    assert runner.fetch() == {P1: 2}
+    runner.restart()
+    assert runner.fetch() == {P1: 2}
+
+
+def test_offsets_of_a_group_that_is_not_known_or_whose_members_are_no_consumers_are_left_alone() -> None:
+    runner = Runner()
+    assert runner.ask(DeleteOffsets(runner.token(), "g", (P0,))).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    runner.commit({P0: 1})
+    runner.stable("w", protocol_type="connect", protocols=(("v1", b"opaque"),))
+    assert runner.ask(DeleteOffsets(runner.token(), "g", (P0,))).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert runner.fetch() == {P0: 1}

@@ -123,6 +123,9 @@ class MemoryDisk:
     async def exists(self, path: str) -> bool:
         return path in self.names or path in self.folders
 
+    async def space(self, path: str) -> tuple[int, int]:
+        return 1 << 40, 1 << 39
+
     async def is_dir(self, path: str) -> bool:
         return path in self.folders
 

@@ -41,6 +41,7 @@ class Controller:
         self._log = log
         self._publish = publish
         self._committed = log.image
+        self._high_watermark = log.end_offset
         self._advance = Turns(self._commit_and_publish)
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
 
@@ -49,17 +50,22 @@ class Controller:
         """The newest committed image."""
         return self._committed
 
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed of the metadata log."""
+        return self._high_watermark
+
     async def register_broker(self, broker_id: int, endpoints: Sequence[EndpointImage], rack: str | None) -> None:
         """The broker is in the image, unfenced, with these addresses."""
         ends = [BrokerEndpoint(end.listener, end.host, end.port, 0) for end in endpoints]
         record = RegisterBrokerRecord(broker_id=broker_id, broker_epoch=self._log.end_offset, end_points=ends, rack=rack, fenced=False)
         await self._append([record])
 
-    async def set_features(self, features: dict[str, int]) -> None:
-        """Feature levels that differ from the image's are recorded."""
-        changed = {name: level for name, level in features.items() if self._log.image.features.get(name) != level}
-        if changed:
-            await self._append([FeatureLevelRecord(name, level) for name, level in sorted(changed.items())])
+    async def finalize_features(self, features: dict[str, int]) -> None:
+        """Features that the image does not have are recorded with these levels; later ones are moved by UpdateFeatures."""
+        new = {name: level for name, level in features.items() if name not in self._log.image.features}
+        if new:
+            await self._append([FeatureLevelRecord(name, level) for name, level in sorted(new.items())])
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created can be written to when this returns."""
@@ -98,9 +104,13 @@ class Controller:
     def _creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
-        count = max(1, len(self._log.image.brokers))
-        start, shift = random.randrange(count), random.randrange(count)
+        start, shift = self.random_place()
         return lambda image: create_topic(image, topic, config=self._config, topic_id=topic_id, start=start, shift=shift)
+
+    def random_place(self) -> tuple[int, int]:
+        """Start and shift for ``placement``."""
+        count = max(1, len(self._log.image.brokers))
+        return self._world.random.randrange(count), self._world.random.randrange(count)
 
     async def _append(self, records: Sequence[Stored]) -> None:
         self._log.append(records, now_ms=self._world.clock.now_ms())
@@ -115,5 +125,6 @@ class Controller:
             if self._log.image is image:  # more may have been appended while the commit waited for the disk
                 break
         self._committed = image
+        self._high_watermark = self._log.end_offset
         await self._publish(image)
         await self._log.snapshot_when_due()

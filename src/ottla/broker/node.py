@@ -96,7 +96,7 @@ class Broker:
         await self._follow(self.controller.image)
         await self.partitions.remove_strays()
         await self.gate.bind(listeners(config))
-        await self.controller.set_features({name: high for name, (_, high) in FEATURES.items()})
+        await self.controller.finalize_features({name: high for name, (_, high) in FEATURES.items()})
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         self._housekeeping.start()
         self.gate.open()
@@ -167,14 +167,6 @@ class Broker:
         deadline_ms = self._purgatory.next_deadline_ms()
         if deadline_ms is not None and self._sweep is None:
             self._schedule_sweep(deadline_ms)
-
-    def _acceptor(self, name: str) -> Callable[[Connection], ConnectionHandler]:
-        def accept(connection: Connection) -> ConnectionHandler:
-            if not self._is_serving:  # bound, but not yet registered or already stopping: the client will come again
-                connection.abort()
-            return self.router.accept(connection, name)
-
-        return accept
 
     async def _publish(self, image: ClusterImage) -> None:
         """The controller has committed an image."""

@@ -6,12 +6,13 @@ topic is gone from the image, or whose topic id is another, belongs to a deleted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import structlog
 
 from ottla.broker.partition import Partition
+from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.ports import World
@@ -37,6 +38,7 @@ class PartitionStore:
         self._folder_of: dict[Partition, DataFolder] = {}
         self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
+        self._checkpoints = Turns(self._write_checkpoints)
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
 
@@ -93,8 +95,16 @@ class PartitionStore:
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
+    def by_folder(self) -> Iterator[tuple[str, list[Partition]]]:
+        """Each data folder, and the partitions in it."""
+        for folder in self._folders:
+            yield folder.path, [partition for partition in self.all() if self._folder_of[partition] is folder]
+
     async def write_checkpoints(self) -> None:
-        """Where recovery begins, and where each log starts, for the next start of this broker."""
+        """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
+        await self._checkpoints()
+
+    async def _write_checkpoints(self) -> None:
         for folder in self._folders:
             logs = {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
             recovery_points = {key: opened.recovery_point for key, opened in logs.items()}

@@ -6,7 +6,7 @@ records returned do, once they are in the metadata log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.config import BrokerConfig, parse_topic_configs
@@ -59,7 +59,7 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
     replicas = _assignment(image, topic, config, start, shift)
     records: list[Stored] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(RESOURCE_TOPIC, topic.name, name, value) for name, value in sorted(configs.items())]
-    records += [_partition(index, topic_id, nodes, image) for index, nodes in sorted(replicas.items())]
+    records += [new_partition(index, topic_id, nodes, image) for index, nodes in sorted(replicas.items())]
     return TopicCreation(topic.name, topic_id, len(replicas), len(replicas[0]), configs, tuple(records))
 
 
@@ -114,18 +114,22 @@ def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: partitions must be numbered from 0 without gaps")
     for index, nodes in topic.assignments.items():
-        if not nodes or len(set(nodes)) != len(nodes) or len(nodes) != factor:
-            text = f"partition {index} of {topic.name!r}: replicas {nodes} must be distinct, and as many as those of the others"
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        unknown = [node for node in nodes if node not in image.brokers]
-        if unknown:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} of {topic.name!r}: no broker has the id {unknown[0]}"
-            )
+        check_replicas(image, topic.name, index, nodes, factor=factor)
     return {index: list(nodes) for index, nodes in topic.assignments.items()}
 
 
-def _partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
+def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[int], *, factor: int) -> None:
+    """INVALID_REPLICA_ASSIGNMENT unless the replicas are ``factor`` distinct brokers of the cluster, and at least one."""
+    if not nodes or len(set(nodes)) != len(nodes) or len(nodes) != factor:
+        text = f"partition {index} of {topic!r}: replicas {list(nodes)[:20]} must be distinct, and as many as those of the others"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    unknown = [node for node in nodes if node not in image.brokers]
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} of {topic!r}: no broker has the id {unknown[0]}")
+
+
+def new_partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
+    """The record of a partition that did not exist before: all its replicas that are up are in sync."""
     in_sync = [node for node in nodes if not image.brokers[node].is_fenced] or nodes[:1]
     return PartitionRecord(
         partition_id=index, topic_id=topic_id, replicas=nodes, isr=in_sync, leader=in_sync[0], leader_epoch=0, partition_epoch=0

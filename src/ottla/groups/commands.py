@@ -198,6 +198,21 @@ class DeleteGroup(msgspec.Struct, frozen=True):
     group_id: str
 
 
+class DeleteOffsets(msgspec.Struct, frozen=True):
+    """``partitions`` are (topic, partition)."""
+
+    token: int
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+class DeleteOffsetsResult(msgspec.Struct, frozen=True):
+    """An error for all of them, or one code for each, in the order of the command."""
+
+    error_code: int
+    error_codes: tuple[int, ...] = ()
+
+
 class DeleteTopicOffsets(msgspec.Struct, frozen=True):
     """The topics were deleted: what groups had committed for them goes."""
 

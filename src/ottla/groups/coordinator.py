@@ -22,6 +22,8 @@ from ottla.groups.commands import (
     CommitOffsets,
     CommitResult,
     DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsResult,
     DeleteResult,
     DeleteTopicOffsets,
     DescribeGroup,
@@ -46,6 +48,7 @@ from ottla.groups.commands import (
     SyncResult,
 )
 from ottla.groups.drafts import Draft, GroupChanged, GroupRemoved, session_timer
+from ottla.groups.members import CONSUMER_PROTOCOL_TYPE
 from ottla.groups.offsets import CommittedOffsets, commit_record, error_of_commit
 from ottla.groups.rebalance import complete, end_initial_delay, expire_sync, prepare
 from ottla.groups.records import fits_record
@@ -77,6 +80,7 @@ class GroupCoordinator:
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
+            DeleteOffsets: self._delete_offsets,
             DeleteTopicOffsets: self._delete_topic_offsets,
             ExpireMember: self._expire_member,
             EndInitialDelay: self._end_initial_delay,
@@ -250,6 +254,20 @@ class GroupCoordinator:
 
     def _fetch(self, command: FetchOffsets, now_ms: int) -> Decision:
         return _answer(command.token, FetchResult(ErrorCode.NONE, self._offsets.fetch(command.group_id, command.topics)))
+
+    def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision:
+        """Offsets of topics that members read stay; of a group whose members are no consumers nobody can tell, so all do."""
+        group = self._groups.get(command.group_id)
+        if group is None:
+            return _answer(command.token, DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND))
+        if not group.is_in(GroupState.EMPTY) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return _answer(command.token, DeleteOffsetsResult(ErrorCode.NON_EMPTY_GROUP))
+        read = frozenset() if group.is_in(GroupState.EMPTY) else group.subscribed_topics()
+        is_kept = [read is None or topic in read for topic, _ in command.partitions]
+        gone = {partition for partition, kept in zip(command.partitions, is_kept, strict=True) if not kept}
+        codes = tuple(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if kept else ErrorCode.NONE for kept in is_kept)
+        records = tuple(self._offsets.tombstones_of_partitions(command.group_id, gone))
+        return Decision(records=records, replies=((command.token, DeleteOffsetsResult(ErrorCode.NONE, codes)),))
 
     def _delete_topic_offsets(self, command: DeleteTopicOffsets, now_ms: int) -> Decision:
         records = self._offsets.tombstones_of_topics(frozenset(command.topics))

@@ -50,6 +50,10 @@ class CommittedOffsets:
         """Everything that the group has committed goes."""
         return [_tombstone(group_id, topic, partition) for topic, partition in self._by_group.get(group_id, {})]
 
+    def tombstones_of_partitions(self, group_id: str, partitions: set[tuple[str, int]]) -> list[StoredRecord]:
+        """What the group has committed for the partitions goes."""
+        return [_tombstone(group_id, *partition) for partition in self._by_group.get(group_id, {}) if partition in partitions]
+
     def tombstones_of_topics(self, topics: frozenset[str]) -> list[StoredRecord]:
         """Everything that was committed for the topics goes."""
         return [

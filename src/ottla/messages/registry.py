@@ -8,14 +8,21 @@ from enum import IntEnum
 from typing import Final
 
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from ottla.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.messages.fetch import FetchRequest, FetchResponse
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -26,12 +33,15 @@ from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.messages.produce import ProduceRequest, ProduceResponse
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.wire.schema import Request, Response, declaration_of
 
 
@@ -54,13 +64,23 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -110,13 +130,23 @@ APIS: Final[Mapping[int, Api]] = {
         _api(ApiVersionsRequest, ApiVersionsResponse),
         _api(CreateTopicsRequest, CreateTopicsResponse),
         _api(DeleteTopicsRequest, DeleteTopicsResponse),
+        _api(DeleteRecordsRequest, DeleteRecordsResponse),
         _api(InitProducerIdRequest, InitProducerIdResponse),
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(AlterConfigsRequest, AlterConfigsResponse),
+        _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
+        _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),
+        _api(ElectLeadersRequest, ElectLeadersResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+        _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+        _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+        _api(OffsetDeleteRequest, OffsetDeleteResponse),
+        _api(DescribeQuorumRequest, DescribeQuorumResponse),
+        _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DescribeProducersRequest, DescribeProducersResponse),
         _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )

@@ -72,6 +72,8 @@ class _Builder:
                 self._next_producer_id = record.next_producer_id
             case FeatureLevelRecord():
                 self._features[record.name] = record.feature_level
+                if record.feature_level == 0:
+                    del self._features[record.name]
             case NoOpRecord():
                 pass
             case _:

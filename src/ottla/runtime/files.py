@@ -155,6 +155,10 @@ class RealDisk:
     async def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
+    async def space(self, path: str) -> tuple[int, int]:
+        volume = await self._hop(lambda: os.statvfs(path))
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
     async def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 

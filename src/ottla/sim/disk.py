@@ -30,6 +30,7 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 SECTOR: Final = 512
+VOLUME_BYTES: Final = 1 << 40
 
 
 class PowerCut(BaseException):
@@ -266,6 +267,11 @@ class SimDisk:
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         return sorted(posixpath.basename(name) for name in self._files.keys() | self._folders if posixpath.dirname(name) == path != name)
+
+    async def space(self, path: str) -> tuple[int, int]:
+        self.check_alive()
+        used = sum(len(inode.written) for inode in self._files.values())
+        return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
 
     async def make_dirs(self, path: str) -> None:
         if path not in self._folders:

@@ -43,6 +43,6 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest 
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=supported,
-        finalized_features_epoch=0,
+        finalized_features_epoch=broker.controller.high_watermark,
         finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())],
     )

@@ -1,0 +1,48 @@
+"""AlterPartitionReassignments, versions 0-1: one result for each partition (KIP-455).
+
+With one broker there is nothing to move to, and nothing to cancel; a new order of replicas would be taken. v1 may forbid a change
+of the replication factor (KIP-860).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.controller.reassignment import reassign
+from ottla.errors import KafkaError
+from ottla.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(
+    broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    keeps_factor = not request.allow_replication_factor_change
+    decisions = [
+        partial(reassign, topic=topic.name, index=wanted.partition_index, replicas=wanted.replicas, keeps_factor=keeps_factor)
+        for topic in request.topics
+        for wanted in topic.partitions
+    ]
+    outcomes = iter(await broker.controller.decide(decisions))
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+    )
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            outcome = next(outcomes)
+            result = ReassignablePartitionResponse(wanted.partition_index, error_message=None)
+            if isinstance(outcome, KafkaError):
+                result.error_code, result.error_message = outcome.code, outcome.message
+            partitions.append(result)
+        response.responses.append(ReassignableTopicResponse(topic.name, partitions))
+    return response

@@ -1,0 +1,45 @@
+"""CreatePartitions, versions 0-3: one result for each topic (trap T21).  v2 flexible.
+
+A topic that stands twice in one request is refused, both times; assignments name the replicas of the new partitions only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.controller.partitions import create_partitions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    results = {name: CreatePartitionsTopicResult(name) for name in counts}
+    wanted: list[CreatePartitionsTopic] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            result = results[topic.name]
+            result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic stands more than once in the request"
+        else:
+            wanted.append(topic)
+    decisions = []
+    for topic in wanted:
+        start, shift = broker.controller.random_place()
+        rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+        decisions.append(partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift))
+    outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
+    for topic, outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
+    return CreatePartitionsResponse(results=list(results.values()))

@@ -1,0 +1,77 @@
+"""DeleteRecords, versions 0-2: the logs begin at the offsets named (-1 means the high watermark).  v2 flexible.
+
+The new start is on disk before it is told; whole segments below it go with the next round of retention. A partition whose topic is
+only compacted keeps its records (POLICY_VIOLATION).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+log = structlog.get_logger()
+
+TO_HIGH_WATERMARK = -1
+
+
+async def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = []
+    advanced: list[DeleteRecordsPartitionResult] = []
+    for topic in request.topics:
+        partitions = broker.partitions.by_name.get(topic.name, {})
+        results = []
+        for wanted in topic.partitions:
+            result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
+            results.append(result)
+            try:
+                before, result.low_watermark = _advance(partitions.get(wanted.partition_index), wanted)
+                if result.low_watermark > before:
+                    advanced.append(result)
+            except KafkaError as error:
+                result.error_code = error.code
+        topics.append(DeleteRecordsTopicResult(topic.name, results))
+    if advanced:
+        await _make_durable(broker, advanced)
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _advance(partition: Partition | None, wanted: DeleteRecordsPartition) -> tuple[int, int]:
+    """Where the log began, and where it begins now; KafkaError when it may not be changed."""
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if partition.log.is_failed:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    if partition.log.config.cleanup_policy == "compact":
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    offset = partition.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset
+    if not 0 <= offset <= partition.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    before = partition.log.log_start_offset
+    partition.log.advance_log_start_offset(offset)
+    return before, partition.log.log_start_offset
+
+
+async def _make_durable(broker: Broker, advanced: list[DeleteRecordsPartitionResult]) -> None:
+    try:
+        await broker.partitions.write_checkpoints()
+    except (OSError, StorageError) as error:
+        log.error("log_start_not_written", error=str(error))
+        for result in advanced:
+            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1

@@ -1,0 +1,48 @@
+"""DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode
+from ottla.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla.types import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = broker.partitions.by_name.get(topic.name, {})
+        missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        results = []
+        for index in topic.partition_indexes:
+            partition = partitions.get(index)
+            results.append(PartitionResponse(index, missing) if partition is None else _described(partition))
+        topics.append(TopicResponse(topic.name, results))
+    return DescribeProducersResponse(topics=topics)
+
+
+def _described(partition: Partition) -> PartitionResponse:
+    producers = [
+        ProducerState(
+            producer_id,
+            state.epoch,
+            state.batches[-1][1] if state.batches else -1,
+            state.last_used_ms,
+            state.coordinator_epoch,
+            state.transaction_first_offset,
+        )
+        for producer_id, state in sorted(partition.log.producers.states.items())
+    ]
+    return PartitionResponse(partition.index, active_producers=producers)

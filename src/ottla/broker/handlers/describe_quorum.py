@@ -1,0 +1,48 @@
+"""DescribeQuorum, versions 0-2: who holds the metadata log, and how far (KIP-595, KIP-836).  One voter: this broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.broker.metadata_log import LEADER_EPOCH
+from ottla.errors import ErrorCode
+from ottla.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionQuorum,
+    ReplicaState,
+    TopicQuorum,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    topics = [
+        TopicQuorum(topic.topic_name, [_quorum(broker, topic.topic_name, wanted.partition_index) for wanted in topic.partitions])
+        for topic in request.topics
+    ]
+    own = broker.image.brokers[broker.node_id]
+    listeners = [Listener(end.listener, end.host, end.port) for _, end in sorted(own.endpoints.items())]
+    return DescribeQuorumResponse(topics=topics, error_message=None, nodes=[Node(broker.node_id, listeners)])
+
+
+def _quorum(broker: Broker, topic: str, index: int) -> PartitionQuorum:
+    if (topic, index) != (METADATA_TOPIC, 0):
+        return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
+    now_ms, end_offset = broker.world.clock.now_ms(), broker.controller.high_watermark
+    voter = ReplicaState(broker.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
+    return PartitionQuorum(
+        index,
+        error_message=None,
+        leader_id=broker.node_id,
+        leader_epoch=LEADER_EPOCH,
+        high_watermark=end_offset,
+        current_voters=[voter],
+    )

@@ -1,0 +1,38 @@
+"""ElectLeaders, versions 0-2: preferred or unclean elections, one result for each partition (KIP-183, KIP-460).
+
+Without partitions in the request, all are gone through, and those that need no election are not told. v1 knows unclean ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.controller.elections import ElectionType, elect_leader
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if request.election_type not in ElectionType.__members__.values():
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    kind = ElectionType(request.election_type)
+    asks_for_all = request.topic_partitions is None
+    if request.topic_partitions is None:
+        wanted = [(name, index) for name, topic in sorted(broker.image.topics.items()) for index in sorted(topic.partitions)]
+    else:
+        wanted = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    outcomes = await broker.controller.decide([partial(elect_leader, topic=topic, index=index, kind=kind) for topic, index in wanted])
+    results: dict[str, ReplicaElectionResult] = {}
+    for (topic, index), outcome in zip(wanted, outcomes, strict=True):
+        result = PartitionResult(index, error_message=None)
+        if isinstance(outcome, KafkaError):
+            if asks_for_all and outcome.code == ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            result.error_code, result.error_message = outcome.code, outcome.message
+        results.setdefault(topic, ReplicaElectionResult(topic)).partition_result.append(result)
+    return ElectLeadersResponse(replica_election_results=list(results.values()))

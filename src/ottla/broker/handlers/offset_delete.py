@@ -1,0 +1,44 @@
+"""OffsetDelete, version 0: takes committed offsets of single partitions away from a group (KIP-496).
+
+Partitions that a member reads keep their offset (GROUP_SUBSCRIBED_TO_TOPIC); one that nothing was committed for is no error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import DeleteOffsets, DeleteOffsetsResult
+from ottla.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    topics = broker.image.topics
+    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    known = tuple((name, index) for name, index in dict.fromkeys(asked) if name in topics and index in topics[name].partitions)
+    try:
+        result: DeleteOffsetsResult = await broker.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
+    except KafkaError as error:
+        return OffsetDeleteResponse(error.code)
+    if result.error_code:
+        return OffsetDeleteResponse(result.error_code)
+    codes = dict(zip(known, result.error_codes, strict=True))
+    answers = []
+    for topic in request.topics:
+        partitions = [
+            OffsetDeleteResponsePartition(
+                wanted.partition_index, codes.get((topic.name, wanted.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            )
+            for wanted in topic.partitions
+        ]
+        answers.append(OffsetDeleteResponseTopic(topic.name, partitions))
+    return OffsetDeleteResponse(topics=answers)

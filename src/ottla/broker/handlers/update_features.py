@@ -1,0 +1,39 @@
+"""UpdateFeatures, versions 0-2: finalized feature levels move, all of a request's or none (KIP-584, KIP-778).
+
+Version 0 knows downgrades by a flag. Before v2 each feature has a result beside that of the whole.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
+from ottla.errors import KafkaError
+from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+UPGRADE_TYPES_SINCE = 1
+WITHOUT_RESULTS_SINCE = 2
+
+
+async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    updates = [FeatureUpdate(key.feature, key.max_version_level, _upgrade_type(key, context.version)) for key in request.feature_updates]
+    decision = partial(update_features, updates=updates, supported=broker.features)
+    [outcome] = await broker.controller.decide([decision], validate_only=request.validate_only)
+    response = UpdateFeaturesResponse(error_message=None)
+    if isinstance(outcome, KafkaError):
+        response.error_code, response.error_message = outcome.code, outcome.message
+    if context.version < WITHOUT_RESULTS_SINCE:
+        names = dict.fromkeys(update.name for update in updates)
+        response.results = [UpdatableFeatureResult(name, response.error_code, response.error_message) for name in names]
+    return response
+
+
+def _upgrade_type(key: FeatureUpdateKey, version: int) -> int:
+    if version >= UPGRADE_TYPES_SINCE:
+        return key.upgrade_type
+    return UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE

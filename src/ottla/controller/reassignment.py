@@ -1,0 +1,41 @@
+"""Where replicas are: what AlterPartitionReassignments decides over an image.
+
+A new order of the same replicas is recorded at once: it says who is preferred as the leader. A move to other brokers is a thing of
+clusters; while there is one broker, there is no other to move to, and nothing that could be under way. Source: KIP-455.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.controller.topics import check_replicas
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import PartitionChangeRecord
+from ottla.metadata.image import ClusterImage
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The record of a partition's new replicas; none when it has them already."""
+
+    records: tuple[PartitionChangeRecord, ...]
+
+
+def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int] | None, *, keeps_factor: bool) -> Reassignment:
+    """The partition has these replicas; None cancels what is under way. KafkaError with the code that Kafka gives."""
+    found = image.topics.get(topic)
+    partition = found.partitions.get(index) if found is not None else None
+    if found is None or partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic[:80]}-{index}")
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"the replicas of {topic}-{index} are not being moved")
+    check_replicas(image, topic, index, replicas, factor=len(replicas))
+    if keeps_factor and len(replicas) != len(partition.replicas):
+        text = f"{topic}-{index} has {len(partition.replicas)} replicas, and the request keeps that; it names {len(replicas)}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if tuple(replicas) == partition.replicas:
+        return Reassignment(())
+    if set(replicas) != set(partition.replicas):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic}-{index} cannot be moved: replication is not built yet")
+    return Reassignment((PartitionChangeRecord(index, found.topic_id, replicas=list(replicas)),))
