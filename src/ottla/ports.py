@@ -35,6 +35,10 @@ class Clock(Protocol):
         """Milliseconds from an arbitrary start; never goes back."""
         ...
 
+    def monotonic_us(self) -> int:
+        """The same in microseconds, for measuring."""
+        ...
+
 
 class Random(Protocol):
     """The part of ``random.Random`` that is used; seeded by the world."""

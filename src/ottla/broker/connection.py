@@ -35,10 +35,10 @@ class Parked(Protocol):
 class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
-    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "_router", "last_used_ms", "listener", "parked", "transport")
+    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "last_used_ms", "listener", "parked", "router", "transport")
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
-        self._router = router
+        self.router = router
         self.transport = transport
         self.listener = listener
         self._cutter = FrameCutter(frame_bytes_max)
@@ -58,9 +58,9 @@ class BrokerConnection:
         return len(self._line) > 0
 
     def on_data(self, data: memoryview) -> bool:
-        router = self._router
+        router = self.router
         self._in_burst = True
-        self.last_used_ms = router.clock.monotonic_ms()
+        self.last_used_ms = router.begin_burst()
         try:
             for frame, _ in self._cutter.feed(data):
                 router.dispatch(self, frame)
@@ -70,6 +70,7 @@ class BrokerConnection:
         kept = router.end_burst()
         self._in_burst = False
         self._leave()
+        router.close_burst()
         return kept
 
     def enter(self) -> Place:
@@ -92,7 +93,7 @@ class BrokerConnection:
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
         is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
-        is_paused = is_crowded or self._router.is_held
+        is_paused = is_crowded or self.router.is_held
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:
@@ -104,7 +105,7 @@ class BrokerConnection:
         self._leave()
 
     def on_close(self, error: Exception | None) -> None:
-        self._router.forget(self)
+        self.router.forget(self)
         for parked in list(self.parked):
             parked.abandon()
         if error is not None:

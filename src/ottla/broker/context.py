@@ -11,16 +11,25 @@ from ottla.wire.compiler import encode_into
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
     from ottla.messages.registry import Api
+    from ottla.metrics import RequestMeters
     from ottla.wire.schema import Response
 
 
 class RequestContext:
     """Who asked, in which version, and the place in line that the answer takes."""
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "place", "version")
+    __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version")
 
     def __init__(
-        self, connection: BrokerConnection, place: Place, api: Api, version: int, correlation_id: int, client_id: str | None
+        self,
+        connection: BrokerConnection,
+        place: Place,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        meters: RequestMeters,
+        began_us: int,
     ) -> None:
         self.connection = connection
         self.place = place
@@ -28,13 +37,21 @@ class RequestContext:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.meters = meters
+        self.began_us = began_us
 
     def reply(self, response: Response) -> None:
         """The response leaves when its turn comes."""
-        self.connection.complete(self.place, encode_answer(self.api, self.version, self.correlation_id, response))
+        meters = self.meters
+        if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
+            meters.errors[code] = meters.errors.get(code, 0) + 1
+        connection = self.connection
+        connection.router.answered(meters, self.began_us)
+        connection.complete(self.place, encode_answer(self.api, self.version, self.correlation_id, response))
 
     def reply_nothing(self) -> None:
         """The request gets no answer (acks=0)."""
+        self.connection.router.answered(self.meters, self.began_us)
         self.connection.complete(self.place, ())
 
 

@@ -42,6 +42,10 @@ class Gatekeeper:
         return {name: listener.address for name, listener in self._listeners.items()}
 
     @property
+    def is_open(self) -> bool:
+        return self._is_serving
+
+    @property
     def connection_counts(self) -> dict[str, int]:
         """Open connections by listener."""
         return {name: self._admission.count_of(name) for name in self._listeners}

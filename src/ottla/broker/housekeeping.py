@@ -28,6 +28,8 @@ class Housekeeping:
         self._is_running = False
         self._has_deleted = False
         self._last_checkpoint_ms = 0
+        self._due_ms = 0
+        self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     def start(self) -> None:
         self._is_running = True
@@ -45,6 +47,7 @@ class Housekeeping:
 
     def _schedule(self) -> None:
         if self._is_running:
+            self._due_ms = self._broker.world.clock.monotonic_ms() + TICK_MS
             self._timer = self._broker.world.timers.call_later_ms(TICK_MS, self._tick)
 
     def _tick(self) -> None:
@@ -57,11 +60,14 @@ class Housekeeping:
 
     async def _round(self) -> None:
         now_ms = self._broker.world.clock.monotonic_ms()
+        self.delay_ms = max(0, now_ms - self._due_ms)
         self._close_idle(now_ms)
         await self._sync_due(self._broker.world.clock.now_ms())
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
             await self._broker.partitions.write_checkpoints()
+            for meters in self._broker.router.meters.values():
+                meters.timer.begin_period()
         if self._has_deleted:
             self._has_deleted = False
             await self._broker.partitions.remove_deleted()

@@ -63,7 +63,7 @@ class Broker:
         self._folders: list[DataFolder] = []
         self._purgatory = Purgatory()
         self._sweep: TimerHandle | None = None
-        self._housekeeping = Housekeeping(self)
+        self.housekeeping = Housekeeping(self)
 
     @property
     def image(self) -> ClusterImage:
@@ -98,13 +98,13 @@ class Broker:
         await self.gate.bind(listeners(config))
         await self.controller.finalize_features({name: high for name, (_, high) in FEATURES.items()})
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
-        self._housekeeping.start()
+        self.housekeeping.start()
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
 
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
-        self._housekeeping.stop()
+        self.housekeeping.stop()
         await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -147,6 +147,11 @@ class Broker:
         if self._purgatory.park(waiter, deadline_ms):
             self._schedule_sweep(deadline_ms)
 
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for their deadline or what comes before it."""
+        return sum(len(connection.parked) for connection in self.router.connections)
+
     def unpark(self) -> None:
         """A waiter is done, by its deadline or before."""
         self._purgatory.done_early()
@@ -176,13 +181,15 @@ class Broker:
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")
         has_changed = self.config.set_dynamic(own=own, default=default)
         self.partitions.reconfigure(image, has_broker_changed=has_changed)
+        if has_changed:
+            self.gate.configure()
         opened, gone = await self.partitions.follow(image)
         for partition in opened:
             if partition.topic == GROUP_METADATA_TOPIC:
                 await self.groups.open(partition)
         if gone:
             self.groups.forget_topics(gone)
-            self._housekeeping.clean_up_soon()
+            self.housekeeping.clean_up_soon()
 
 
 def _lock_path(folder: str) -> str:

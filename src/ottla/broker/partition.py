@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ottla.broker.turns import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.metrics import TopicMeters
 from ottla.storage.log import Appended, PartitionLog
 
 
@@ -23,15 +24,18 @@ class AppendWaiter(Protocol):
 
 
 class Partition:
-    __slots__ = ("_flush", "_sync", "index", "is_internal", "leader_epoch", "log", "min_insync_replicas", "topic", "topic_id", "waiters")
+    __slots__ = ("_flush", "_sync", "index", "is_internal", "leader_epoch", "log", "meters", "topic", "topic_id", "waiters")
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, leader_epoch: int, is_internal: bool) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, leader_epoch: int, is_internal: bool, meters: TopicMeters
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_internal = is_internal
+        self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
         self._sync = Turns(log.sync)
@@ -52,7 +56,12 @@ class Partition:
 
     def stage(self, view: memoryview, *, now_ms: int) -> Appended:
         """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then."""
-        return self.log.stage(view, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        appended = self.log.stage(view, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        meters = self.meters
+        meters.produce_requests += 1
+        meters.bytes_in += len(view)
+        meters.messages_in += appended.last_offset - appended.base_offset + 1
+        return appended
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. StorageError when the disk refused it."""

@@ -15,6 +15,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
 from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
 from ottla.storage.config import LogConfig
@@ -35,6 +36,7 @@ class PartitionStore:
         self._folders = folders
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self.meters: dict[str, TopicMeters] = {}  # by topic
         self._folder_of: dict[Partition, DataFolder] = {}
         self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
@@ -138,7 +140,15 @@ class PartitionStore:
             log_start_offset=self._start_offsets.pop(key, 0),
         )
         epoch = topic.partitions[index].leader_epoch
-        partition = Partition(topic.name, topic.topic_id, index, opened, leader_epoch=epoch, is_internal=topic.name in INTERNAL_TOPICS)
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            opened,
+            leader_epoch=epoch,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            meters=self.meters.setdefault(topic.name, TopicMeters()),
+        )
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[index] = partition
         self._overrides[topic.name] = image.topic_configs(topic.name)
@@ -162,6 +172,7 @@ class PartitionStore:
 
     async def _delete(self, topic: str) -> None:
         partitions = self.by_name.pop(topic)
+        self.meters.pop(topic)
         del self._overrides[topic]
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)

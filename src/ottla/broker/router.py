@@ -20,6 +20,7 @@ from ottla.broker.context import RequestContext
 from ottla.errors import DecodeError, StorageError
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.registry import Api, ApiKey
+from ottla.metrics import RequestMeters
 from ottla.ports import Clock, Connection
 from ottla.wire.compiler import decode_from
 from ottla.wire.schema import Response
@@ -59,6 +60,9 @@ class Router:
         self._services = services
         self._frame_bytes_max = frame_bytes_max
         self._requests_max = requests_max
+        self.meters = {key: _meters_of(service) for key, service in services.items()}
+        self._burst_us = 0  # when the burst that is being worked on began; 0 between bursts
+        self._answered: list[RequestMeters] = []  # those with answers in this burst
         self.working_count = 0
         self.is_held = False
         self._staged: list[StagedProduce] = []
@@ -77,6 +81,29 @@ class Router:
         del self.connections[connection]
         self._broker.gate.left(connection)
 
+    def begin_burst(self) -> int:
+        """One receive's requests are about to be dispatched; the time of it in milliseconds."""
+        self._burst_us = self.clock.monotonic_us()
+        return self._burst_us // 1000
+
+    def close_burst(self) -> None:
+        """Everything that this burst could answer has left."""
+        took_us = self.clock.monotonic_us() - self._burst_us
+        self._burst_us = 0
+        for meters in self._answered:
+            meters.timer.observe(took_us, meters.pending)
+            meters.pending = 0
+        self._answered.clear()
+
+    def answered(self, meters: RequestMeters, began_us: int) -> None:
+        """An answer is ready to a request of the burst that began then."""
+        if began_us != self._burst_us:
+            meters.timer.observe(self.clock.monotonic_us() - began_us)
+            return
+        if not meters.pending:
+            self._answered.append(meters)
+        meters.pending += 1
+
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
         """The request is begun. DecodeError when the connection cannot go on."""
         api_key, version, correlation_id = decode_request_header_start(frame)
@@ -84,16 +111,20 @@ class Router:
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
         api = service.api
+        meters = self.meters[api_key]
         if not service.version_min <= version <= service.version_max:
             if api_key != ApiKey.API_VERSIONS:
                 raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
-            context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None)
+            context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self._burst_us)
             self._begin(service, context, None)
             return
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
         # Bytes behind the request are passed over, as Kafka does: librdkafka asks for all topics (Metadata v9+) with three too many.
         request, _ = decode_from(api.request, version, frame, position)
-        self._begin(service, RequestContext(connection, connection.enter(), api, version, correlation_id, header.client_id), request)
+        meters.requests[version] += 1
+        place = connection.enter()
+        context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self._burst_us)
+        self._begin(service, context, request)
 
     def _begin(self, service: Service, context: RequestContext, request: Any) -> None:
         result = service.handle(self._broker, context, request)
@@ -153,6 +184,10 @@ class Router:
         self._broker.gate.hold(is_held)
         for connection in self.connections:
             connection.update_reading()
+
+
+def _meters_of(service: Service) -> RequestMeters:
+    return RequestMeters(service.version_max, has_error_code="error_code" in service.api.response.__struct_fields__)
 
 
 class _Finish:

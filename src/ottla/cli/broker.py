@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.config import BrokerConfig, from_environment, parse_properties
 from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.runtime.serve import Beside
 
 
 @click.group()
@@ -30,6 +34,7 @@ def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level:
     """
     from ottla.broker.node import Broker
     from ottla.cli.logging import configure_logging
+    from ottla.runtime.notify import notify
     from ottla.runtime.serve import run_broker
 
     configure_logging(log_level, json=None if log_format == "auto" else log_format == "json")
@@ -45,8 +50,18 @@ def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level:
             with open(temporary, "w") as out:
                 out.write(f"{host}:{port}\n")
             os.rename(temporary, ready_file)
+        notify("READY=1")
 
-    run_broker(config, on_started=announce)
+    run_broker(config, on_started=announce, beside=admin_beside(config))
+
+
+def admin_beside(config: BrokerConfig) -> Beside | None:
+    """The pages for operators, where the configuration asks for them."""
+    if config["ottla.admin.listener"] is None:
+        return None
+    from ottla.admin_http.server import serve_admin
+
+    return serve_admin
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:

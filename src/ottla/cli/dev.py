@@ -29,7 +29,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     import msgspec
 
     from ottla.broker.node import Broker
-    from ottla.cli.broker import gather
+    from ottla.cli.broker import admin_beside, gather
     from ottla.cli.logging import configure_logging
     from ottla.config import BrokerConfig
     from ottla.runtime.serve import run_broker
@@ -51,7 +51,8 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
         click.echo("Ctrl-C ends it.")
 
     try:
-        run_broker(BrokerConfig(properties), on_started=announce)
+        config = BrokerConfig(properties)
+        run_broker(config, on_started=announce, beside=admin_beside(config))
     finally:
         if data is None:
             shutil.rmtree(folder, ignore_errors=True)

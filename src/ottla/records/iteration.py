@@ -10,6 +10,7 @@ batch must hold exactly the records that it counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -36,6 +37,11 @@ class Record(msgspec.Struct, gc=False):
 
 def iterate_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
     """The records of the batch at ``position``, decompressed to at most ``limit`` bytes. The CRC is not looked at."""
+    return list(walk_records(data, position, limit=limit))
+
+
+def walk_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """As ``iterate_records``, one after the other: a batch of many small records costs no memory for all of them."""
     header = read_header(data, position)
     end = position + header.size_bytes
     if end > len(data):
@@ -44,33 +50,31 @@ def iterate_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSE
     return decode_records(payload, header)
 
 
-def decode_records(payload: Buffer, header: BatchHeader) -> list[Record]:
+def decode_records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
     """The records in a batch's decompressed bytes."""
     data = bytes(payload)
     try:
-        return _decode(data, header)
+        yield from _decode(data, header)
     except IndexError:
         raise DecodeError(f"the records of offset {header.base_offset} end inside a record") from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"a header's key is not UTF-8: {error}") from None
 
 
-def check_records(view: memoryview, *, must_have_keys: bool) -> None:
+def check_records(view: memoryview, *, must_have_keys: bool, limit: int = DECOMPRESSED_BYTES_MAX) -> None:
     """INVALID_RECORD when the batch does not decode, numbers its records wrongly, or lacks a key where a topic needs them."""
     try:
-        records = iterate_records(view)
+        base_offset = read_header(view).base_offset
+        for index, record in enumerate(walk_records(view, limit=limit)):
+            if record.offset != base_offset + index:
+                raise DecodeError(f"record {index} of the batch has offset delta {record.offset - base_offset}")
+            if must_have_keys and record.key is None:
+                raise DecodeError(f"record {index} has no key; a compacted topic keeps one record for each key")
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error
-    base_offset = read_header(view).base_offset
-    for index, record in enumerate(records):
-        if record.offset != base_offset + index:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} of the batch has offset delta {record.offset - base_offset}")
-        if must_have_keys and record.key is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} has no key; a compacted topic keeps one record for each key")
 
 
-def _decode(data: bytes, header: BatchHeader) -> list[Record]:
-    records: list[Record] = []
+def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
     position = 0
     end = len(data)
     base_offset = header.base_offset
@@ -133,10 +137,9 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
             headers, position = _headers(data, position, number, record_end)
         if position != record_end:
             raise DecodeError(f"a record ends at byte {position}, its length says {record_end}")
-        records.append(Record(base_offset + delta, append_time if is_append_time else timestamp, key, value, headers))
+        yield Record(base_offset + delta, append_time if is_append_time else timestamp, key, value, headers)
     if position != end:
         raise DecodeError(f"{end - position} bytes follow the {header.count} records of offset {base_offset}")
-    return records
 
 
 def _headers(data: bytes, position: int, first: int, end: int) -> tuple[Headers, int]:

@@ -14,6 +14,9 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
+    def monotonic_us(self) -> int:
+        return time.monotonic_ns() // 1000
+
 
 class LoopTimers:
     """``call_later`` of the running loop; an ``asyncio.TimerHandle`` is the handle."""

@@ -7,10 +7,12 @@ for commands that need a broker of their own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
@@ -23,12 +25,16 @@ GC_THRESHOLDS = (10_000, 50, 100)
 """The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
 
 
-def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None) -> None:
+Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
+"""What runs on the broker's loop for as long as the broker serves."""
+
+
+def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None, beside: Beside | None = None) -> None:
     """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when the broker cannot start."""
-    asyncio.run(_serve_until_signal(config, on_started))
+    asyncio.run(_serve_until_signal(config, on_started, beside))
 
 
-async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker], None] | None) -> None:
+async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker], None] | None, beside: Beside | None) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -38,19 +44,20 @@ async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    await _serve(config, stopping, on_started)
+    await _serve(config, stopping, on_started, beside or contextlib.nullcontext)
 
 
-async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None) -> None:
+async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None, beside: Beside) -> None:
     broker = Broker(_world(config), config)
     await broker.start()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    if on_started is not None:
-        on_started(broker)
-    await stopping.wait()
-    await broker.stop()
+    async with beside(broker):
+        if on_started is not None:
+            on_started(broker)
+        await stopping.wait()
+        await broker.stop()
 
 
 def _world(config: BrokerConfig) -> World:

@@ -27,6 +27,9 @@ class SimClock:
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
 
+    def monotonic_us(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000_000)
+
 
 class SimTimers:
     """Timers of one process: they die with it."""

@@ -24,11 +24,12 @@ from ottla.storage.config import LogConfig
 
 def adapt(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     """The batch as the topic wants it stored: keyed where compacted, with the topic's codec, under the topic's clock."""
+    limit = config.decompressed_bytes_max
     if config.is_compacted:
-        check_records(view, must_have_keys=True)
+        check_records(view, must_have_keys=True, limit=limit)
     codec = CODEC_NAMES.get(config.compression_type, -1)  # "producer" leaves the batch's own
     if codec not in (-1, view[22] & CODEC_MASK):
-        view = recompress(view, codec)
+        view = recompress(view, codec, limit)
         if len(view) > config.max_message_bytes:
             refuse_size(len(view), config.max_message_bytes)
     if config.is_log_append_time:
@@ -36,11 +37,11 @@ def adapt(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     return view
 
 
-def recompress(view: memoryview, codec: int) -> memoryview:
+def recompress(view: memoryview, codec: int, limit: int) -> memoryview:
     """The same batch in another codec; the records themselves are not opened."""
     header = read_header(view)
     try:
-        payload = compress(codec, decompress(header.codec, view[HEADER_SIZE:]))
+        payload = compress(codec, decompress(header.codec, view[HEADER_SIZE:], limit))
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error
     batch = bytearray(view[:HEADER_SIZE])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LONG_MAX: Final = 2**63 - 1
+DECOMPRESSED_BYTES_MIN: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class LogConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms)
+
+    @property
+    def decompressed_bytes_max(self) -> int:
+        """What a batch may unpack to where the broker has to look inside: producers limit what they pack to about what they send."""
+        return max(DECOMPRESSED_BYTES_MIN, 2 * self.max_message_bytes)
 
     @property
     def is_compacted(self) -> bool:

@@ -75,6 +75,8 @@ class Reading:
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
         partition = self._find(topic, wanted.partition)
+        meters = partition.meters
+        meters.fetch_requests += 1
         partition.check_leader_epoch(wanted.current_leader_epoch)
         log = partition.log
         end = data.high_watermark = partition.high_watermark
@@ -88,6 +90,7 @@ class Reading:
         if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
             return
         if not log.log_start_offset <= wanted.fetch_offset <= end:
+            meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.seen.append((partition, end))
         if wanted.fetch_offset == end or (budget <= 0 and self.size_bytes):
@@ -96,7 +99,9 @@ class Reading:
         part = await log.read(wanted.fetch_offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
         if part is not None:
             data.records = part.region
-            self.size_bytes += len(part.region)
+            size = len(part.region)
+            self.size_bytes += size
+            meters.bytes_out += size
 
     def _diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
         epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)

@@ -41,7 +41,7 @@ async def handle(broker: Broker, context: RequestContext, request: MetadataReque
         if request.allow_auto_topic_creation or context.version < 4:
             await _create_missing(broker, wanted)
         image = broker.image
-        topics = [_look_up(image, topic, request) for topic in wanted]
+        topics = [_look_up(image, topic, request) for topic in {(topic.name, topic.topic_id): topic for topic in wanted}.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)

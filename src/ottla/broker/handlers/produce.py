@@ -122,7 +122,12 @@ def _stage(
     if records is None or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
-    appended = partition.stage(records, now_ms=broker.world.clock.now_ms())
+    try:
+        appended = partition.stage(records, now_ms=broker.world.clock.now_ms())
+    except KafkaError:
+        partition.meters.failed_produce_requests += 1
+        partition.meters.bytes_rejected += len(records)
+        raise
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
     result.log_start_offset = partition.log.log_start_offset

@@ -187,4 +187,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         is_internal=True,
         without_effect=DESIGN,
     ),
+    string(
+        "ottla.admin.listener",
+        None,
+        "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback. A key of ottla's own.",
+    ),
 )

@@ -1,0 +1,1 @@
+"""What operators ask a broker over HTTP: metrics, health, readiness."""

@@ -1,0 +1,26 @@
+"""Whether a broker is alive, and whether it should be sent clients."""
+
+from __future__ import annotations
+
+from ottla.broker.node import Broker
+
+
+def liveness(_: Broker) -> dict[str, object]:
+    """The loop answers, so the process lives."""
+    return {"status": "alive"}
+
+
+def readiness(broker: Broker) -> dict[str, object]:
+    """``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
+    reasons = []
+    if not broker.gate.is_open:
+        reasons.append("the listeners are closed: the broker starts, or stops")
+    if broker.router.is_held:
+        reasons.append("as many requests as queued.max.requests allows wait for the disk")
+    failed = sorted(f"{partition.topic}-{partition.index}" for partition in broker.partitions.all() if partition.log.is_failed)
+    if failed:
+        reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
+    leaderless = sum(partition.leader < 0 for topic in broker.image.topics.values() for partition in topic.partitions.values())
+    if leaderless:
+        reasons.append(f"{leaderless} partitions have no leader")
+    return {"status": "not ready" if reasons else "ready", "reasons": reasons, "node_id": broker.node_id, "cluster_id": broker.cluster_id}

@@ -1,0 +1,145 @@
+"""The broker's metrics under the names that Kafka's dashboards read.
+
+An MBean ``kafka.<domain>:type=<Type>,name=<Name>`` is ``kafka_<domain>_<type>_<name>`` here, in lower case; a count
+``...PerSec`` ends in ``_total``; a timer gives ``_count`` and a gauge for each quantile. This is how Strimzi's rules and the
+JMX exporter's examples map them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
+from ottla.broker.node import Broker
+from ottla.broker.partition import Partition
+from ottla.errors import ErrorCode
+from ottla.metadata.image import PartitionImage
+from ottla.metrics import TopicMeters
+from ottla.types import NO_LEADER
+
+QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+_SHARES: Final = tuple(map(float, QUANTILES))
+_TOPIC_COUNTS: Final = {
+    "bytes_in": ("bytesin", "Bytes of record batches that clients sent."),
+    "bytes_out": ("bytesout", "Bytes of record batches that consumers were sent."),
+    "messages_in": ("messagesin", "Records that clients sent."),
+    "produce_requests": ("totalproducerequests", "Produce requests, one for each partition that they name."),
+    "fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition that they name."),
+    "failed_produce_requests": ("failedproducerequests", "Produce requests refused, by partition."),
+    "failed_fetch_requests": ("failedfetchrequests", "Fetch requests refused, by partition."),
+    "bytes_rejected": ("bytesrejected", "Bytes of record batches that were refused."),
+}
+
+
+def broker_families(broker: Broker, *, idle_share: float) -> Iterator[Family]:
+    """Everything but what is there for each partition: the number of series does not grow with them."""
+    yield from _replica_manager(broker)
+    yield from _controller(broker)
+    yield from _topics(broker.partitions.meters)
+    yield from _requests(broker)
+    yield from _network(broker, idle_share)
+
+
+def partition_families(broker: Broker) -> Iterator[Family]:
+    """Four series for each partition."""
+    partitions = broker.partitions.all()
+    for name, text, value in (
+        ("kafka_log_log_size", "Bytes in the log.", lambda log: log.size_bytes),
+        ("kafka_log_log_numlogsegments", "Segments of the log.", lambda log: len(log.segments)),
+        ("kafka_log_log_logstartoffset", "The first offset that can be read.", lambda log: log.log_start_offset),
+        ("kafka_log_log_logendoffset", "The offset that the next record gets.", lambda log: log.log_end_offset),
+    ):
+        yield Family(name, "gauge", text, [Sample(value(partition.log), _labels_of(partition)) for partition in partitions])
+    under, at = [], []
+    for partition in partitions:
+        image = broker.image.topics[partition.topic].partitions[partition.index]
+        spare = len(image.isr) - partition.log.config.min_insync_replicas
+        under.append(Sample(int(spare < 0), _labels_of(partition)))
+        at.append(Sample(int(spare == 0), _labels_of(partition)))
+    yield Family("kafka_cluster_partition_underminisr", "gauge", "Whether fewer replicas are in sync than acks=all needs.", under)
+    yield Family("kafka_cluster_partition_atminisr", "gauge", "Whether just as many replicas are in sync as acks=all needs.", at)
+
+
+def _labels_of(partition: Partition) -> tuple[tuple[str, str], ...]:
+    return (("topic", partition.topic), ("partition", str(partition.index)))
+
+
+def _replica_manager(broker: Broker) -> Iterator[Family]:
+    partitions = broker.partitions.all()
+    found = [_of(broker, partition) for partition in partitions]
+    led = [image for image, _ in found if image.leader == broker.node_id]
+    for name, text, value in (
+        ("partitioncount", "Partitions of this broker.", len(partitions)),
+        ("leadercount", "Partitions that this broker leads.", len(led)),
+        ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", sum(len(i.isr) < len(i.replicas) for i in led)),
+        ("underminisrpartitioncount", "Partitions with too few replicas in sync for acks=all.", sum(spare < 0 for _, spare in found)),
+        ("atminisrpartitioncount", "Partitions with no replica in sync to spare.", sum(spare == 0 for _, spare in found)),
+        ("offlinereplicacount", "Replicas of this broker whose log has failed.", sum(p.log.is_failed for p in partitions)),
+        ("reassigningpartitions", "Partitions led here that are being moved.", 0),
+        ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
+    ):
+        yield gauge(f"kafka_server_replicamanager_{name}", text, value)
+    for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
+        yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a broker alone has none.", 0)
+
+
+def _of(broker: Broker, partition: Partition) -> tuple[PartitionImage, int]:
+    image = broker.image.topics[partition.topic].partitions[partition.index]
+    return image, len(image.isr) - partition.log.config.min_insync_replicas
+
+
+def _controller(broker: Broker) -> Iterator[Family]:
+    image = broker.image
+    partitions = [partition for topic in image.topics.values() for partition in topic.partitions.values()]
+    prefix = "kafka_controller_kafkacontroller_"
+    yield gauge(prefix + "activecontrollercount", "1 on the broker that is the active controller.", 1)
+    yield gauge(prefix + "globaltopiccount", "Topics of the cluster.", len(image.topics))
+    yield gauge(prefix + "globalpartitioncount", "Partitions of the cluster.", len(partitions))
+    yield gauge(prefix + "offlinepartitionscount", "Partitions without a leader.", sum(p.leader == NO_LEADER for p in partitions))
+    preferred = sum(p.leader != p.replicas[0] for p in partitions)
+    yield gauge(prefix + "preferredreplicaimbalancecount", "Partitions whose leader is not their first replica.", preferred)
+    yield gauge(prefix + "activebrokercount", "Brokers that serve.", len(image.live_brokers))
+    yield gauge(prefix + "fencedbrokercount", "Brokers that are registered and do not serve.", len(image.brokers) - len(image.live_brokers))
+    yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected from outside the in-sync replicas.", 0)
+
+
+def _topics(meters: Mapping[str, TopicMeters]) -> Iterator[Family]:
+    for attribute, (name, text) in _TOPIC_COUNTS.items():
+        values: dict[str, Number] = {topic: getattr(of_topic, attribute) for topic, of_topic in sorted(meters.items())}
+        family = by_label(f"kafka_server_brokertopicmetrics_{name}_total", "counter", text, "topic", values)
+        family.samples.insert(0, Sample(sum(values.values())))
+        yield family
+    for name in ("replicationbytesin", "replicationbytesout"):
+        yield counter(f"kafka_server_brokertopicmetrics_{name}_total", "Bytes copied between brokers; a broker alone copies none.", 0)
+
+
+def _requests(broker: Broker) -> Iterator[Family]:
+    counts, errors, quantiles, totals = [], [], [], []
+    for key, meters in sorted(broker.router.meters.items()):
+        name = broker.services[key].api.name
+        request = ("request", name)
+        counts += [Sample(count, (request, ("version", str(version)))) for version, count in enumerate(meters.requests) if count]
+        errors += [Sample(count, (request, ("error", ErrorCode(code).name))) for code, count in sorted(meters.errors.items())]
+        if meters.timer.count:
+            totals.append(Sample(meters.timer.count, (request,)))
+            found = meters.timer.quantiles(_SHARES)
+            quantiles += [Sample(us / 1000, (request, ("quantile", text))) for text, us in zip(QUANTILES, found, strict=True)]
+    prefix = "kafka_network_requestmetrics_"
+    yield Family(prefix + "requests_total", "counter", "Requests, by API and version.", counts)
+    yield Family(prefix + "errors_total", "counter", "Requests answered with an error for the whole.", errors)
+    yield Family(prefix + "totaltimems", "gauge", "Milliseconds from receiving a request to sending its answer.", quantiles)
+    yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals)
+
+
+def _network(broker: Broker, idle_share: float) -> Iterator[Family]:
+    connections = [
+        Sample(count, (("listener", name), ("networkProcessor", "0"))) for name, count in sorted(broker.gate.connection_counts.items())
+    ]
+    yield Family("kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections)
+    parked = [Sample(broker.parked_count, (("delayedOperation", "Fetch"),))]
+    yield Family("kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait for something.", parked)
+    idle = "The share of the time in which the event loop had nothing to do. Acceptors, processors and handlers are this one loop."
+    yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", idle, idle_share)
+    yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle, idle_share)
+    yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for the disk.", broker.router.working_count)

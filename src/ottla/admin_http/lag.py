@@ -1,0 +1,80 @@
+"""Offsets of topics and groups under the names of kafka_exporter, which the common lag dashboards and alerts read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from ottla.admin_http.exposition import Family, Labels, Sample
+from ottla.broker.node import Broker
+from ottla.groups.commands import DescribeGroup, DescribeResult, FetchOffsets, FetchResult, ListGroups, ListResult
+
+_HELP: Final = {
+    "kafka_brokers": "Brokers that serve.",
+    "kafka_topic_partitions": "Partitions of the topic.",
+    "kafka_topic_partition_current_offset": "The offset that the next record gets.",
+    "kafka_topic_partition_oldest_offset": "The first offset that can be read.",
+    "kafka_topic_partition_leader": "The broker that leads the partition.",
+    "kafka_topic_partition_replicas": "Replicas of the partition.",
+    "kafka_topic_partition_in_sync_replica": "Replicas of the partition that are in sync.",
+    "kafka_topic_partition_leader_is_preferred": "Whether the first replica leads.",
+    "kafka_topic_partition_under_replicated_partition": "Whether replicas are missing among those in sync.",
+    "kafka_consumergroup_current_offset": "What the group has committed.",
+    "kafka_consumergroup_lag": "Records that the group has not committed yet.",
+    "kafka_consumergroup_current_offset_sum": "What the group has committed, over the partitions of the topic.",
+    "kafka_consumergroup_lag_sum": "Records that the group has not committed yet, over the partitions of the topic.",
+    "kafka_consumergroup_members": "Members of the group.",
+}
+
+
+async def lag_families(broker: Broker) -> list[Family]:
+    """Topics and partitions of this broker, and the groups that it coordinates."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    samples["kafka_brokers"].append(Sample(len(broker.image.live_brokers)))
+    ends = _add_partitions(broker, samples)
+    listed: list[ListResult] = await broker.groups.ask_all(ListGroups)
+    for group_id in sorted(group.group_id for result in listed for group in result.groups):
+        await _add_group(broker, group_id, ends, samples)
+    return [Family(name, "gauge", text, samples[name]) for name, text in _HELP.items()]
+
+
+def _add_partitions(broker: Broker, samples: dict[str, list[Sample]]) -> dict[tuple[str, int], int]:
+    ends: dict[tuple[str, int], int] = {}
+    for topic, partitions in sorted(broker.partitions.by_name.items()):
+        samples["kafka_topic_partitions"].append(Sample(len(broker.image.topics[topic].partitions), (("topic", topic),)))
+        for index, partition in sorted(partitions.items()):
+            image = broker.image.topics[topic].partitions[index]
+            ends[topic, index] = partition.high_watermark
+            values = {
+                "current_offset": partition.high_watermark,
+                "oldest_offset": partition.log.log_start_offset,
+                "leader": image.leader,
+                "replicas": len(image.replicas),
+                "in_sync_replica": len(image.isr),
+                "leader_is_preferred": int(image.leader == image.replicas[0]),
+                "under_replicated_partition": int(len(image.isr) < len(image.replicas)),
+            }
+            labels: Labels = (("topic", topic), ("partition", str(index)))
+            for name, value in values.items():
+                samples[f"kafka_topic_partition_{name}"].append(Sample(value, labels))
+    return ends
+
+
+async def _add_group(broker: Broker, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
+    group = ("consumergroup", group_id)
+    described: DescribeResult = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+    samples["kafka_consumergroup_members"].append(Sample(len(described.members), (group,)))
+    fetched: FetchResult = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for found in sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition)):
+        labels: Labels = (group, ("topic", found.topic), ("partition", str(found.partition)))
+        samples["kafka_consumergroup_current_offset"].append(Sample(found.offset, labels))
+        sums[found.topic][0] += found.offset
+        end = ends.get((found.topic, found.partition))
+        if end is not None:
+            lag = max(0, end - found.offset)
+            samples["kafka_consumergroup_lag"].append(Sample(lag, labels))
+            sums[found.topic][1] += lag
+    for topic, (offset_sum, lag_sum) in sums.items():
+        samples["kafka_consumergroup_current_offset_sum"].append(Sample(offset_sum, (group, ("topic", topic))))
+        samples["kafka_consumergroup_lag_sum"].append(Sample(lag_sum, (group, ("topic", topic))))

@@ -1,0 +1,63 @@
+"""What Kafka does not tell, and a broker in Python should: the event loop, the interpreter, the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.admin_http.exposition import Family, Sample, counter, gauge
+from ottla.broker.node import Broker
+
+BOUNDS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Of the native histogram of request times."""
+
+
+class IdleMeter:
+    """The share of the time since the last look in which this process did not compute: its loop waited for something to do."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+        self._share = 1.0
+
+    def read(self) -> float:
+        wall, cpu = time.monotonic(), time.process_time()
+        if wall - self._wall >= 0.1:  # looked at more often, the share would be noise
+            self._share = min(1.0, max(0.0, 1 - (cpu - self._cpu) / (wall - self._wall)))
+            self._wall, self._cpu = wall, cpu
+        return self._share
+
+
+def process_families(broker: Broker, *, started_at: float) -> Iterator[Family]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    yield counter("process_cpu_seconds_total", "Seconds of processor time, of user and system.", usage.ru_utime + usage.ru_stime)
+    yield gauge("process_start_time_seconds", "When the broker was started, in seconds since 1970.", started_at)
+    yield gauge("process_max_fds", "Descriptors that may be open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if os.path.isdir("/proc/self/fd"):
+        yield gauge("process_open_fds", "Descriptors that are open.", len(os.listdir("/proc/self/fd")))
+        with open("/proc/self/statm") as statm:
+            pages = int(statm.read().split()[1])
+        yield gauge("process_resident_memory_bytes", "Memory in use.", pages * resource.getpagesize())
+    collections = [Sample(stats["collections"], (("generation", str(age)),)) for age, stats in enumerate(gc.get_stats())]
+    yield Family("python_gc_collections_total", "counter", "Runs of the garbage collector.", collections)
+    yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", broker.gate.refused_count)
+    yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", broker.housekeeping.delay_ms / 1000)
+    yield _request_seconds(broker)
+
+
+def _request_seconds(broker: Broker) -> Family:
+    samples = []
+    for key, meters in sorted(broker.router.meters.items()):
+        timer = meters.timer
+        if not timer.count:
+            continue
+        request = ("request", broker.services[key].api.name)
+        counts = timer.cumulative([round(bound * 1_000_000) for bound in BOUNDS_SECONDS])
+        samples += [Sample(count, (request, ("le", repr(bound))), "_bucket") for bound, count in zip(BOUNDS_SECONDS, counts, strict=True)]
+        samples.append(Sample(timer.count, (request, ("le", "+Inf")), "_bucket"))
+        samples.append(Sample(timer.total_us / 1_000_000, (request,), "_sum"))
+        samples.append(Sample(timer.count, (request,), "_count"))
+    return Family("ottla_request_seconds", "histogram", "Seconds from receiving a request to sending its answer.", samples)

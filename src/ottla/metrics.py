@@ -1,0 +1,103 @@
+"""Counts and times as plain values. Who exposes them, and under which names, is not known here.
+
+On the hot path a count is an integer in a slot, and a time one step in a table of buckets; everything else (rates,
+quantiles, text) is worked out by whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_SUB_BITS: Final = 2  # each power of two in four steps: a quantile is off by an eighth at most
+_BUCKETS: Final = 40 << _SUB_BITS  # up to 2**40 us, twelve days
+
+
+class Timer:
+    """How long something took, in microseconds. Counts are of all time, quantiles of the last two periods."""
+
+    __slots__ = ("_before", "_counts", "_earlier", "count", "total_us")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_us = 0
+        self._counts = [0] * _BUCKETS
+        self._before = self._earlier = [0] * _BUCKETS  # as they were one and two periods ago
+
+    def observe(self, us: int, count: int = 1) -> None:
+        """``count`` things took ``us`` each."""
+        self.count += count
+        self.total_us += us * count
+        bits = us.bit_length() - _SUB_BITS - 1
+        self._counts[us if bits < 0 else min(((bits + 1) << _SUB_BITS) + (us >> bits) - (1 << _SUB_BITS), _BUCKETS - 1)] += count
+
+    def begin_period(self) -> None:
+        """What is older than two periods no longer counts for quantiles."""
+        self._earlier, self._before = self._before, list(self._counts)
+
+    def quantiles(self, wanted: Sequence[float]) -> list[float]:
+        """In microseconds, in the order of ``wanted``, which rises; zeros when nothing was observed."""
+        counts = [now - then for now, then in zip(self._counts, self._earlier, strict=True)]
+        total = sum(counts)
+        found: list[float] = []
+        bucket, below = -1, 0
+        for share in wanted:
+            while bucket + 1 < _BUCKETS and (bucket < 0 or below < share * total):
+                bucket += 1
+                below += counts[bucket]
+            found.append(_middle(bucket) if total else 0.0)
+        return found
+
+    def cumulative(self, bounds_us: Sequence[int]) -> list[int]:
+        """How many were not longer than each bound; bounds are met to within a bucket."""
+        return [sum(count for bucket, count in enumerate(self._counts) if _middle(bucket) <= bound) for bound in bounds_us]
+
+
+def _middle(bucket: int) -> float:
+    step = 1 << _SUB_BITS
+    if bucket < 2 * step:
+        return float(bucket)
+    bits = (bucket >> _SUB_BITS) - 1
+    low = ((bucket & (step - 1)) + step) << bits
+    return low + ((1 << bits) - 1) / 2
+
+
+class RequestMeters:
+    """One API. ``pending`` are answers of the burst that is being worked on: their time is noted at its end, for all at once."""
+
+    __slots__ = ("errors", "has_error_code", "pending", "requests", "timer")
+
+    def __init__(self, version_max: int, *, has_error_code: bool) -> None:
+        self.has_error_code = has_error_code  # its responses have one for the whole
+        self.requests = [0] * (version_max + 1)
+        self.errors: dict[int, int] = {}
+        self.timer = Timer()
+        self.pending = 0
+
+
+class TopicMeters:
+    """One topic, over all its partitions here."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    bytes_in: int
+    bytes_out: int
+    bytes_rejected: int
+    failed_fetch_requests: int
+    failed_produce_requests: int
+    fetch_requests: int
+    messages_in: int
+    produce_requests: int

@@ -1,0 +1,19 @@
+"""Every bad input by name: what is sent, over a connection of its own.
+
+The table is that of the design's list of bad inputs; groups that need security, transactions or several brokers follow with
+those. Most cases are one frame, to be answered or punished by the end of the connection.
+"""
+
+from __future__ import annotations
+
+from tests.hostile import batches, framing, requests
+from tests.hostile.case import Case
+
+
+def all_cases() -> list[Case]:
+    groups = (
+        framing.frames, framing.headers, framing.api_versions, framing.every_api, framing.arrays_and_strings, framing.tagged_fields,
+        batches.record_batches, batches.records_inside, batches.compression, batches.produces,
+        requests.fetches, requests.groups_, requests.offsets, requests.topics, requests.configs,
+    )  # fmt: skip
+    return [case._replace(name=f"{group.__name__.rstrip('_')}-{case.name}") for group in groups for case in group()]

@@ -1,0 +1,104 @@
+"""A broker process that bad input is sent to, and what must hold after each: alive, others served, memory bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.clients.broker_process import BrokerProcess
+from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.hostile.case import FRAME_BYTES_MAX, Case
+from tests.hostile.wire_bytes import COMPACTED, TOPIC
+
+from ottla import sync
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+CANARY = "canary"
+ANSWER_SECONDS_MAX = 5.0
+MEMORY_BYTES_MAX = 64 << 20
+
+
+class Judge:
+    """One broker, a canary client that is served throughout, and the memory that the broker had before."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
+        with sync.Admin(broker.bootstrap) as admin:
+            topics = [
+                sync.NewTopic(TOPIC, 1),
+                sync.NewTopic(CANARY, 1),
+                sync.NewTopic(COMPACTED, 1, configs={"cleanup.policy": "compact", "max.message.bytes": str(FRAME_BYTES_MAX)}),
+            ]
+            assert set(admin.create_topics(topics).values()) == {None}
+        self.canary = RawClient(broker.port)
+        self.canary.socket.settimeout(ANSWER_SECONDS_MAX)
+        self._offset = 0
+        for _ in range(20):
+            self.assert_canary_is_served()
+        self._memory_before = memory_peak(broker.pid)
+
+    def try_case(self, case: Case) -> None:
+        """The case is sent over a connection of its own, and all that must hold does."""
+        data = case.bytes_to_send()
+        forget_memory_peak(self.broker.pid)
+        with contextlib.closing(socket.create_connection(("127.0.0.1", self.broker.port), ANSWER_SECONDS_MAX)) as raw:
+            with contextlib.suppress(ConnectionError):  # the broker may end it before all is sent
+                raw.sendall(data)
+                if case.is_answered:
+                    assert_answer_or_end(raw)
+            self.assert_canary_is_served()
+        self.assert_memory_is_bounded()
+
+    def assert_canary_is_served(self) -> None:
+        """An honest client, on a connection that it had before, writes a record and reads it back."""
+        answer = self.canary.ask(produce_request(CANARY, batch_of(b"%d" % self._offset)), 9)
+        [written] = answer.responses[0].partition_responses
+        assert (written.error_code, written.base_offset) == (0, self._offset)
+        wanted = FetchPartition(0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
+        fetched = self.canary.ask(FetchRequest(max_bytes=1 << 20, min_bytes=1, topics=[FetchTopic(CANARY, partitions=[wanted])]), 11)
+        [found] = fetched.responses[0].partitions
+        assert found.error_code == 0
+        assert b"%d" % self._offset in bytes(found.records)
+        self._offset += 1
+
+    def assert_memory_is_bounded(self) -> None:
+        grown = memory_peak(self.broker.pid) - self._memory_before
+        assert grown <= MEMORY_BYTES_MAX, f"{grown >> 20} MiB more than before"
+
+
+def assert_answer_or_end(raw: socket.socket) -> None:
+    """TimeoutError when neither came in time."""
+    head = b""
+    while len(head) < 4:
+        piece = raw.recv(4 - len(head))
+        if not piece:
+            return
+        head += piece
+    (length,) = struct.unpack(">i", head)
+    assert 4 <= length < 100 << 20, "an answer is a frame with a correlation id"
+
+
+def forget_memory_peak(pid: int) -> None:
+    """From now on the peak counts anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def memory_peak(pid: int) -> int:
+    """The most bytes that the process had in memory since its peak was last forgotten."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the process has gone")
+
+
+@contextlib.contextmanager
+def judged_broker(folder: Path) -> Iterator[Judge]:
+    with BrokerProcess(folder, socket_request_max_bytes=str(FRAME_BYTES_MAX), auto_create_topics_enable="false") as broker:
+        judge = Judge(broker)
+        try:
+            yield judge
+        finally:
+            judge.canary.socket.close()

@@ -1,0 +1,27 @@
+"""Every named bad input leaves the broker alive, an honest client served, and memory bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.hostile.case import Case
+from tests.hostile.cases import all_cases
+from tests.hostile.judge import Judge, judged_broker
+
+CASES = all_cases()
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with judged_broker(tmp_path_factory.mktemp("hostile")) as judge:
+        yield judge
+
+
+def test_there_are_hundreds_of_them_and_each_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) > 300
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_bad_input(judge: Judge, case: Case) -> None:
+    judge.try_case(case)
