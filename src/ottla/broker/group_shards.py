@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ottla.broker import eager
 from ottla.broker.shards import Shard
 from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
@@ -63,8 +64,20 @@ class GroupShards:
     async def open(self, partition: Partition) -> None:
         """The partition's groups are read in; requests for them are told to wait until then."""
         machine = GroupCoordinator(_settings(self._broker.config))
-        shard = self._shards[partition.index] = Shard(self._broker.world, partition, machine, encode_record, decode_record)
+        shard = self._shards[partition.index] = Shard(
+            self._broker.world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)
+        )
         await shard.load()
+
+    def _take_up_anew(self, partition: Partition) -> None:
+        """The log did not take what the groups already have: they are read in again, or are gone with a log that has failed."""
+        self._shards.pop(partition.index).close()
+        if not partition.log.is_failed:
+            eager.run(self.open(partition), self._note_load)
+
+    def _note_load(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("groups_not_loaded", exc_info=error)
 
     def close(self) -> None:
         for shard in self._shards.values():

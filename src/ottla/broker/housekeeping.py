@@ -1,4 +1,4 @@
-"""What a broker does by the clock: idle connections, flush.ms, checkpoints, deleted folders."""
+"""What a broker does by the clock: idle connections, flush.ms, retention, checkpoints, what was deleted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ottla.broker import eager
+from ottla.broker.retention import apply_retention, remove_deleted_files
 from ottla.errors import StorageError
 
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ class Housekeeping:
         self._timer: TimerHandle | None = None
         self._is_running = False
         self._has_deleted = False
-        self._last_checkpoint_ms = 0
+        self._last_checkpoint_ms = self._last_retention_ms = 0
         self._due_ms = 0
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     def start(self) -> None:
         self._is_running = True
-        self._last_checkpoint_ms = self._broker.world.clock.monotonic_ms()
+        self._last_checkpoint_ms = self._last_retention_ms = self._broker.world.clock.monotonic_ms()
         self._schedule()
 
     def stop(self) -> None:
@@ -62,7 +63,12 @@ class Housekeeping:
         now_ms = self._broker.world.clock.monotonic_ms()
         self.delay_ms = max(0, now_ms - self._due_ms)
         self._close_idle(now_ms)
-        await self._sync_due(self._broker.world.clock.now_ms())
+        wall_ms = self._broker.world.clock.now_ms()
+        await self._sync_due(wall_ms)
+        if now_ms - self._last_retention_ms >= self._broker.config["log.retention.check.interval.ms"]:
+            self._last_retention_ms = now_ms
+            await apply_retention(self._broker.partitions, wall_ms)
+        await remove_deleted_files(self._broker.partitions, wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
             await self._broker.partitions.write_checkpoints()

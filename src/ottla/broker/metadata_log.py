@@ -7,7 +7,7 @@ log before it is then no longer needed. Source: KIP-595 (the log is the truth), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ottla.errors import DecodeError, StorageError
@@ -47,7 +47,8 @@ class MetadataLog:
         folder = f"{data_folder}/{FOLDER_NAME}"
         await disk.make_dirs(folder)
         image, offset = await _newest_snapshot(disk, folder)
-        log = await PartitionLog.open(disk, folder, config=LogConfig(max_message_bytes=2**31 - 1), now_ms=now_ms, clean=clean)
+        config = LogConfig(max_message_bytes=2**31 - 1, file_delete_delay_ms=0, fails_when_full=True)
+        log = await PartitionLog.open(disk, folder, config=config, now_ms=now_ms, clean=clean)
         if log.log_end_offset < offset:  # the snapshot outlived the log before it, as it may
             await log.truncate_fully_and_start_at(offset)
         offset = max(offset, log.log_start_offset)
@@ -66,6 +67,15 @@ class MetadataLog:
     @property
     def end_offset(self) -> int:
         return self._log.log_end_offset
+
+    @property
+    def on_failed(self) -> Callable[[], None]:
+        """Called when the log's disk fails."""
+        return self._log.on_failed
+
+    @on_failed.setter
+    def on_failed(self, callback: Callable[[], None]) -> None:
+        self._log.on_failed = callback
 
     @property
     def has_pending(self) -> bool:

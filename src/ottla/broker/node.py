@@ -7,11 +7,13 @@ without all of that, and recovery at the next start makes up for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
 
+from ottla.broker.cleaner import LogCleaner
 from ottla.broker.controller import Controller
 from ottla.broker.gatekeeper import Gatekeeper
 from ottla.broker.group_shards import GroupShards
@@ -64,6 +66,10 @@ class Broker:
         self._purgatory = Purgatory()
         self._sweep: TimerHandle | None = None
         self.housekeeping = Housekeeping(self)
+        self._cleaner = LogCleaner(self)
+        self._has_offline_folders = False
+        self.failure: str | None = None  # why the broker cannot go on
+        self.on_failure: Callable[[], None] = lambda: None
 
     @property
     def image(self) -> ClusterImage:
@@ -90,7 +96,9 @@ class Broker:
             clean=first.was_clean,
             bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
         )
-        self.partitions = PartitionStore(world, config, self.node_id, self._folders)
+        self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
+        self.partitions.on_folder_failed = self._on_folder_failed
+        self._metadata_log.on_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
         self.controller = Controller(world, config, self._metadata_log, self._publish)
         await self._follow(self.controller.image)
@@ -99,12 +107,14 @@ class Broker:
         await self.controller.finalize_features({name: high for name, (_, high) in FEATURES.items()})
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         self.housekeeping.start()
+        self._cleaner.start()
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
 
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
         self.housekeeping.stop()
+        await self._cleaner.stop()
         await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -114,24 +124,44 @@ class Broker:
         await self.partitions.close()
         await self._metadata_log.close()
         for folder in self._folders:
-            await folder.mark_clean()
+            if not folder.is_failed:
+                await folder.mark_clean()
             await self.world.disk.unlock(_lock_path(folder.path))
         log.info("broker_stopped", node_id=self.node_id)
 
     async def _open_folders(self) -> None:
-        """The data folders are this broker's alone, and all of one cluster."""
-        disk, random = self.world.disk, self.world.random
+        """The data folders are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
         cluster_id = self.config["cluster.id"]
         for path in self.config.log_dirs:
-            await disk.make_dirs(path)
             try:
-                await disk.lock(_lock_path(path))
+                folder = await self._open_folder(path, cluster_id)
             except BlockingIOError:
                 raise StorageError(f"{path} is in use by another broker") from None
-            ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
-            folder = await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
+            except OSError as error:
+                if not self._folders:
+                    raise StorageError(f"{path}, which holds the metadata log, cannot be opened: {error}") from error
+                self._has_offline_folders = True
+                log.error("log_dir_failed", folder=path, error=str(error))
+                continue
             cluster_id = folder.identity.cluster_id
             self._folders.append(folder)
+
+    async def _open_folder(self, path: str, cluster_id: str | None) -> DataFolder:
+        disk, random = self.world.disk, self.world.random
+        await disk.make_dirs(path)
+        await disk.lock(_lock_path(path))
+        ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
+        return await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
+
+    def _on_folder_failed(self, folder: DataFolder) -> None:
+        """Without the metadata log nothing can be decided, without any data folder nothing be stored: the broker ends."""
+        if folder is self._folders[0]:
+            self.failure = f"the data folder with the metadata log has failed: {folder.path}"
+        elif all(folder.is_failed for folder in self._folders):
+            self.failure = "all data folders have failed"
+        if self.failure is not None:
+            log.critical("broker_failed", reason=self.failure)
+            self.on_failure()
 
     def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it."""

@@ -1,5 +1,7 @@
 """One partition as this broker serves it: the log, and who waits for it to grow.
 
+A partition whose log has failed is offline: it answers KAFKA_STORAGE_ERROR until the broker is started anew.
+
 With one replica the high watermark is the end of what has been flushed to the log: ``0 <= log_start_offset <=
 high_watermark == log_end_offset``, and what is acknowledged is what readers see.
 
@@ -9,6 +11,7 @@ vectored write, and only then does the high watermark move. Source: KIP-101, KIP
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from ottla.broker.turns import Turns
@@ -24,7 +27,7 @@ class AppendWaiter(Protocol):
 
 
 class Partition:
-    __slots__ = ("_flush", "_sync", "index", "is_internal", "leader_epoch", "log", "meters", "topic", "topic_id", "waiters")
+    __slots__ = ("_flush", "_sync", "changing", "index", "is_internal", "leader_epoch", "log", "meters", "topic", "topic_id", "waiters")
 
     def __init__(
         self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, leader_epoch: int, is_internal: bool, meters: TopicMeters
@@ -38,7 +41,8 @@ class Partition:
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
-        self._sync = Turns(log.sync)
+        self._sync = Turns(self._sync_once)
+        self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
 
     @property
     def high_watermark(self) -> int:
@@ -65,14 +69,25 @@ class Partition:
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. StorageError when the disk refused it."""
+        drop_count = self.log.drop_count
         if not self.is_settled:
             await self._flush()
-        if self.log.is_failed:
-            raise StorageError(f"the log of {self.topic}-{self.index} has failed")
+        if self.log.is_failed or self.log.drop_count != drop_count:
+            raise StorageError(f"the log of {self.topic}-{self.index} was not written")
 
     async def sync(self) -> None:
         """What was in the log before the call survives a power cut."""
         await self._sync()
+
+    async def _sync_once(self) -> None:
+        async with self.changing:
+            await self.log.sync()
+
+    def fail(self) -> None:
+        """The partition is offline. Whoever waits for it is answered now."""
+        self.log.fail()
+        for waiter in list(self.waiters):
+            waiter.on_append(2**62)
 
     async def _flush_once(self) -> None:
         log = self.log
@@ -88,7 +103,12 @@ class Partition:
                 waiter.on_append(grown)
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Fences a client that knows an older or a newer leader; -1 means that it does not say (KIP-320)."""
+        """Fences a client that knows an older or a newer leader; -1 means that it does not say (KIP-320).
+
+        KAFKA_STORAGE_ERROR when the partition is offline.
+        """
+        if self.log.is_failed:
+            raise StorageError(f"{self.topic}-{self.index} is offline: its log has failed")
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:

@@ -2,11 +2,14 @@
 
 Each lives in a folder ``topic-index`` of one of the data folders; a new one goes where there are fewest. A folder whose
 topic is gone from the image, or whose topic id is another, belongs to a deleted topic and is removed.
+
+A data folder whose disk fails takes all its partitions offline; the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,10 +17,12 @@ import structlog
 from ottla.broker.partition import Partition
 from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
+from ottla.errors import DecodeError, StorageError
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
-from ottla.storage.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
+from ottla.storage.appending import FULL
+from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
 from ottla.storage.config import LogConfig
 from ottla.storage.folder import DataFolder
 from ottla.storage.log import PartitionLog
@@ -29,7 +34,9 @@ log = structlog.get_logger()
 class PartitionStore:
     """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index."""
 
-    def __init__(self, world: World, config: BrokerConfig, node_id: int, folders: list[DataFolder]) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, node_id: int, folders: list[DataFolder], *, has_offline_folders: bool = False
+    ) -> None:
         self._world = world
         self._config = config
         self._node_id = node_id
@@ -43,6 +50,10 @@ class PartitionStore:
         self._checkpoints = Turns(self._write_checkpoints)
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._must_be_found = has_offline_folders  # what is not found while starting lies in one of those, and is not made anew
+        self.offline: set[TopicPartition] = set()  # that could not be opened
+        self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
 
     async def scan(self) -> None:
         """Remembers which partition folders exist, and removes what an interrupted deletion left."""
@@ -52,6 +63,7 @@ class PartitionStore:
                 self._found[key] = (folder, topic_id)
             self._recovery_points |= await read_checkpoint(self._world.disk, f"{folder.path}/{RECOVERY_POINT}")
             self._start_offsets |= await read_checkpoint(self._world.disk, f"{folder.path}/{LOG_START_OFFSET}")
+            self._cleaner_offsets |= await read_checkpoint(self._world.disk, f"{folder.path}/{CLEANER_OFFSET}")
 
     async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
         """Open exactly what the image gives to this broker; the partitions opened and the topics gone."""
@@ -66,8 +78,11 @@ class PartitionStore:
             if len(known) == len(topic_image.partitions):
                 continue
             for index, partition in sorted(topic_image.partitions.items()):
-                if index not in known and self._node_id in partition.replicas:
-                    opened.append(await self._open(image, topic_image, index))
+                if index in known or self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
+                    continue
+                found = await self._try_to_open(image, topic_image, index)
+                if found is not None:
+                    opened.append(found)
         return opened, gone
 
     def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
@@ -87,11 +102,12 @@ class PartitionStore:
                 log.info("stray_folder_removed", folder=folder.partition_path(key))
                 await self._remove_folder(folder, key)
         self._found.clear()
+        self._must_be_found = False
         await self.remove_deleted()
 
     async def remove_deleted(self) -> None:
         """What was renamed for deletion is removed from the disk."""
-        for folder in self._folders:
+        for folder in self._live_folders():
             await folder.remove_deleted()
 
     def all(self) -> list[Partition]:
@@ -107,12 +123,26 @@ class PartitionStore:
         await self._checkpoints()
 
     async def _write_checkpoints(self) -> None:
-        for folder in self._folders:
-            logs = {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
-            recovery_points = {key: opened.recovery_point for key, opened in logs.items()}
-            await write_checkpoint(self._world.disk, f"{folder.path}/{RECOVERY_POINT}", recovery_points)
-            starts = {key: opened.log_start_offset for key, opened in logs.items() if opened.log_start_offset > 0}
-            await write_checkpoint(self._world.disk, f"{folder.path}/{LOG_START_OFFSET}", starts)
+        problem: OSError | None = None
+        for folder in self._live_folders():
+            try:
+                await self._write_checkpoints_of(folder)
+            except OSError as error:
+                problem = error
+                if error.errno not in FULL:
+                    self.fail_folder(folder)
+        if problem is not None:
+            raise StorageError(f"checkpoints cannot be written: {problem}") from problem
+
+    async def _write_checkpoints_of(self, folder: DataFolder) -> None:
+        disk = self._world.disk
+        logs = {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
+        recovery_points = {key: opened.recovery_point for key, opened in logs.items()}
+        await write_checkpoint(disk, f"{folder.path}/{RECOVERY_POINT}", recovery_points)
+        starts = {key: opened.log_start_offset for key, opened in logs.items() if opened.log_start_offset > 0}
+        await write_checkpoint(disk, f"{folder.path}/{LOG_START_OFFSET}", starts)
+        cleaned = {key: opened.first_dirty_offset for key, opened in logs.items() if opened.first_dirty_offset > opened.log_start_offset}
+        await write_checkpoint(disk, f"{folder.path}/{CLEANER_OFFSET}", cleaned)
 
     async def close(self) -> None:
         """Every log is synced and closed; the checkpoints are written."""
@@ -127,9 +157,39 @@ class PartitionStore:
         partition = next(iter(self.by_name[topic].values()))
         return current is None or current.topic_id != partition.topic_id
 
-    async def _open(self, image: ClusterImage, topic: TopicImage, index: int) -> Partition:
+    def fail_folder(self, folder: DataFolder) -> None:
+        """The folder's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
+        if folder.is_failed:
+            return
+        folder.is_failed = True
+        log.error("log_dir_failed", folder=folder.path)
+        for partition in self.all():
+            if self._folder_of[partition] is folder:
+                partition.fail()
+        self.on_folder_failed(folder)
+
+    def _live_folders(self) -> list[DataFolder]:
+        return [folder for folder in self._folders if not folder.is_failed]
+
+    async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int) -> Partition | None:
+        """The partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
-        folder = await self._folder_for(key, uuid_text(topic.topic_id))
+        folder, reason = None, "its data folder is offline"
+        if key in self._found or not self._must_be_found:
+            folder = await self._folder_for(key, uuid_text(topic.topic_id))
+            try:
+                return await self._open(image, topic, key, folder)
+            except OSError as error:
+                reason = str(error)
+                self.fail_folder(folder)
+            except (DecodeError, StorageError) as error:
+                reason = error.message
+        self.offline.add(key)
+        log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
+        return None
+
+    async def _open(self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder) -> Partition:
+        index = key.partition
         opened = await PartitionLog.open(
             self._world.disk,
             folder.partition_path(key),
@@ -138,7 +198,9 @@ class PartitionStore:
             clean=folder.was_clean,
             recovery_point=self._recovery_points.pop(key, 0),
             log_start_offset=self._start_offsets.pop(key, 0),
+            first_dirty_offset=self._cleaner_offsets.pop(key, 0),
         )
+        opened.on_failed = partial(self.fail_folder, folder)
         epoch = topic.partitions[index].leader_epoch
         partition = Partition(
             topic.name,
@@ -165,8 +227,9 @@ class PartitionStore:
             await self._remove_folder(folder, key)  # of an earlier topic of this name
         self._recovery_points.pop(key, None)
         self._start_offsets.pop(key, None)
+        self._cleaner_offsets.pop(key, None)
         used = list(self._folder_of.values())
-        folder = min(self._folders, key=used.count) if len(self._folders) > 1 else self._folders[0]
+        folder = min(self._live_folders(), key=used.count) if len(self._folders) > 1 else self._folders[0]
         await folder.create_partition(key, topic_id)
         return folder
 
@@ -179,7 +242,9 @@ class PartitionStore:
             for waiter in list(partition.waiters):
                 waiter.on_append(2**62)  # whatever they wait for, they are answered now
             await _close(partition)
-            await self._remove_folder(self._folder_of.pop(partition), key_of(partition))
+            folder = self._folder_of.pop(partition)
+            if not folder.is_failed:
+                await self._remove_folder(folder, key_of(partition))
 
     async def _remove_folder(self, folder: DataFolder, key: TopicPartition) -> None:
         await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
@@ -192,7 +257,8 @@ def key_of(partition: Partition) -> TopicPartition:
 async def _close(partition: Partition) -> None:
     if not partition.log.is_failed:
         await partition.flush()
-        await partition.log.close()
+        async with partition.changing:
+            await partition.log.close()
 
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:

@@ -32,12 +32,21 @@ _READ_BYTES = 1 << 20
 class Shard:
     """One machine and its log."""
 
-    def __init__(self, world: World, partition: Partition, machine: ReplicatedMachine, encode: EncodeRecord, decode: DecodeRecord) -> None:
+    def __init__(
+        self,
+        world: World,
+        partition: Partition,
+        machine: ReplicatedMachine,
+        encode: EncodeRecord,
+        decode: DecodeRecord,
+        on_lost: Callable[[], None],
+    ) -> None:
         self._world = world
         self._partition = partition
         self._machine = machine
         self._encode = encode
         self._decode = decode
+        self._on_lost = on_lost  # the machine has applied what the log did not take: both must be taken up anew
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
         self._last_token = 0
@@ -76,7 +85,7 @@ class Shard:
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
         """
-        if self._is_closed:
+        if self._is_closed or self._partition.log.is_failed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not self._is_loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -89,7 +98,7 @@ class Shard:
 
     def tell(self, command: Any) -> None:
         """The command is decided; nobody waits for it."""
-        if self._is_loaded and not self._is_closed:
+        if self._is_loaded and not self._is_closed and not self._partition.log.is_failed:
             self._decide(command)
 
     def close(self) -> None:
@@ -147,6 +156,8 @@ class Shard:
     def _log_failure(self, error: BaseException | None) -> None:
         if error is not None:
             log.error("shard_append_failed", topic=self._partition.topic, partition=self._partition.index, error=str(error))
+            if not self._is_closed:
+                self._on_lost()
 
     def _set_timer(self, timer: Timer) -> None:
         old = self._timers.pop(timer.name, None)

@@ -18,6 +18,7 @@ from typing import Self
 
 from ottla.broker.node import Broker
 from ottla.config import BrokerConfig
+from ottla.errors import StorageError
 from ottla.ports import World
 from ottla.runtime.world import real_world
 
@@ -30,7 +31,7 @@ Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
 
 
 def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None, beside: Beside | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when the broker cannot start."""
+    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail."""
     asyncio.run(_serve_until_signal(config, on_started, beside))
 
 
@@ -50,6 +51,7 @@ async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker
 async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None, beside: Beside) -> None:
     broker = Broker(_world(config), config)
     await broker.start()
+    broker.on_failure = stopping.set
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -58,6 +60,8 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Call
             on_started(broker)
         await stopping.wait()
         await broker.stop()
+    if broker.failure is not None:
+        raise StorageError(broker.failure)
 
 
 def _world(config: BrokerConfig) -> World:

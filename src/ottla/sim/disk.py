@@ -357,7 +357,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _is_in(path: str, folder: str) -> bool:
-    return posixpath.dirname(path) == folder != path
+    return path.startswith(folder) and posixpath.dirname(path) == folder != path
 
 
 def _is_within_any(path: str, folders: list[str]) -> bool:

@@ -4,11 +4,15 @@
 ``flush`` writes all that was staged in one vectored append, beginning a new segment first where one is due; only then do the
 batches count: for ``log_end_offset``, for readers, for indexes, epochs and producers.
 
-A disk that fails once is not trusted again: the log ``is_failed`` and refuses everything from then on.
+A disk that fails once is not trusted again: the log ``is_failed``, refuses everything from then on, and tells its owner
+(``on_failed``). A full disk is another matter: what was staged is refused, nothing of it stays in the file, and the next batch
+is tried anew. ``drop_count`` counts these refusals, so that whoever staged knows what became of it.
 """
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -35,6 +39,9 @@ class Appended(msgspec.Struct, gc=False):
     is_duplicate: bool
 
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a disk says that has no room left. It loses nothing by it."""
+
 _Staged = tuple[int, int, int, int, int, int, int, int, int, int]
 """Size, base offset, last offset, largest timestamp, leader epoch, producer id, producer epoch, sequence, attributes, staged at."""
 
@@ -46,7 +53,7 @@ class LogEnd:
         "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
         "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending", "_places",
         "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "_wants_roll",
-        "config", "epochs", "first_dirty_offset", "is_failed", "segments",
+        "config", "drop_count", "epochs", "first_dirty_offset", "is_failed", "on_failed", "segments",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
@@ -70,6 +77,8 @@ class LogEnd:
         self._is_flushing = self._wants_roll = False
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
         self.is_failed = False
+        self.on_failed: Callable[[], None] = _nobody
+        self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
         self.first_dirty_offset = self._start_offset  # below it, the log was compacted; the owner checkpoints it
         self.configure(config)
 
@@ -146,13 +155,14 @@ class LogEnd:
     async def flush(self) -> None:
         """All that was staged is in the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
 
-        StorageError when the disk refused: then nothing that was staged may be acknowledged, and the log ``is_failed``.
+        StorageError when the disk refused: then nothing that was staged may be acknowledged, ``drop_count`` has grown, and the log
+        ``is_failed`` unless the disk was full. Of the batches that one flush wrote in several appends, some may be in the log.
         """
         assert not self._is_flushing, "the owner of a log runs one flush at a time"
         if self.is_failed:
             raise StorageError(f"the log in {self._folder} has failed")
         self._is_flushing = True
-        is_written = False
+        is_written = is_full = False
         try:
             if self._wants_roll:
                 self._wants_roll = False
@@ -176,12 +186,15 @@ class LogEnd:
                     await self._write(batches, buffers)
             is_written = True
         except OSError as error:
+            is_full = error.errno in FULL and not self.config.fails_when_full
             raise StorageError(f"the log in {self._folder} cannot be written: {error}") from error
         finally:
             self._is_flushing = False
             self._producers.clear_staged()
-            if not is_written:  # also when the flush was cancelled: nobody knows what reached the disk
-                self._fail()
+            if is_full:
+                self._drop_staged()
+            elif not is_written:  # also when the flush was cancelled: nobody knows what reached the disk
+                self.fail_with_disk()
         if self.is_failed:  # by a sync meanwhile, which dropped what was staged
             raise StorageError(f"the log in {self._folder} has failed")
 
@@ -235,8 +248,9 @@ class LogEnd:
         closed = self.segments[-1]
         await closed.write_indexes()
         await overwrite(self._disk, self._snapshot_path(base_offset), self._producers.to_snapshot())
+        fresh = await self._new_segment(base_offset)
         self._unsynced.append(closed)
-        self.segments.append(await self._new_segment(base_offset))
+        self.segments.append(fresh)
         self._places.keep_loaded(closed)
 
     async def _new_segment(self, base_offset: int) -> Segment:
@@ -250,9 +264,30 @@ class LogEnd:
     def _snapshot_path(self, offset: int) -> str:
         return f"{self._folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
-    def _fail(self) -> None:
+    def fail(self) -> None:
+        """Nothing is served from the log any more; what was staged will never be written."""
         self.is_failed = True
+        self._drop_staged()
+
+    def fail_unless_full(self, error: OSError) -> None:
+        """As ``fail_with_disk``, unless the error only says that there is no room."""
+        if error.errno not in FULL:
+            self.fail_with_disk()
+
+    def fail_with_disk(self) -> None:
+        """As ``fail``; it is the disk that failed, and the owner is told."""
+        if not self.is_failed:
+            self.fail()
+            self.on_failed()
+
+    def _drop_staged(self) -> None:
+        self.drop_count += 1
         self._pending, self._buffers = [], []
         self._wants_roll = False
+        self._staged_timestamp = -1
         self._end_markers.clear()
         self._next_offset = self._end_offset
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

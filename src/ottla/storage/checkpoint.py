@@ -14,6 +14,7 @@ from ottla.types import TopicPartition
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSET: Final = "cleaner-offset-checkpoint"  # below it, a log was compacted
 _VERSION: Final = 0
 
 

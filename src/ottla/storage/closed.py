@@ -107,6 +107,11 @@ class ClosedSegments(LogEnd):
         paths = await segment.retire()
         self._deleted.append((now_ms + self.config.file_delete_delay_ms, paths))
 
+    @property
+    def has_deleted(self) -> bool:
+        """Whether ``.deleted`` files wait for their time."""
+        return bool(self._deleted)
+
     async def remove_deleted(self, now_ms: int) -> None:
         """Files deleted longer than ``file.delete.delay.ms`` ago are gone."""
         while self._deleted and self._deleted[0][0] <= now_ms:
@@ -170,7 +175,7 @@ class ClosedSegments(LogEnd):
         if [(segment.base_offset, segment.size) for segment in replaced] != [
             (source.base_offset, source.size) for source in cleaned.sources
         ]:
-            await swap.drop(self._disk, self._folder, cleaned.base_offset)
+            await self.drop_cleaned(cleaned)
             return False
         await swap.commit(self._disk, self._folder, cleaned.base_offset)
         for segment in replaced[1:]:
@@ -184,3 +189,7 @@ class ClosedSegments(LogEnd):
         self.segments[first : first + len(replaced)] = [fresh]
         self._places.forget()
         return True
+
+    async def drop_cleaned(self, cleaned: Cleaned) -> None:
+        """The cleaned segment's files are gone."""
+        await swap.drop(self._disk, self._folder, cleaned.base_offset)

@@ -16,6 +16,7 @@ class LogConfig:
     cleanup_policy: str = "delete"  # "delete", "compact" or "compact,delete"
     compression_type: str = "producer"
     delete_retention_ms: int = 86_400_000
+    fails_when_full: bool = False  # no topic's key: of a log whose owner cannot take back what it staged
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX

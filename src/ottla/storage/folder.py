@@ -60,7 +60,7 @@ class FolderIdentity:
 class DataFolder:
     """An open data folder. Made by ``open``."""
 
-    __slots__ = ("_disk", "identity", "path", "was_clean")
+    __slots__ = ("_disk", "identity", "is_failed", "path", "was_clean")
 
     def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool) -> None:
         self._disk: Final = disk
@@ -68,6 +68,7 @@ class DataFolder:
         self.identity: Final = identity
         self.was_clean: Final = was_clean
         """Whether the last one who had it closed it in order."""
+        self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
     async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> DataFolder:

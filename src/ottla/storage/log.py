@@ -9,10 +9,10 @@ Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``)
 
 from __future__ import annotations
 
-from ottla.errors import StorageError
+from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME
-from ottla.storage.appending import Appended
+from ottla.storage.appending import FULL, Appended
 from ottla.storage.closed import ClosedSegments
 from ottla.storage.config import LogConfig
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
@@ -100,7 +100,8 @@ class PartitionLog(ClosedSegments):
         """Batches of one segment from the one that holds ``offset``, none that begins at or after ``end_offset``.
 
         At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one whole. None when
-        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log.
+        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
+        and the log ``is_failed``.
         """
         check_range(offset, log_start_offset=self._start_offset, log_end_offset=self._end_offset)
         end_offset = min(end_offset, self._end_offset)
@@ -111,17 +112,31 @@ class PartitionLog(ClosedSegments):
                 self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end_offset, log_end_offset=self._end_offset,
                 min_one_message=min_one_message,
             )  # fmt: skip
-        except OSError as error:
-            raise StorageError(f"the log in {self._folder} cannot be read at offset {offset}: {error}") from error
+        except (OSError, DecodeError) as error:
+            raise self._unreadable(error) from error
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
-        """The first record at or after the time."""
-        return await find_timestamp(self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+        """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
+        try:
+            return await find_timestamp(self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
-        """The first record that has the largest timestamp of all; None without timestamps."""
-        largest = await largest_timestamp(self.segments, self._places)
+        """The first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
+        try:
+            largest = await largest_timestamp(self.segments, self._places)
+        except OSError as error:
+            raise self._unreadable(error) from error
         return None if largest < 0 else await self.offset_for_timestamp(largest)
+
+    def _unreadable(self, error: OSError | DecodeError) -> StorageError:
+        """What a reader is told. The log fails: with its disk when that is at fault, alone when headers are not what was written."""
+        if isinstance(error, DecodeError):
+            self.fail()
+        else:
+            self.fail_unless_full(error)  # an index that was made anew may find no room
+        return StorageError(f"the log in {self._folder} cannot be read: {error}")
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
@@ -183,11 +198,9 @@ class PartitionLog(ClosedSegments):
         if self.is_failed:
             raise StorageError(f"the log in {self._folder} has failed")
         end_offset, closed, last = self._end_offset, list(self._unsynced), self.segments[-1]
-        self._unsynced_since_ms = -1
+        unsynced_since_ms, self._unsynced_since_ms = self._unsynced_since_ms, -1
         try:
-            if self._epochs_changed:
-                self._epochs_changed = False
-                await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
+            await self._write_epochs()
             for segment in closed:
                 await segment.sync(with_indexes=True)
             await last.sync(with_indexes=False)
@@ -195,10 +208,19 @@ class PartitionLog(ClosedSegments):
                 self._folder_changed = False
                 await self._disk.sync_dir(self._folder)
         except OSError as error:
-            self._fail()
+            if self._epochs_changed and error.errno in FULL and not self.config.fails_when_full:
+                self._unsynced_since_ms = unsynced_since_ms  # nothing was asked to be durable yet: the next sync does it all
+            else:
+                self.fail_with_disk()
             raise StorageError(f"the log in {self._folder} cannot be synced: {error}") from error
         self._unsynced = [segment for segment in self._unsynced if segment not in closed]
         self._recovery_point = max(self._recovery_point, end_offset)
+
+    async def _write_epochs(self) -> None:
+        if self._epochs_changed:
+            text = self.epochs.to_text()
+            await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", text.encode())
+            self._epochs_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
 
     async def close(self) -> None:
         """Everything is durable, the indexes of the last segment and a snapshot of the producers included; the files are closed."""

@@ -31,25 +31,26 @@ TOPIC_IDS_SINCE = 13
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write."""
 
-    __slots__ = ("_acks", "_context", "_response", "_results", "partitions")
+    __slots__ = ("_acks", "_context", "_drop_counts", "_response", "_results", "partitions")
 
     def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
         self._context = context
         self._acks = acks
         self._response = response
         self._results: list[PartitionProduceResponse] = []
+        self._drop_counts: list[int] = []  # of the partitions' logs, when the batches were staged
         self.partitions: list[Partition] = []
 
     def add(self, partition: Partition, result: PartitionProduceResponse) -> None:
         self.partitions.append(partition)
+        self._drop_counts.append(partition.log.drop_count)
         self._results.append(result)
 
     def finish(self, failed: frozenset[Partition]) -> None:
-        """Answers; what was staged for a log that failed is not acknowledged."""
-        if failed:
-            for partition, result in zip(self.partitions, self._results, strict=True):
-                if partition in failed:
-                    _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {partition.topic}-{partition.index} has failed"))
+        """Answers; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
+        for partition, result, drop_count in zip(self.partitions, self._results, self._drop_counts, strict=True):
+            if partition in failed or partition.log.drop_count != drop_count:
+                _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {partition.topic}-{partition.index} was not written"))
         answer(self._context, self._acks, self._response)
 
 

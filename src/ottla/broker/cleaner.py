@@ -1,0 +1,124 @@
+"""The log cleaner: compacts one log after the other, the dirtiest first, while there is any to compact.
+
+The work is a background job (class c, ``storage/cleaning.py``); here it is chosen, and its result installed. A log that cannot
+be cleaned rests for a while, and its partition goes on serving: whether its files are damaged is for the scrubber to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from ottla.errors import KafkaError, WorkerDied
+from ottla.storage.cleaning import CLEAN_JOB, CleanResult
+from ottla.storage.dirtiness import dirtiest
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+    from ottla.ports import TimerHandle
+
+log = structlog.get_logger()
+
+REST_MS: Final = 10 * 60_000
+
+
+class LogCleaner:
+    """One round at a time, ``log.cleaner.backoff.ms`` after the one before."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: TimerHandle | None = None
+        self._round: asyncio.Task[None] | None = None
+        self._rests_until: dict[Partition, int] = {}
+
+    def start(self) -> None:
+        if self._broker.config["log.cleaner.enable"]:
+            self._schedule()
+
+    async def stop(self) -> None:
+        """Nothing is being cleaned any more; what a worker had begun is dropped by the next start."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.gather(self._round, return_exceptions=True)
+
+    def _schedule(self) -> None:
+        self._timer = self._broker.world.timers.call_later_ms(self._broker.config["log.cleaner.backoff.ms"], self._begin)
+
+    def _begin(self) -> None:
+        self._round = asyncio.get_running_loop().create_task(self._clean_all())
+        self._round.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._round = None
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            log.error("log_cleaner_failed", exc_info=task.exception())
+        self._schedule()
+
+    async def _clean_all(self) -> None:
+        while (partition := await self._dirtiest()) is not None:
+            try:
+                await self._clean(partition)
+            except OSError as error:
+                partition.log.fail_unless_full(error)
+                self._let_rest(partition, str(error))
+            except WorkerDied as error:
+                self._let_rest(partition, str(error))
+            except KafkaError as error:
+                self._let_rest(partition, error.message)
+
+    async def _dirtiest(self) -> Partition | None:
+        now_ms = self._broker.world.clock.now_ms()
+        self._rests_until = {partition: until_ms for partition, until_ms in self._rests_until.items() if until_ms > now_ms}
+        logs = []
+        for partition in self._broker.partitions.all():
+            opened = partition.log
+            if not opened.config.is_compacted or opened.is_failed or len(opened.segments) == 1 or partition in self._rests_until:
+                continue
+            try:
+                logs.append(await opened.dirtiness(partition, now_ms))
+            except OSError as error:
+                opened.fail_unless_full(error)
+            except KafkaError as error:
+                self._let_rest(partition, error.message)
+        return dirtiest(logs)
+
+    async def _clean(self, partition: Partition) -> None:
+        config, opened = self._broker.config, partition.log
+        request = await opened.clean_request(
+            self._broker.world.clock.now_ms(),
+            map_bytes=config["log.cleaner.dedupe.buffer.size"],
+            map_load_factor=config["log.cleaner.io.buffer.load.factor"],
+        )
+        if request is None:  # what there was went with a deletion
+            self._let_rest(partition, "nothing to clean")
+            return
+        rate = config["log.cleaner.io.max.bytes.per.second"]
+        result = await self._broker.world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
+        async with partition.changing:
+            is_there = self._broker.partitions.by_name.get(partition.topic, {}).get(partition.index) is partition
+            if not is_there or opened.is_failed:
+                return
+            await self._install(partition, result)
+        await self._broker.partitions.write_checkpoints()
+
+    async def _install(self, partition: Partition, result: CleanResult) -> None:
+        opened, before = partition.log, partition.log.size_bytes
+        now_ms = self._broker.world.clock.now_ms()
+        installed = [await opened.install(cleaned, now_ms=now_ms) for cleaned in result.cleaned]
+        if all(installed):  # else segments were deleted meanwhile: it is cleaned again
+            opened.first_dirty_offset = max(opened.first_dirty_offset, result.end_offset)
+        log.info(
+            "log_cleaned", topic=partition.topic, partition=partition.index, first_dirty_offset=opened.first_dirty_offset,
+            keys=result.key_count, removed_records=result.removed_records, bytes_before=before, bytes_after=opened.size_bytes,
+        )  # fmt: skip
+
+    def _let_rest(self, partition: Partition, reason: str) -> None:
+        self._rests_until[partition] = self._broker.world.clock.now_ms() + REST_MS
+        log.warning("log_not_cleaned", topic=partition.topic, partition=partition.index, reason=reason)

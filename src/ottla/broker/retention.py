@@ -1,0 +1,70 @@
+"""Deleting what is too old, in all logs: decided, made durable, done.
+
+The new start of each log is checkpointed before a file goes, so that no power cut brings half of what was deleted back.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from ottla.broker.partition import Partition
+from ottla.broker.partitions import PartitionStore
+from ottla.errors import KafkaError
+
+log = structlog.get_logger()
+
+
+async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
+    """Closed segments that ``retention.ms``, ``retention.bytes`` and the log's start no longer keep are out of their logs."""
+    due: list[tuple[Partition, int]] = []
+    for partition in partitions.all():
+        if partition.log.is_failed:
+            continue
+        try:
+            offset = await _retained_from(partition, now_ms)
+        except OSError as error:
+            partition.log.fail_unless_full(error)
+            continue
+        except KafkaError as error:  # a damaged segment: the scrubber finds it and takes the partition offline
+            log.error("retention_failed", topic=partition.topic, partition=partition.index, error=error.message)
+            continue
+        segments = partition.log.segments
+        if len(segments) > 1 and segments[1].base_offset <= offset:
+            partition.log.advance_log_start_offset(offset)
+            due.append((partition, offset))
+    if due:
+        await partitions.write_checkpoints()
+    for partition, offset in due:
+        await _delete(partition, offset, now_ms)
+
+
+async def remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
+    """``.deleted`` files whose ``file.delete.delay.ms`` has passed are gone."""
+    for partition in partitions.all():
+        if partition.log.has_deleted and not partition.log.is_failed:
+            async with partition.changing:
+                try:
+                    await partition.log.remove_deleted(now_ms)
+                except OSError as error:
+                    partition.log.fail_unless_full(error)
+
+
+async def _retained_from(partition: Partition, now_ms: int) -> int:
+    offset = await partition.log.retained_from(now_ms)
+    if not partition.log.has_pending:
+        return offset
+    await partition.flush()  # also closes the last segment, if that was what kept it
+    return await partition.log.retained_from(now_ms)
+
+
+async def _delete(partition: Partition, offset: int, now_ms: int) -> None:
+    async with partition.changing:
+        if partition.log.is_failed:
+            return
+        try:
+            count = await partition.log.delete_segments_below(offset, now_ms=now_ms)
+        except OSError as error:
+            partition.log.fail_unless_full(error)
+            return
+    start_offset = partition.log.log_start_offset
+    log.info("segments_deleted", topic=partition.topic, partition=partition.index, segments=count, log_start_offset=start_offset)
