@@ -15,7 +15,7 @@ help:
 	@echo "make format       lets ruff put imports and layout in order"
 	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
 	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
-	@echo "make torture      kill -9 and the like, many rounds"
+	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
 	@echo "make bench        benchmarks of broker and client"
 	@echo "make bench-spark  benchmarks of the Spark source and sink"
 	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
@@ -58,6 +58,7 @@ sim: setup
 
 torture: setup
 	$(call need,tests/torture)
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-torture.lock
 	$(PYTEST) --hypothesis-profile=torture --timeout=0 tests/torture $(ARGS)
 
 bench: setup

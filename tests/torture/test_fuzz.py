@@ -1,0 +1,37 @@
+"""Ten million inputs, guided by coverage, into everything that reads bytes from outside.
+
+OTTLA_FUZZ_INPUTS is how many in all. Each target runs in a process of its own with 256 MiB; its corpus begins with what real
+clients sent.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.torture.fuzz.targets import TARGETS
+
+INPUTS = int(os.environ.get("OTTLA_FUZZ_INPUTS", "10000000"))
+ALL = sum(count for _, count in TARGETS.values())
+GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
+SECONDS_MAX = 3600
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+def test_nothing_but_its_own_errors_leaves_a_reader_of_bytes(name: str, tmp_path: Path) -> None:
+    assert importlib.util.find_spec("atheris"), "atheris is missing: .venv/bin/pip install atheris (CPython 3.11 to 3.13 on Linux)"
+    lines = [line for path in GOLDEN.glob("*.txt") for line in path.read_text().splitlines() if not line.startswith("#")]
+    for number, line in enumerate(lines):
+        for part, text in enumerate(line.split()[2:]):
+            (tmp_path / f"{number}-{part}").write_bytes(bytes.fromhex(text)[:4096])
+    runs = TARGETS[name][1] * INPUTS // ALL
+    command = [sys.executable, "-m", "tests.torture.fuzz", name, str(runs), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    stats = dict(line.removeprefix("stat::").split(":") for line in done.stderr.splitlines() if line.startswith("stat::"))
+    assert int(stats["number_of_executed_units"]) >= runs
+    print(name, {key: value.strip() for key, value in stats.items()})
