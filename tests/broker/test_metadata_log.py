@@ -10,9 +10,11 @@ import pytest
 
 from ottla.broker.metadata_log import FOLDER_NAME, MetadataLog
 from ottla.errors import StorageError
-from ottla.messages.metadata_records import ConfigRecord, TopicRecord
+from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC
+from ottla.metadata.records import encode_record
 from ottla.ports import Disk
+from ottla.records.builder import BatchBuilder
 from ottla.runtime.world import real_world
 
 
@@ -89,6 +91,21 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
         data[-3] ^= 0x40
         path.write_bytes(data if damage == "flip" else data[:-3])
         with pytest.raises(StorageError, match="metadata snapshot"):
+            await open_log(disk, tmp_path)
+
+    with_disk(body)
+
+
+def test_a_record_about_a_topic_that_is_not_there_keeps_the_broker_from_guessing(tmp_path: Path) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path)
+        stray = PartitionChangeRecord(partition_id=0, topic_id=b"\x17" * 16)
+        builder = BatchBuilder()
+        builder.append(None, encode_record(stray), timestamp_ms=0)
+        log._log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=0, from_client=False)
+        await log._log.flush()
+        await log.close()
+        with pytest.raises(StorageError, match="cannot be followed"):
             await open_log(disk, tmp_path)
 
     with_disk(body)

@@ -7,7 +7,8 @@ log before it is then no longer needed. Source: KIP-595 (the log is the truth), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ottla.errors import DecodeError, StorageError
@@ -56,12 +57,15 @@ class MetadataLog:
             part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=log.log_end_offset)
             assert part is not None, "offsets below the end can be read"
             data = part.region.read()
-            records: list[Stored] = []
-            for position, header in iterate_batches(data):
-                if not header.is_control:
-                    records += [decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset]
-                offset = header.last_offset + 1
-            image = replay(image, records)
+            with _readable(f"the metadata log {folder}, from offset {offset} on,"):
+                records: list[Stored] = []
+                for position, header in iterate_batches(data):
+                    if not header.is_control:
+                        records += [
+                            decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset
+                        ]
+                    offset = header.last_offset + 1
+                image = replay(image, records)
         return cls(disk, folder, log, image, bytes_between_snapshots=bytes_between_snapshots)
 
     @property
@@ -141,12 +145,20 @@ async def _newest_snapshot(disk: Disk, folder: str) -> tuple[ClusterImage, int]:
     data = await disk.read_file(f"{folder}/{names[-1]}")
     records: list[Stored] = []
     end = 0
-    try:
+    with _readable(f"the metadata snapshot {folder}/{names[-1]}"):
         for position, header in iterate_batches(data, check_crc=True):
             records += [decode_record(record.value or b"") for record in iterate_records(data, position)]
             end = position + header.size_bytes
-    except DecodeError as error:
-        raise StorageError(f"metadata snapshot {folder}/{names[-1]}: {error.message}") from error
-    if end != len(data):
-        raise StorageError(f"metadata snapshot {folder}/{names[-1]} ends in a torn batch at byte {end}")
-    return replay(EMPTY_IMAGE, records), int(names[-1].split("-")[0])
+        if end != len(data):
+            raise DecodeError(f"it ends in a torn batch at byte {end}")
+        return replay(EMPTY_IMAGE, records), int(names[-1].split("-")[0])
+
+
+@contextlib.contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Records that cannot be read, or that change what is not there, are a StorageError: a broker must not guess its cluster."""
+    try:
+        yield
+    except (DecodeError, KeyError, AssertionError) as error:
+        reason = error.message if isinstance(error, DecodeError) else repr(error)
+        raise StorageError(f"{what} cannot be followed: {reason}") from error
