@@ -80,6 +80,8 @@ def _replica_manager(broker: Broker) -> Iterator[Family]:
         ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", text, value)
+    offline = broker.partitions.offline_folder_count
+    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data folders that have failed.", offline)
     for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
         yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a broker alone has none.", 0)
 

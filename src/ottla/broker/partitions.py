@@ -110,6 +110,11 @@ class PartitionStore:
         for folder in self._live_folders():
             await folder.remove_deleted()
 
+    @property
+    def offline_folder_count(self) -> int:
+        """Data folders that have failed."""
+        return len(self._folders) - len(self._live_folders())
+
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "demo": ("ottla.cli.demo:demo", "Run the whole thing on a year of real flights."),
     "dev": ("ottla.cli.dev:dev", "A throw-away broker for development."),
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
+    "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe and delete topics."),

@@ -1,0 +1,62 @@
+"""``ottla generate``: files for the neighbours of a broker, on standard output."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+import click
+
+
+@click.group()
+def generate() -> None:
+    """Print dashboards, rules and units for running brokers."""
+
+
+@generate.command("grafana-dashboard")
+@click.argument("name", type=click.Choice(["brokers", "lag"]), default="brokers")
+def grafana_dashboard(name: str) -> None:
+    """A Grafana dashboard as JSON, to be imported."""
+    from ottla.cli.templates.dashboards import broker_dashboard, lag_dashboard
+
+    _print_json(broker_dashboard() if name == "brokers" else lag_dashboard())
+
+
+@generate.command("alert-rules")
+def alert_rules() -> None:
+    """Alert rules for Prometheus as YAML."""
+    from ottla.cli.templates import prometheus
+
+    _print_yaml(prometheus.alert_rules())
+
+
+@generate.command("prometheus-config")
+@click.argument("targets", nargs=-1, required=True, metavar="HOST:PORT...")
+def prometheus_config(targets: tuple[str, ...]) -> None:
+    """Scrape jobs for Prometheus as YAML; HOST:PORT are the brokers' ottla.admin.listener."""
+    from ottla.cli.templates import prometheus
+
+    _print_yaml(prometheus.scrape_config(list(targets)))
+
+
+@generate.command("systemd")
+@click.option("--properties", default="/etc/ottla/server.properties", show_default=True, help="The broker's configuration file.")
+@click.option("--user", default="ottla", show_default=True, help="The account that the broker runs under.")
+def systemd(properties: str, user: str) -> None:
+    """A systemd unit for a broker."""
+    from ottla.cli.templates.systemd import unit
+
+    command = shutil.which("ottla") or f"{sys.executable} -m ottla"
+    click.echo(unit(command=command, properties=properties, user=user), nl=False)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _print_yaml(value: dict[str, Any]) -> None:
+    """JSON is YAML; every tool that reads the one reads the other."""
+    _print_json(value)

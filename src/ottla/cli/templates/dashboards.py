@@ -1,0 +1,126 @@
+"""Grafana dashboards: one of the brokers, one of the groups' lag.
+
+A dashboard is rows of panels; a panel is a title, a unit and Prometheus queries with their legends. Everything else that
+Grafana wants is the same for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+SCHEMA_VERSION: Final = 39
+COLUMNS: Final = 24
+_PANEL_HEIGHT: Final = 8
+_DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class Panel(NamedTuple):
+    title: str
+    unit: str
+    queries: dict[str, str]  # by legend
+    kind: str = "timeseries"
+
+
+def broker_dashboard() -> dict[str, Any]:
+    """Health, traffic, requests and the processes of all brokers that Prometheus scrapes."""
+    topics = "kafka_server_brokertopicmetrics_"
+    server, requests = "kafka_server_replicamanager_", "kafka_network_requestmetrics_"
+    rows = {
+        "Health": [
+            Panel("Active controllers", "none", {"": "sum(kafka_controller_kafkacontroller_activecontrollercount)"}, "stat"),
+            Panel("Under-replicated partitions", "none", {"": f"sum({server}underreplicatedpartitions)"}, "stat"),
+            Panel("Partitions under min ISR", "none", {"": f"sum({server}underminisrpartitioncount)"}, "stat"),
+            Panel("Offline partitions", "none", {"": "sum(kafka_controller_kafkacontroller_offlinepartitionscount)"}, "stat"),
+            Panel("Offline data folders", "none", {"": "sum(kafka_log_logmanager_offlinelogdirectorycount)"}, "stat"),
+            Panel("Partitions", "none", {"{{instance}}": f"{server}partitioncount"}, "stat"),
+        ],
+        "Traffic": [
+            Panel("Bytes in", "Bps", {"{{topic}}": f'sum by (topic) (rate({topics}bytesin_total{{topic!=""}}[1m]))'}),
+            Panel("Bytes out", "Bps", {"{{topic}}": f'sum by (topic) (rate({topics}bytesout_total{{topic!=""}}[1m]))'}),
+            Panel("Records in", "cps", {"{{topic}}": f'sum by (topic) (rate({topics}messagesin_total{{topic!=""}}[1m]))'}),
+            Panel(
+                "Refused requests",
+                "reqps",
+                {
+                    "produce": f'sum(rate({topics}failedproducerequests_total{{topic!=""}}[1m]))',
+                    "fetch": f'sum(rate({topics}failedfetchrequests_total{{topic!=""}}[1m]))',
+                },
+            ),
+        ],
+        "Requests": [
+            Panel("Requests", "reqps", {"{{request}}": f"sum by (request) (rate({requests}requests_total[1m]))"}),
+            Panel("Time at p99", "ms", {"{{request}}": f'max by (request) ({requests}totaltimems{{quantile="0.99"}})'}),
+            Panel(
+                "Errors",
+                "reqps",
+                {"{{request}} {{error}}": f"sum by (request, error) (rate({requests}errors_total[1m]))"},
+            ),
+            Panel("Connections", "none", {"{{instance}} {{listener}}": "kafka_server_socket_server_metrics_connection_count"}),
+        ],
+        "Process": [
+            Panel("Event loop idle", "percentunit", {"{{instance}}": "kafka_network_socketserver_networkprocessoravgidle_percent"}),
+            Panel("Event loop delay", "s", {"{{instance}}": "ottla_event_loop_delay_seconds"}),
+            Panel("Memory", "bytes", {"{{instance}}": "process_resident_memory_bytes"}),
+            Panel("Open descriptors", "none", {"{{instance}}": "process_open_fds"}),
+        ],
+    }
+    return _dashboard("ottla-brokers", "ottla: brokers", rows)
+
+
+def lag_dashboard() -> dict[str, Any]:
+    """How far groups are behind. Its page, /metrics/lag, is scraped as a job of its own."""
+    lag, group = "kafka_consumergroup_lag", "{{consumergroup}} {{topic}}"
+    offset = "kafka_topic_partition_current_offset"
+    rows = {
+        "Lag": [
+            Panel("Lag by group and topic", "none", {group: f"sum by (consumergroup, topic) ({lag})"}),
+            Panel("Records read", "cps", {group: "sum by (consumergroup, topic) (rate(kafka_consumergroup_current_offset[1m]))"}),
+            Panel("Records written", "cps", {"{{topic}}": f"sum by (topic) (rate({offset}[1m]))"}),
+            Panel("Members", "none", {"{{consumergroup}}": "kafka_consumergroup_members"}),
+        ],
+    }
+    return _dashboard("ottla-lag", "ottla: consumer lag", rows)
+
+
+def _dashboard(uid: str, title: str, rows: dict[str, list[Panel]]) -> dict[str, Any]:
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for name, members in rows.items():
+        panels.append(
+            {"id": len(panels) + 1, "type": "row", "title": name, "collapsed": False, "gridPos": _place(top, 0, COLUMNS, 1), "panels": []}
+        )
+        top += 1
+        width = COLUMNS // len(members)
+        for index, panel in enumerate(members):
+            panels.append(_panel(len(panels) + 1, panel, _place(top, index * width, width, _PANEL_HEIGHT)))
+        top += _PANEL_HEIGHT
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["ottla"],
+        "schemaVersion": SCHEMA_VERSION,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}, "hide": 0}]},
+        "panels": panels,
+    }
+
+
+def _place(top: int, left: int, width: int, height: int) -> dict[str, int]:
+    return {"x": left, "y": top, "w": width, "h": height}
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    targets = [
+        {"refId": chr(ord("A") + index), "expr": query, "legendFormat": legend or "__auto", "datasource": _DATASOURCE}
+        for index, (legend, query) in enumerate(panel.queries.items())
+    ]
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "gridPos": place,
+        "datasource": _DATASOURCE,
+        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
+        "targets": targets,
+    }

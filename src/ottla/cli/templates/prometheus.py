@@ -1,0 +1,94 @@
+"""What Prometheus is told: where to scrape, and when to wake somebody."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+LAG_MAX: Final = 1000
+
+
+class Alert(NamedTuple):
+    name: str
+    query: str
+    lasts: str
+    severity: str
+    summary: str
+
+
+ALERTS: Final = (
+    Alert(
+        "UnderReplicatedPartitions",
+        "kafka_server_replicamanager_underreplicatedpartitions > 0",
+        "10s",
+        "warning",
+        "{{ $value }} partitions led by {{ $labels.instance }} have replicas out of sync",
+    ),
+    Alert(
+        "NotOneActiveController",
+        "sum(kafka_controller_kafkacontroller_activecontrollercount) != 1",
+        "10s",
+        "critical",
+        "{{ $value }} brokers say that they are the active controller",
+    ),
+    Alert(
+        "OfflinePartitions",
+        "kafka_controller_kafkacontroller_offlinepartitionscount > 0",
+        "10s",
+        "critical",
+        "{{ $value }} partitions have no leader",
+    ),
+    Alert(
+        "UnderMinIsrPartitions",
+        "kafka_server_replicamanager_underminisrpartitioncount > 0",
+        "10s",
+        "critical",
+        "{{ $value }} partitions refuse acks=all: too few replicas are in sync",
+    ),
+    Alert(
+        "OfflineDataFolders",
+        "kafka_log_logmanager_offlinelogdirectorycount > 0",
+        "10s",
+        "critical",
+        "{{ $value }} data folders of {{ $labels.instance }} have failed",
+    ),
+    Alert(
+        "ConsumerLag",
+        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_MAX}",
+        "5m",
+        "warning",
+        "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
+    ),
+    Alert(
+        "EventLoopDelay",
+        "ottla_event_loop_delay_seconds > 0.5",
+        "1m",
+        "warning",
+        "the event loop of {{ $labels.instance }} is {{ $value }} s late: it has too much to do, or waits for the disk",
+    ),
+    Alert("BrokerDown", 'up{job="ottla"} == 0', "10s", "critical", "{{ $labels.instance }} cannot be scraped"),
+)
+
+
+def alert_rules() -> dict[str, Any]:
+    rules = [
+        {
+            "alert": alert.name,
+            "expr": alert.query,
+            "for": alert.lasts,
+            "labels": {"severity": alert.severity},
+            "annotations": {"summary": alert.summary},
+        }
+        for alert in ALERTS
+    ]
+    return {"groups": [{"name": "ottla", "rules": rules}]}
+
+
+def scrape_config(targets: list[str]) -> dict[str, Any]:
+    """Jobs for the brokers and, less often, for the lag of groups."""
+    static = [{"targets": targets}]
+    return {
+        "scrape_configs": [
+            {"job_name": "ottla", "scrape_interval": "10s", "static_configs": static},
+            {"job_name": "ottla-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", "static_configs": static},
+        ]
+    }

@@ -1,0 +1,108 @@
+"""Dashboards, rules and units: they ask only for what a broker tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+from tests.admin_http.test_pages import get
+from tests.clients.broker_process import BrokerProcess
+from tests.clients.wire import RawClient
+
+from ottla import sync
+from ottla.cli.main import cli
+from ottla.messages.find_coordinator import FindCoordinatorRequest
+
+OF_PROMETHEUS_ITSELF = {"up"}
+
+
+def generate(*arguments: str) -> Any:
+    result = CliRunner().invoke(cli, ["generate", *arguments])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Every metric that a broker in use tells, with the names of its labels."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    found: dict[str, set[str]] = {}
+    with BrokerProcess(tmp_path_factory.mktemp("generate"), ottla_admin_listener=str(port)) as broker:
+        with sync.Producer(broker.bootstrap) as producer:
+            producer.send("t", b"x").result(20)
+        with sync.Consumer(broker.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+            consumer.subscribe(["t"])
+            assert consumer.poll(20_000)
+            consumer.commit()
+            with RawClient(broker.port) as client:
+                client.ask(FindCoordinatorRequest("t", 1), 2)  # an error of a whole request
+            for page in ("/metrics", "/metrics/partitions", "/metrics/lag"):
+                for family in text_string_to_metric_families(get(broker, page)[2].decode()):
+                    for sample in family.samples:
+                        found.setdefault(sample.name, {"instance", "job"}).update(sample.labels)
+    return found
+
+
+def names_in(query: str) -> set[str]:
+    without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)", "", query)
+    return set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels)) - {"sum", "rate", "max"}
+
+
+def labels_in(query: str, legend: str = "") -> set[str]:
+    asked = {name.strip() for names in re.findall(r"by \(([^)]*)\)", query) for name in names.split(",")}
+    return asked | set(re.findall(r"(\w+)(?=!?=~?\")", query)) | set(re.findall(r"\{\{(\w+)\}\}", legend))
+
+
+@pytest.mark.parametrize("name", ["brokers", "lag"])
+def test_a_dashboard_asks_for_what_brokers_tell(served: dict[str, set[str]], name: str) -> None:
+    dashboard = generate("grafana-dashboard", name)
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert len(panels) >= 4
+    for target in [target for panel in panels for target in panel["targets"]]:
+        [metric] = names_in(target["expr"])
+        assert metric in served, target
+        assert labels_in(target["expr"], target["legendFormat"]) <= served[metric], target
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    for panel in panels:
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+
+
+def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> None:
+    [group] = generate("alert-rules")["groups"]
+    names = {rule["alert"] for rule in group["rules"]}
+    assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataFolders"}
+    for rule in group["rules"]:
+        [metric] = names_in(rule["expr"])
+        assert metric in served.keys() | OF_PROMETHEUS_ITSELF, rule
+
+
+def test_scrape_jobs_name_the_brokers() -> None:
+    config = generate("prometheus-config", "a:9644", "b:9644")
+    assert [job["static_configs"][0]["targets"] for job in config["scrape_configs"]] == [["a:9644", "b:9644"]] * 2
+
+
+def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
+    result = CliRunner().invoke(cli, ["generate", "systemd", "--properties", "/etc/x.properties", "--user", "streams"])
+    lines = result.output.splitlines()
+    assert "Type=notify" in lines
+    assert "User=streams" in lines
+    [command] = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
+    assert "broker start /etc/x.properties" in command
+    assert os.path.isabs(command.split()[0])
+
+
+def test_a_service_manager_is_told_when_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with BrokerProcess(tmp_path / "."):
+            assert manager.recv(100) == b"READY=1"
