@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from ottla.errors import DecodeError
 from ottla.messages.metadata_records import (
     BrokerEndpoint,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -91,6 +93,10 @@ def histories(draw: st.DrawFn) -> list[Stored]:
             records.append(RemoveTopicRecord(bytes(15) + bytes([index + 1])))
     if draw(st.booleans()):
         records.append(FeatureLevelRecord("metadata.version", draw(st.integers(1, 30))))
+    for kind in draw(st.lists(st.sampled_from(["user", "client-id"]), unique=True)):
+        entity = [QuotaEntity(kind, draw(st.none() | names))]
+        records.append(ClientQuotaRecord(entity, "producer_byte_rate", draw(st.floats(1, 1e9)), False))
+        records.append(ClientQuotaRecord(entity, "request_percentage", 1.0, draw(st.booleans())))
     if draw(st.booleans()):
         records.append(ProducerIdsRecord(1, -1, draw(st.integers(1, 2**40))))
     return records

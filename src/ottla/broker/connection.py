@@ -35,7 +35,10 @@ class Parked(Protocol):
 class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
-    __slots__ = ("_cutter", "_in_burst", "_is_paused", "_line", "_out", "last_used_ms", "listener", "parked", "router", "transport")
+    __slots__ = (
+        *("_cutter", "_in_burst", "_is_paused", "_line", "_out", "last_used_ms", "listener", "muted_until_ms", "parked", "router"),
+        "transport",
+    )
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
         self.router = router
@@ -47,6 +50,7 @@ class BrokerConnection:
         self._in_burst = False
         self._is_paused = False
         self.last_used_ms = 0
+        self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
         self.parked: dict[Parked, None] = {}
 
     @property
@@ -93,7 +97,7 @@ class BrokerConnection:
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
         is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
-        is_paused = is_crowded or self.router.is_held
+        is_paused = is_crowded or self.router.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class RequestContext:
     """Who asked, in which version, and the place in line that the answer takes."""
 
-    __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version")
+    __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version", "work_us")
 
     def __init__(
         self,
@@ -39,13 +39,16 @@ class RequestContext:
         self.client_id = client_id
         self.meters = meters
         self.began_us = began_us
+        self.work_us = 0  # what it kept the loop busy for, when that is measured
 
     def reply(self, response: Response) -> None:
         """The response leaves when its turn comes."""
+        connection = self.connection
+        if connection.router.throttling.times_requests:
+            connection.router.throttling.on_reply(self, response)
         meters = self.meters
         if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
             meters.errors[code] = meters.errors.get(code, 0) + 1
-        connection = self.connection
         connection.router.answered(meters, self.began_us)
         connection.complete(self.place, encode_answer(self.api, self.version, self.correlation_id, response))
 

@@ -24,6 +24,7 @@ from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
 from ottla.broker.roles import check_roles
 from ottla.broker.router import Router, Service, fail_loudly
+from ottla.broker.throttling import Throttling
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.metadata.image import ClusterImage
@@ -50,6 +51,7 @@ class Broker:
         self.features = FEATURES
         self.services: Mapping[int, Service] = SERVICES
         self.fetch_bytes_max: int = config["fetch.max.bytes"]
+        self.throttling = Throttling(world, config)
         self.router = Router(
             self,
             self.services,
@@ -208,6 +210,7 @@ class Broker:
         await self._follow(image)
 
     async def _follow(self, image: ClusterImage) -> None:
+        self.throttling.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")
         has_changed = self.config.set_dynamic(own=own, default=default)
         self.partitions.reconfigure(image, has_broker_changed=has_changed)

@@ -63,6 +63,7 @@ class Router:
         self.meters = {key: _meters_of(service) for key, service in services.items()}
         self._burst_us = 0  # when the burst that is being worked on began; 0 between bursts
         self._answered: list[RequestMeters] = []  # those with answers in this burst
+        self.throttling = broker.throttling
         self.working_count = 0
         self.is_held = False
         self._staged: list[StagedProduce] = []
@@ -127,6 +128,12 @@ class Router:
         self._begin(service, context, request)
 
     def _begin(self, service: Service, context: RequestContext, request: Any) -> None:
+        if self.throttling.times_requests:
+            self.throttling.run(context, lambda: self._handle(service, context, request))
+        else:
+            self._handle(service, context, request)
+
+    def _handle(self, service: Service, context: RequestContext, request: Any) -> None:
         result = service.handle(self._broker, context, request)
         if result is None:
             return

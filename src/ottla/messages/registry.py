@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -15,6 +16,7 @@ from ottla.messages.create_topics import CreateTopicsRequest, CreateTopicsRespon
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -77,6 +79,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
@@ -143,6 +147,8 @@ APIS: Final[Mapping[int, Api]] = {
         _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
+        _api(DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        _api(AlterClientQuotasRequest, AlterClientQuotasResponse),
         _api(DescribeQuorumRequest, DescribeQuorumResponse),
         _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),

@@ -18,6 +18,12 @@ RESOURCE_BROKER_LOGGER: Final = 8
 RESOURCE_CLIENT_METRICS: Final = 16
 RESOURCE_GROUP: Final = 32
 
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Pairs of type (one of the three above) and name, sorted by type; a name of None is the default of its type."""
+
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -65,13 +71,14 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """Everything. ``configs`` is by (resource type, resource name)."""
+    """Everything. ``configs`` is by (resource type, resource name); ``quotas`` are limits by Kafka's names."""
 
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:

@@ -28,6 +28,7 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
         declared.RemoveTopicRecord,
         declared.FeatureLevelRecord,
         declared.ProducerIdsRecord,
+        declared.ClientQuotaRecord,
         declared.NoOpRecord,
     )
 }

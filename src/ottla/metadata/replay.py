@@ -6,23 +6,29 @@ image they give an equal one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from ottla.messages.metadata_records import (
     BrokerEndpoint,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage
 from ottla.wire.schema import Stored
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", str, float)
 
 
 def replay(image: ClusterImage, records: Iterable[Stored]) -> ClusterImage:
@@ -42,6 +48,7 @@ class _Builder:
         self._names = dict(image.topic_names)
         self._configs = dict(image.configs)
         self._features = dict(image.features)
+        self._quotas = dict(image.quotas)
         self._next_producer_id = image.next_producer_id
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # of topics touched by this group
 
@@ -74,6 +81,8 @@ class _Builder:
                 self._features[record.name] = record.feature_level
                 if record.feature_level == 0:
                     del self._features[record.name]
+            case ClientQuotaRecord():
+                self._set_quota(record)
             case NoOpRecord():
                 pass
             case _:
@@ -88,6 +97,7 @@ class _Builder:
             topic_names=self._names,
             configs=self._configs,
             features=self._features,
+            quotas=self._quotas,
             next_producer_id=self._next_producer_id,
         )
 
@@ -110,16 +120,24 @@ class _Builder:
         )
 
     def _set_config(self, record: ConfigRecord) -> None:
-        key = (record.resource_type, record.resource_name)
-        values = dict(self._configs.get(key, {}))
-        if record.value is None:
-            values.pop(record.name, None)
-        else:
-            values[record.name] = record.value
-        if values:
-            self._configs[key] = values
-        else:
-            self._configs.pop(key, None)
+        _put(self._configs, (record.resource_type, record.resource_name), record.name, record.value)
+
+    def _set_quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
+        _put(self._quotas, entity, record.key, None if record.remove else record.value)
+
+
+def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:
+    """The key of the table has the value, or is gone; a table without keys is gone, too."""
+    values = dict(tables.get(table, {}))
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+    if values:
+        tables[table] = values
+    else:
+        tables.pop(table, None)
 
 
 def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
@@ -149,5 +167,8 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
     for (resource_type, resource_name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
             yield ConfigRecord(resource_type, resource_name, key, value)
+    for entity, limits in sorted(image.quotas.items(), key=lambda item: [(kind, name or "") for kind, name in item[0]]):
+        for key, limit in sorted(limits.items()):
+            yield ClientQuotaRecord([QuotaEntity(kind, name) for kind, name in entity], key, limit, False)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)

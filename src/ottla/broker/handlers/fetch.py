@@ -34,10 +34,10 @@ async def handle(broker: Broker, context: RequestContext, request: FetchRequest)
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(broker, request, plan)
+    reading = Reading(broker, context, request, plan)
     await reading.read()
     if reading.is_enough or request.max_wait_ms <= 0:
-        return reading.response()
+        return reading.answer()
     ParkedFetch(broker, context, request, reading).park()
     return None
 
@@ -45,10 +45,11 @@ async def handle(broker: Broker, context: RequestContext, request: FetchRequest)
 class Reading:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("_broker", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
+    __slots__ = ("_broker", "_context", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
 
-    def __init__(self, broker: Broker, request: FetchRequest, plan: FetchPlan) -> None:
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self._broker = broker
+        self._context = context
         self._request = request
         self._plan = plan
         self._results: list[tuple[TopicKey, PartitionData]] = []
@@ -63,6 +64,8 @@ class Reading:
     async def read(self) -> None:
         self._results, self.seen, self.size_bytes, self.has_error = [], [], 0, False
         budget = min(self._request.max_bytes, self._broker.fetch_bytes_max)
+        if self._broker.throttling.limits_fetch:
+            budget = self._broker.throttling.fetch_bytes_max(self._context, budget)
         for topic, wanted in self._plan.partitions():
             data = PartitionData(wanted.partition, records=b"")
             try:
@@ -125,8 +128,15 @@ class Reading:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
-    def response(self) -> FetchResponse:
-        return FetchResponse(session_id=self._plan.session_id, responses=self._plan.answer(self._results))
+    def answer(self) -> FetchResponse:
+        """What was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
+        plan, throttling = self._plan, self._broker.throttling
+        pause_ms = 0
+        if throttling.limits_fetch and self.size_bytes:
+            pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
+            if not is_given:
+                return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
+        return FetchResponse(pause_ms, session_id=plan.session_id, responses=plan.answer(self._results))
 
 
 class ParkedFetch:
@@ -177,4 +187,4 @@ class ParkedFetch:
         if error is not None:
             fail(self._context, error)
         else:
-            self._context.reply(self._reading.response())
+            self._context.reply(self._reading.answer())

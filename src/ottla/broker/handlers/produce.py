@@ -56,7 +56,8 @@ class StagedProduce:
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
     responses: list[TopicProduceResponse] = []
-    staged = StagedProduce(context, request.acks, ProduceResponse(responses))
+    response = ProduceResponse(responses)
+    staged = StagedProduce(context, request.acks, response)
     problem = _problem(request)
     for topic in request.topic_data:
         partitions = _find_topic(broker, topic, context.version)
@@ -71,6 +72,9 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             except KafkaError as error:
                 _fail(result, error)
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+    if broker.throttling.limits_produce:
+        size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+        response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
     if staged.partitions:
         broker.router.stage(staged)
     else:

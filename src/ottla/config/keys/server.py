@@ -30,7 +30,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Which security protocol each listener name speaks: NAME:PROTOCOL, several with commas.",
         scope=Scope.PER_BROKER,
     ),
-    string("inter.broker.listener.name", None, "The listener that brokers use among themselves.", without_effect=ONE_BROKER),
+    string(
+        "inter.broker.listener.name",
+        None,
+        "The listener that brokers use among themselves; it is kept open to them when the broker is full.",
+    ),
     string(
         "security.inter.broker.protocol",
         "PLAINTEXT",
@@ -131,8 +135,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64("metrics.sample.window.ms", 30000, "The length of one sample of a metric.", low=1, without_effect=DESIGN),
     int32("telemetry.max.bytes", 1048576, "The largest telemetry message taken from a client.", low=1, without_effect=JAVA),
     class_name("client.quota.callback.class", None, "A Java class that decides which quota a client has.", without_effect=JAVA),
-    int32("quota.window.num", 11, "Windows over which a client's rate is measured.", low=1, without_effect=NOT_YET),
-    int32("quota.window.size.seconds", 1, "Length of one window of a client's rate.", low=1, without_effect=NOT_YET),
+    int32("quota.window.num", 11, "Windows over which a client's rate is measured.", low=1),
+    int32("quota.window.size.seconds", 1, "Length of one window of a client's rate.", low=1),
     int32(
         "controller.quota.window.num", 11, "Windows over which the rate of changes to topics is measured.", low=1, without_effect=NOT_YET
     ),

@@ -1,0 +1,32 @@
+"""DescribeClientQuotas, versions 0-1: the quotas whose entity fits the filter (KIP-546).  v1 flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.controller.quotas import find_quotas
+from ottla.errors import KafkaError
+from ottla.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    components = [(component.entity_type, component.match_type, component.match) for component in request.components]
+    try:
+        found = list(find_quotas(broker.image, components, is_strict=request.strict))
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+    entries = [
+        EntryData([EntityData(kind, name) for kind, name in entity], [ValueData(key, value) for key, value in sorted(values.items())])
+        for entity, values in found
+    ]
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)

@@ -1,0 +1,93 @@
+"""Clients above their quota: answered with how long they have to pause, and not read for that time.
+
+The answer leaves first, and the connection is mute afterwards (KIP-219), so that a client which does not wait by itself waits all
+the same. Bytes are counted where they are produced and fetched; request time is what a request keeps the loop busy for, in percent
+of a second, whatever it then waits for. While nobody has a quota, nothing is measured.
+
+Every client is the user ANONYMOUS until connections are authenticated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.config import BrokerConfig
+from ottla.metadata.image import ClusterImage
+from ottla.ports import World
+from ottla.quotas import ClientQuotas, QuotaKind
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import BrokerConnection
+    from ottla.broker.context import RequestContext
+
+USER: Final = "ANONYMOUS"
+
+
+class Throttling:
+    def __init__(self, world: World, config: BrokerConfig) -> None:
+        self._clock = world.clock
+        self._timers = world.timers
+        self._quotas = ClientQuotas(window_count=config["quota.window.num"], window_ms=config["quota.window.size.seconds"] * 1000)
+        self._current: RequestContext | None = None  # whose handler is running, when request time is measured
+        self._began_us = 0
+        self.limits_produce = self.limits_fetch = self.times_requests = False  # whether anybody has such a quota
+
+    def follow(self, image: ClusterImage) -> None:
+        """The image's quotas are in force."""
+        self._quotas.set_quotas(image.quotas)
+        self.limits_produce = QuotaKind.PRODUCE in self._quotas.active
+        self.limits_fetch = QuotaKind.FETCH in self._quotas.active
+        self.times_requests = QuotaKind.REQUEST in self._quotas.active
+
+    def run(self, context: RequestContext, handle: Callable[[], None]) -> None:
+        """``handle`` runs, and its time on the loop is the request's."""
+        self._current, self._began_us = context, self._clock.monotonic_us()
+        try:
+            handle()
+        finally:
+            self._current = None
+            context.work_us = self._clock.monotonic_us() - self._began_us
+
+    def on_reply(self, context: RequestContext, response: Any) -> None:
+        """The response tells the pause, if there is one; a response that has no place for it is only followed by the pause."""
+        work_us = self._clock.monotonic_us() - self._began_us if context is self._current else context.work_us
+        pause_ms = self._record(QuotaKind.REQUEST, context, work_us * 100 / 1_000_000)
+        if pause_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
+
+    def on_produce(self, context: RequestContext, size_bytes: int) -> int:
+        """How long the client pauses after this request, in milliseconds."""
+        return self._record(QuotaKind.PRODUCE, context, size_bytes)
+
+    def on_fetch(self, context: RequestContext, size_bytes: int) -> tuple[int, bool]:
+        """How long the client pauses, and whether it gets these bytes before that."""
+        now_ms = self._clock.monotonic_ms()
+        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, USER, context.client_id or "", size_bytes, now_ms)
+        if pause_ms:
+            self._mute(context.connection, pause_ms)
+        return pause_ms, is_given
+
+    def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
+        """How much of the bytes wanted one answer may bring the client."""
+        limit = self._quotas.amount_max(QuotaKind.FETCH, USER, context.client_id or "")
+        return wanted if limit is None else min(wanted, int(limit))
+
+    def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
+        pause_ms = self._quotas.record(kind, USER, context.client_id or "", amount, self._clock.monotonic_ms())
+        if pause_ms:
+            self._mute(context.connection, pause_ms)
+        return pause_ms
+
+    def _mute(self, connection: BrokerConnection, pause_ms: int) -> None:
+        until_ms = self._clock.monotonic_ms() + pause_ms
+        if until_ms <= connection.muted_until_ms:
+            return
+        connection.muted_until_ms = until_ms
+        connection.update_reading()
+        self._timers.call_later_ms(pause_ms, lambda: self._unmute(connection, until_ms))
+
+    def _unmute(self, connection: BrokerConnection, until_ms: int) -> None:
+        if connection.muted_until_ms == until_ms and not connection.transport.is_closed:  # or a later pause has followed
+            connection.muted_until_ms = 0
+            connection.update_reading()

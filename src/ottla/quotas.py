@@ -1,0 +1,190 @@
+"""Quotas of clients: how fast each may go, and how long it has to pause when it went faster.
+
+A quota belongs to an entity: a user, a client id, both, or the default of either. The most specific one that exists counts:
+
+====  =======================================================  ==========================
+rank  entity                                                   is measured for
+====  =======================================================  ==========================
+1, 2  this user and this client id, or any client id           each client id of the user
+3     this user                                                all of the user's together
+4, 5  any user and this client id, or any client id            each client id of the user
+6     any user                                                 all of the user's together
+7, 8  this client id, or any client id                         each client id
+====  =======================================================  ==========================
+
+A rate is taken over the last windows, the current one among them. Who is above its quota pauses as long as it takes until the
+average is the quota again. Source: KIP-13, KIP-55 (precedence), KIP-124 (request time), KIP-219 (throttling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from ottla.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
+
+CLIENTS_MAX: Final = 10_000
+THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can tell
+
+
+class QuotaKind(Enum):
+    """What is measured, by Kafka's names: bytes a second, or the share of a second in percent."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUEST = "request_percentage"
+
+
+class ClientQuotas:
+    """The quotas of all clients, and how fast each client that has one is."""
+
+    def __init__(self, *, window_count: int, window_ms: int) -> None:
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._limits: dict[QuotaKind, dict[tuple[object, object], float]]  # None is any name = {}
+        self._meters: dict[tuple[QuotaKind, str, str], RateMeter] = {}
+        self._resolved: dict[tuple[QuotaKind, str, str], tuple[RateMeter, float] | None] = {}
+        self.active: frozenset[QuotaKind] = frozenset()
+        """Kinds for which somebody has a quota; others need not be recorded."""
+
+    def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """These are the quotas from now on; what was measured stays."""
+        self._limits = {kind: {} for kind in QuotaKind}
+        for entity, values in quotas.items():
+            named = dict(entity)
+            if IP in named:
+                continue
+            for kind in QuotaKind:
+                if kind.value in values:
+                    self._limits[kind][named.get(USER, _ABSENT), named.get(CLIENT_ID, _ABSENT)] = values[kind.value]
+        self.active = frozenset(kind for kind, limits in self._limits.items() if limits)
+        self._resolved.clear()
+
+    def record(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """The amount counts for the client; how many milliseconds it has to pause, for request time one window at most."""
+        found = self._find(kind, user, client_id, now_ms)
+        if found is None:
+            return 0
+        meter, limit = found
+        meter.record(amount, now_ms)
+        pause_ms = meter.throttle_ms(limit, now_ms)
+        return min(pause_ms, self._window_ms) if kind is QuotaKind.REQUEST else min(pause_ms, THROTTLE_MS_MAX)
+
+    def record_unless_above(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> tuple[int, bool]:
+        """The pause, and whether the amount counts. What would be above the quota does not, unless the client had nothing in all
+        windows: then it would never be less, and the pause comes after it."""
+        found = self._find(kind, user, client_id, now_ms)
+        if found is None:
+            return 0, True
+        meter = found[0]
+        was_idle = meter.rate(now_ms) == 0
+        pause_ms = self.record(kind, user, client_id, amount, now_ms)
+        if not pause_ms or was_idle:
+            return pause_ms, True
+        meter.record(-amount, now_ms)
+        return min(pause_ms, self._window_count * self._window_ms), False
+
+    def limit(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
+        """What the client may do in a second; None when nobody set it a limit."""
+        return self._match(kind, user, client_id)[0]
+
+    def amount_max(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
+        """The most that one request may take, so that the pause for it is no longer than what is measured; None without a limit."""
+        limit = self.limit(kind, user, client_id)
+        return None if limit is None else limit * (self._window_count - 1 or 1) * self._window_ms / 1000
+
+    def _find(self, kind: QuotaKind, user: str, client_id: str, now_ms: int) -> tuple[RateMeter, float] | None:
+        name = (kind, user, client_id)
+        try:
+            return self._resolved[name]
+        except KeyError:
+            pass
+        limit, measured = self._match(kind, user, client_id)
+        found = None
+        if limit is not None:
+            self._make_room(now_ms)
+            key = (kind, *measured)
+            meter = self._meters.get(key)
+            if meter is None:
+                meter = self._meters[key] = RateMeter(window_count=self._window_count, window_ms=self._window_ms)
+            found = (meter, limit)
+        if len(self._resolved) >= CLIENTS_MAX:  # a client that makes up ids must not make us keep them
+            self._resolved.clear()
+        self._resolved[name] = found
+        return found
+
+    def _match(self, kind: QuotaKind, user: str, client_id: str) -> tuple[float | None, tuple[str, str]]:
+        """The limit of the highest rank, and for whom it is measured."""
+        limits = self._limits.get(kind, {})
+        ranks: tuple[tuple[tuple[object, object], tuple[str, str]], ...] = (
+            ((user, client_id), (user, client_id)),
+            ((user, None), (user, client_id)),
+            ((user, _ABSENT), (user, "")),
+            ((None, client_id), (user, client_id)),
+            ((None, None), (user, client_id)),
+            ((None, _ABSENT), (user, "")),
+            ((_ABSENT, client_id), ("", client_id)),
+            ((_ABSENT, None), ("", client_id)),
+        )
+        for entity, measured in ranks:
+            if entity in limits:
+                return limits[entity], measured
+        return None, ("", "")
+
+    def _make_room(self, now_ms: int) -> None:
+        """Meters that have nothing left to remember go when there are many; then those unused for longest."""
+        if len(self._meters) < CLIENTS_MAX:
+            return
+        by_age = sorted(self._meters, key=lambda key: self._meters[key].last_ms)
+        oldest_ms = now_ms - self._window_count * self._window_ms
+        gone = [key for key in by_age if self._meters[key].last_ms < oldest_ms] or by_age[: CLIENTS_MAX // 10]
+        for key in gone:
+            del self._meters[key]
+        self._resolved.clear()
+
+
+_ABSENT: Final = object()  # of a type that the entity does not have
+
+
+class RateMeter:
+    """A rate over a number of windows. Invariant: ``_sums`` are those of at most ``window_count`` windows, the newest last."""
+
+    __slots__ = ("_starts", "_sums", "_window_count", "_window_ms", "last_ms")
+
+    def __init__(self, *, window_count: int, window_ms: int) -> None:
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._starts: list[int] = []
+        self._sums: list[float] = []
+        self.last_ms = 0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        self.last_ms = now_ms
+        if not self._starts or now_ms - self._starts[-1] >= self._window_ms:
+            self._starts.append(now_ms)
+            self._sums.append(0.0)
+        self._sums[-1] += amount
+        self._forget(now_ms)
+
+    def rate(self, now_ms: int) -> float:
+        """What was recorded, in a second. Full windows are assumed before the first: a short burst is not a high rate."""
+        self._forget(now_ms)
+        return sum(self._sums) * 1000 / self._span_ms(now_ms)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long the limit needs for what was recorded beyond it; 0 when the rate is not above it."""
+        rate = self.rate(now_ms)
+        if rate <= limit:
+            return 0
+        return round((rate - limit) / limit * self._span_ms(now_ms))
+
+    def _span_ms(self, now_ms: int) -> int:
+        least = max(1, self._window_count - 1) * self._window_ms
+        return max(least, now_ms - self._starts[0]) if self._starts else least
+
+    def _forget(self, now_ms: int) -> None:
+        oldest = now_ms - self._window_count * self._window_ms
+        while self._starts and self._starts[0] <= oldest:
+            del self._starts[0]
+            del self._sums[0]

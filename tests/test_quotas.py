@@ -1,0 +1,152 @@
+"""How fast clients may go: whose quota counts, how a rate is taken, how long is paused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
+from ottla.quotas import CLIENTS_MAX, ClientQuotas, QuotaKind, RateMeter
+
+FETCH, PRODUCE, REQUEST = QuotaKind.FETCH, QuotaKind.PRODUCE, QuotaKind.REQUEST
+NOW_MS = 1_000_000
+
+# Kafka's order, the most specific first; None is the default of a type.
+RANKS: list[QuotaEntity] = [
+    ((CLIENT_ID, "c"), (USER, "u")),
+    ((CLIENT_ID, None), (USER, "u")),
+    ((USER, "u"),),
+    ((CLIENT_ID, "c"), (USER, None)),
+    ((CLIENT_ID, None), (USER, None)),
+    ((USER, None),),
+    ((CLIENT_ID, "c"),),
+    ((CLIENT_ID, None),),
+]
+
+
+def quotas(limits: dict[QuotaEntity, float], kind: QuotaKind = PRODUCE) -> ClientQuotas:
+    made = ClientQuotas(window_count=11, window_ms=1000)
+    made.set_quotas({entity: {kind.value: limit} for entity, limit in limits.items()})
+    return made
+
+
+@pytest.mark.parametrize("ranks", [ranks for size in (1, 2, 8) for ranks in itertools.combinations(range(8), size)], ids=str)
+def test_the_most_specific_quota_counts(ranks: tuple[int, ...]) -> None:
+    made = quotas({RANKS[rank]: 100.0 + rank for rank in reversed(ranks)})
+    assert made.limit(PRODUCE, "u", "c") == 100.0 + min(ranks)
+
+
+@pytest.mark.parametrize("entity", [((CLIENT_ID, "other"),), ((USER, "other"),), ((CLIENT_ID, "c"), (USER, "other")), ((IP, "127.0.0.1"),)])
+def test_a_quota_of_somebody_else_does_not_count(entity: QuotaEntity) -> None:
+    made = quotas({entity: 1.0})
+    assert made.limit(PRODUCE, "u", "c") is None
+    assert made.record(PRODUCE, "u", "c", 1e9, NOW_MS) == 0
+
+
+def test_a_client_without_an_id_is_not_the_user() -> None:
+    made = quotas({((USER, "u"),): 1.0, ((CLIENT_ID, None), (USER, "u")): 2.0})
+    assert made.limit(PRODUCE, "u", "") == 2.0
+
+
+@pytest.mark.parametrize(
+    ("entity", "is_shared"),
+    [(((USER, "u"),), True), (((USER, None),), True), (((CLIENT_ID, None), (USER, "u")), False), (((CLIENT_ID, None),), False)],
+)
+def test_a_users_clients_share_the_users_quota_and_have_their_own_of_their_ids(entity: QuotaEntity, is_shared: bool) -> None:
+    made = quotas({entity: 100.0})
+    assert made.record(PRODUCE, "u", "a", 1000, NOW_MS) == 0
+    assert (made.record(PRODUCE, "u", "b", 1000, NOW_MS) > 0) == is_shared
+    assert made.record(PRODUCE, "v", "b", 1000, NOW_MS) == 0 or entity == ((CLIENT_ID, None),) or not is_shared
+
+
+def test_kinds_are_measured_apart_and_only_those_with_a_quota_are_active() -> None:
+    made = ClientQuotas(window_count=11, window_ms=1000)
+    assert not made.active
+    made.set_quotas({((USER, "u"),): {FETCH.value: 1.0, "controller_mutation_rate": 1.0}, ((IP, None),): {"connection_creation_rate": 1.0}})
+    assert made.active == {FETCH}
+    assert made.record(PRODUCE, "u", "c", 1e9, NOW_MS) == 0
+    assert made.record(FETCH, "u", "c", 1e9, NOW_MS) > 0
+    made.set_quotas({})
+    assert not made.active
+    assert made.record(FETCH, "u", "c", 1e9, NOW_MS) == 0
+
+
+def test_a_pause_brings_the_average_back_to_the_quota() -> None:
+    made = quotas({((USER, "u"),): 100.0})
+    assert made.record(PRODUCE, "u", "c", 1000, NOW_MS) == 0, "ten windows' worth, as full windows are assumed before the first"
+    pause_ms = made.record(PRODUCE, "u", "c", 500, NOW_MS)
+    assert pause_ms == 5000, "500 bytes too many, at 100 bytes a second"
+    assert made.record(PRODUCE, "u", "c", 0, NOW_MS + 15_000) == 0
+
+
+def test_what_would_be_above_the_quota_does_not_count_and_is_waited_for() -> None:
+    made = quotas({((USER, "u"),): 100.0}, FETCH)
+    assert made.record_unless_above(FETCH, "u", "c", 900, NOW_MS) == (0, True)
+    assert made.record_unless_above(FETCH, "u", "c", 500, NOW_MS) == (4000, False)
+    assert made.record_unless_above(FETCH, "u", "c", 100, NOW_MS) == (0, True)
+    assert made.record_unless_above(FETCH, "v", "c", 500, NOW_MS) == (0, True), "somebody without a quota"
+
+
+def test_what_can_never_fit_is_given_to_a_client_that_had_nothing_and_paid_for_afterwards() -> None:
+    made = quotas({((USER, "u"),): 100.0}, FETCH)
+    assert made.record_unless_above(FETCH, "u", "c", 1, NOW_MS) == (0, True)
+    assert made.record_unless_above(FETCH, "u", "c", 1_000_000, NOW_MS) == (11_000, False), "no longer than until it is given"
+    assert made.record_unless_above(FETCH, "u", "c", 1_000_000, NOW_MS + 11_000) == (9_990_000, True)
+
+
+def test_a_request_may_take_what_ten_seconds_allow() -> None:
+    made = quotas({((USER, "u"),): 100.0}, FETCH)
+    assert made.amount_max(FETCH, "u", "c") == 1000
+    assert made.amount_max(FETCH, "v", "c") is None
+
+
+def test_request_time_is_paused_for_one_window_at_most() -> None:
+    made = quotas({((USER, "u"),): 1.0}, REQUEST)
+    assert made.record(REQUEST, "u", "c", 10_000, NOW_MS) == 1000
+
+
+def test_a_changed_quota_counts_at_once_and_what_was_measured_stays() -> None:
+    made = quotas({((USER, "u"),): 1000.0})
+    assert made.record(PRODUCE, "u", "c", 10_000, NOW_MS) == 0
+    made.set_quotas({((USER, "u"),): {PRODUCE.value: 100.0}})
+    assert made.record(PRODUCE, "u", "c", 0, NOW_MS) == 90_000
+
+
+def test_clients_that_make_up_names_are_forgotten() -> None:
+    made = quotas({((CLIENT_ID, None),): 10.0})
+    for number in range(CLIENTS_MAX + 10):
+        made.record(PRODUCE, "u", f"client-{number}", 1000, NOW_MS + number)
+    assert len(made._meters) <= CLIENTS_MAX
+    assert len(made._resolved) <= CLIENTS_MAX
+    newest = f"client-{CLIENTS_MAX + 9}"
+    assert made.record(PRODUCE, "u", newest, 0, NOW_MS + CLIENTS_MAX + 9) > 0, "the newest is remembered"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 500)), max_size=60), st.integers(1, 12), st.sampled_from([100, 1000]))
+def test_the_rate_is_the_sum_of_the_last_windows_over_their_span(steps: list[tuple[int, int]], window_count: int, window_ms: int) -> None:
+    meter = RateMeter(window_count=window_count, window_ms=window_ms)
+    now_ms, recorded = NOW_MS, []
+    for step_ms, amount in steps:
+        now_ms += step_ms
+        meter.record(amount, now_ms)
+        recorded.append((now_ms, amount))
+    rate = meter.rate(now_ms)
+    least_ms, most_ms = max(1, window_count - 1) * window_ms, window_count * window_ms
+    surely = sum(amount for at, amount in recorded if at > now_ms - (window_count - 1) * window_ms)
+    perhaps = sum(amount for at, amount in recorded if at > now_ms - most_ms - window_ms)
+    assert surely * 1000 / most_ms <= rate + 1e-9
+    assert rate <= perhaps * 1000 / least_ms + 1e-9
+
+
+@given(st.integers(1, 5000), st.integers(1, 10_000))
+def test_the_pause_is_as_long_as_the_limit_needs_for_what_was_too_much(amount: int, limit: int) -> None:
+    meter = RateMeter(window_count=11, window_ms=1000)
+    meter.record(amount, NOW_MS)
+    pause_ms = meter.throttle_ms(limit / 10, NOW_MS)
+    allowed = limit / 10 * (10_000 + pause_ms) / 1000
+    rounding = limit / 10 / 1000
+    assert amount <= allowed + rounding
+    assert pause_ms == 0 or amount >= allowed - rounding
