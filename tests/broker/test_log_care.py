@@ -1,0 +1,379 @@
+"""Logs grow old in a running broker: retention, compaction, disks that are full or fail. In the simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.simulation.hunt import silence
+
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.consumer import Consumer, ConsumerSettings
+from ottla.client.fetcher import FetchSettings
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.records.batch import iterate_batches
+from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import Record, iterate_records
+from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.disk import Fault
+from ottla.sim.loop import run
+from ottla.storage.log import PartitionLog
+from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+
+Act = Callable[[SimBroker], Awaitable[None]]
+SMALL = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "500"}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    silence()
+
+
+def play(act: Act, **properties: str) -> SimBroker:
+    broker = SimBroker(Simulation(1), SMALL | {name.replace("_", "."): value for name, value in properties.items()})
+
+    async def main() -> None:
+        await broker.start()
+        await act(broker)
+
+    run(main())
+    return broker
+
+
+async def create(broker: SimBroker, topic: str, partitions: int = 1, **configs: str) -> None:
+    admin = Admin(broker.client("admin"))
+    await admin.create_topics([NewTopic(topic, partitions, configs={name.replace("_", "."): value for name, value in configs.items()})])
+    await admin.close()
+
+
+async def send(broker: SimBroker, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], partition: int = 0) -> None:
+    """Each record in a batch of its own, acknowledged."""
+    producer = Producer(broker.client("producer"), ProducerSettings(linger_ms=0))
+    for key, value in records:
+        await (await producer.send(topic, value, key=key, partition=partition))
+    await producer.close()
+
+
+def log_of(broker: SimBroker, topic: str, partition: int = 0) -> PartitionLog:
+    assert broker.broker is not None
+    return broker.broker.partitions.by_name[topic][partition].log
+
+
+async def records_of(log: PartitionLog) -> list[Record]:
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        part = await log.read(offset, max_bytes=1 << 20, end_offset=log.log_end_offset)
+        assert part is not None
+        data = part.region.read()
+        for position, header in iterate_batches(data, check_crc=True):
+            found += iterate_records(data, position)
+            offset = header.last_offset + 1
+    return found
+
+
+async def files_of(broker: SimBroker, partition: str, suffix: str) -> list[str]:
+    return [name for name in await broker.machine.disk.list_dir(f"/data/{partition}") if name.endswith(suffix)]
+
+
+def test_mechanism_51_segments_go_by_time_and_a_reader_behind_them_starts_anew() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", retention_ms="10000", file_delete_delay_ms="5000")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        log = log_of(broker, "t")
+        closed = len(log.segments)
+        assert closed > 4
+        await asyncio.sleep(9)
+        assert log.log_start_offset == 0
+        await asyncio.sleep(3)
+        assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (20, 20, 1), "the last one was closed, and then deleted"
+        assert len(await files_of(broker, "t-0", ".log.deleted")) == closed
+        await asyncio.sleep(7)
+        assert await files_of(broker, "t-0", ".deleted") == []
+        with pytest.raises(KafkaError) as caught:
+            await log.read(0, max_bytes=100, end_offset=20)
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        await send(broker, "t", [(None, b"new")])
+        consumer = Consumer(broker.client("consumer"), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
+        await consumer.assign([TopicPartition("t", 0)])
+        await consumer.seek(TopicPartition("t", 0), 0)
+        values: list[bytes | None] = []
+        while not values:
+            values += [record.value for record in await consumer.poll(500)]
+        assert values == [b"new"]
+        await consumer.close()
+
+    play(act)
+
+
+def test_mechanism_51_segments_go_by_size_and_the_start_survives_a_power_cut() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", retention_bytes="3000", retention_ms="-1")
+        await send(broker, "t", [(None, b"x" * 300)] * 40)
+        await asyncio.sleep(3)
+        log = log_of(broker, "t")
+        start = log.log_start_offset
+        assert start > 20
+        assert 3000 <= log.size_bytes < 3000 + 1024
+        assert log.segments[0].base_offset == start
+        for power_cut in (False, True):
+            broker.kill(power_cut=power_cut)
+            await broker.start()
+            assert log_of(broker, "t").log_start_offset == start
+            assert await files_of(broker, "t-0", ".deleted") == []
+
+    play(act)
+
+
+def test_a_log_without_limits_and_one_that_is_only_compacted_keep_what_is_old() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "kept", retention_ms="-1")
+        await create(broker, "compacted", cleanup_policy="compact", retention_ms="1", retention_bytes="1")
+        for topic in ("kept", "compacted"):
+            await send(broker, topic, [(b"%d" % number, b"x" * 300) for number in range(20)])
+        await asyncio.sleep(20)
+        for topic in ("kept", "compacted"):
+            assert log_of(broker, topic).log_start_offset == 0
+            assert len(await records_of(log_of(broker, topic))) == 20
+
+    play(act)
+
+
+def test_mechanism_53_compaction_keeps_the_newest_of_each_key_at_its_offset() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.1", delete_retention_ms="5000")
+        sent = [(b"key-%d" % (number % 7), b"%d" % number * 20) for number in range(120)]
+        await send(broker, "t", sent)
+        await send(broker, "t", [(b"key-3", None)])
+        await send(broker, "t", [(b"filler", b"x" * 1000)] * 2)  # so that all of the above is in closed segments
+        await asyncio.sleep(3)
+        log = log_of(broker, "t")
+        newest = {key: offset for offset, (key, _) in enumerate(sent)} | {b"key-3": 120}
+        found = [record for record in await records_of(log) if record.key != b"filler"]
+        assert {record.key: record.offset for record in found} == newest
+        assert [record.value for record in found if record.key != b"key-3"] == [
+            sent[record.offset][1] for record in found if record.key != b"key-3"
+        ]
+        assert (log.log_start_offset, log.log_end_offset) == (0, 123)
+        await asyncio.sleep(6)
+        await send(broker, "t", [(b"filler", b"x" * 1000)] * 2)
+        await asyncio.sleep(3)
+        assert {record.key for record in await records_of(log)} == newest.keys() - {b"key-3"} | {b"filler"}, "the tombstone's time is over"
+        with pytest.raises(KafkaError) as caught:
+            await send(broker, "t", [(None, b"keyless")])
+        assert caught.value.code == ErrorCode.INVALID_RECORD
+        before = await records_of(log)
+        dirty = log.first_dirty_offset
+        broker.kill(power_cut=True)
+        await broker.start()
+        log = log_of(broker, "t")
+        assert (await records_of(log), log.first_dirty_offset) == (before, dirty)
+
+    play(act, log_flush_interval_messages="1")
+
+
+def test_a_log_that_is_compacted_and_deleted_does_both() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact,delete", retention_ms="20000", min_cleanable_dirty_ratio="0.1")
+        await send(broker, "t", [(b"key-%d" % (number % 3), b"x" * 100) for number in range(60)])
+        await asyncio.sleep(5)
+        log = log_of(broker, "t")
+        assert 3 <= len(await records_of(log)) < 20
+        await asyncio.sleep(20)
+        assert (log.log_start_offset, await records_of(log)) == (60, [])
+
+    play(act)
+
+
+def test_records_younger_than_min_compaction_lag_ms_are_left_alone_and_older_than_max_ones_are_not() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "young", cleanup_policy="compact", min_cleanable_dirty_ratio="0", min_compaction_lag_ms="10000")
+        await create(broker, "old", cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms="10000")
+        for topic in ("young", "old"):
+            await send(broker, topic, [(b"key", b"x" * 200)] * 20)
+        await asyncio.sleep(5)
+        assert [len(await records_of(log_of(broker, topic))) for topic in ("young", "old")] == [20, 20]
+        await asyncio.sleep(10)
+        assert [len(await records_of(log_of(broker, topic))) < 10 for topic in ("young", "old")] == [True, True]
+
+    play(act)
+
+
+def test_the_offsets_topic_is_compacted_and_the_newest_commit_stays() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        for offset in range(1, 80):
+            consumer = Consumer(broker.client("consumer"), ConsumerSettings(group_id="g", enable_auto_commit=False))
+            await consumer.assign([TopicPartition("t", 0)])
+            await consumer.commit({TopicPartition("t", 0): offset})
+            await consumer.close()
+        assert broker.broker is not None
+        logs = [partition.log for partition in broker.broker.partitions.by_name[GROUP_METADATA_TOPIC].values()]
+        log = max(logs, key=lambda log: log.log_end_offset)
+        written = log.log_end_offset
+        await asyncio.sleep(5)
+        assert written > 70
+        assert len(await records_of(log)) < 30
+        for power_cut in (False, True):
+            broker.kill(power_cut=power_cut)
+            await broker.start()
+            admin = Admin(broker.client("admin"))
+            assert (await admin.committed_offsets("g"))[TopicPartition("t", 0)].offset == 79
+            await admin.close()
+
+    play(act, offsets_topic_segment_bytes="1024", log_flush_interval_messages="1")
+
+
+def folder_of(broker: SimBroker, topic: str, partition: int) -> str:
+    return log_of(broker, topic, partition).segments[0].file.path.split("/")[1]
+
+
+@pytest.mark.parametrize(("operation", "code"), [("sync", errno.EIO), ("sync", errno.ENOSPC), ("append", errno.EIO)])
+def test_a_disk_error_takes_its_data_folder_offline_and_no_other(operation: str, code: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4, flush_messages="1")
+        for partition in range(4):
+            await send(broker, "t", [(None, b"before")], partition)
+        bad = [partition for partition in range(4) if folder_of(broker, "t", partition) == "spare"]
+        assert len(bad) == 2
+        broker.machine.disk.faults.append(Fault(operation, log_of(broker, "t", bad[0]).segments[0].file.path, code))
+        steps = broker.machine.disk.steps
+        outcome = await attempt(broker, bad[0])
+        assert outcome == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.machine.disk.steps - steps <= 2, "what failed is not tried again"
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+        for partition in range(4):
+            assert await attempt(broker, partition) == (ErrorCode.KAFKA_STORAGE_ERROR if partition in bad else ErrorCode.NONE)
+            with_error = broker.broker.partitions.by_name["t"][partition]
+            if partition in bad:
+                with pytest.raises(KafkaError) as caught:
+                    with_error.check_leader_epoch(-1)
+                assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await broker.stop()
+        assert await broker.machine.disk.exists("/data/.kafka_cleanshutdown")
+        assert not await broker.machine.disk.exists("/spare/.kafka_cleanshutdown"), "nobody knows what is in it"
+        await broker.start()
+        for partition in range(4):
+            assert await attempt(broker, partition) == ErrorCode.NONE
+            assert (await records_of(log_of(broker, "t", partition)))[0].value == b"before"
+
+    play(act, log_dirs="/data,/spare")
+
+
+async def attempt(broker: SimBroker, partition: int) -> int:
+    """One record, tried once; the error code."""
+    assert broker.broker is not None
+    builder = BatchBuilder()
+    builder.append(None, b"x", timestamp_ms=broker.machine.clock.now_ms())
+    owner = broker.broker.partitions.by_name["t"][partition]
+    try:
+        owner.stage(memoryview(builder.build()), now_ms=broker.machine.clock.now_ms())
+        await owner.flush()
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_the_broker_ends_with_the_folder_of_the_metadata_log() -> None:
+    failed: list[str] = []
+
+    async def act(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        broker.broker.on_failure = lambda: failed.append("told")
+        broker.machine.disk.faults.append(Fault("sync", "__cluster_metadata-0/00000000000000000000.log"))
+        with pytest.raises(KafkaError):
+            await asyncio.wait_for(create(broker, "t"), 5)
+        assert "metadata log" in (broker.broker.failure or "")
+        await broker.stop()
+        await broker.start()
+        await create(broker, "u")
+
+    play(act, log_dirs="/data,/spare")
+    assert failed == ["told"]
+
+
+def test_a_full_disk_refuses_what_comes_and_takes_it_when_there_is_room() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 2)
+        await send(broker, "t", [(None, b"before")])
+        broker.machine.disk.faults += [Fault("append", ".log", errno.ENOSPC)] * 6
+        assert await attempt(broker, 0) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"before"], "what is there is served"
+        await send(broker, "t", [(None, b"%d" % number) for number in range(5)])  # tries again until there is room
+        assert broker.machine.disk.faults == []
+        assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"before", *(b"%d" % number for number in range(5))]
+        consumer = Consumer(broker.client("consumer"), ConsumerSettings(group_id="g", enable_auto_commit=False))
+        await consumer.assign([TopicPartition("t", 0)])
+        await consumer.commit({TopicPartition("t", 0): 1})
+        broker.machine.disk.faults += [Fault("append", ".log", errno.ENOSPC)] * 3
+        committed = False
+        for _ in range(20):
+            try:
+                await consumer.commit({TopicPartition("t", 0): 2})
+                committed = True
+                break
+            except KafkaError:
+                await asyncio.sleep(0.1)
+        assert committed
+        await consumer.close()
+        broker.kill(power_cut=False)
+        await broker.start()
+        admin = Admin(broker.client("admin"))
+        assert (await admin.committed_offsets("g"))[TopicPartition("t", 0)].offset == 2
+        await admin.close()
+
+    play(act)
+
+
+def test_a_segment_is_not_begun_twice_when_the_disk_is_full_while_it_is_begun() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        for suffix in (".index", ".timeindex", ".snapshot", ".log"):
+            operation = "create" if suffix == ".log" else "append"
+            broker.machine.disk.faults += [Fault(operation, suffix, errno.ENOSPC)] * 2
+        await send(broker, "t", [(None, b"%d" % number * 100) for number in range(60)])
+        broker.machine.disk.faults.clear()
+        for power_cut in (False, True):
+            records = await records_of(log_of(broker, "t"))
+            assert [record.offset for record in records] == list(range(60))
+            assert len(log_of(broker, "t").segments) > 3
+            broker.kill(power_cut=power_cut)
+            await broker.start()
+
+    play(act, log_flush_interval_messages="1")
+
+
+def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_not_made_anew() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4)
+        for partition in range(4):
+            await send(broker, "t", [(None, b"before")], partition)
+        bad = [partition for partition in range(4) if folder_of(broker, "t", partition) == "spare"]
+        await broker.stop()
+        disk: Any = broker.machine.disk
+        whole, disk.make_dirs = disk.make_dirs, _failing(disk.make_dirs)
+        await broker.start()
+        disk.make_dirs = whole
+        assert broker.broker is not None
+        assert sorted(broker.broker.partitions.by_name["t"]) == [partition for partition in range(4) if partition not in bad]
+        await create(broker, "new", 2)
+        assert {folder_of(broker, "new", partition) for partition in range(2)} == {"data"}
+        await broker.stop()
+        await broker.start()
+        for partition in range(4):
+            assert [record.value for record in await records_of(log_of(broker, "t", partition))] == [b"before"]
+
+    play(act, log_dirs="/data,/spare")
+
+
+def _failing(make_dirs: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:
+    async def fails_for_the_spare_folder(path: str) -> None:
+        if path.startswith("/spare"):
+            raise OSError(errno.EIO, "the disk fails", path)
+        await make_dirs(path)
+
+    return fails_for_the_spare_folder
