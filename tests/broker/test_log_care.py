@@ -347,6 +347,23 @@ def test_a_segment_is_not_begun_twice_when_the_disk_is_full_while_it_is_begun() 
     play(act, log_flush_interval_messages="1")
 
 
+def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_other() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 2)
+        for partition in range(2):
+            await send(broker, "t", [(b"key", b"x" * 300)] * 20, partition)
+        await asyncio.sleep(100)
+        assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.NONE]
+        file: Any = log_of(broker, "t", 1).segments[1].file
+        file._inode.written[200] ^= 1
+        await asyncio.sleep(3700)
+        assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+
+    play(act, ottla_log_scrub_interval_ms="3600000")
+
+
 def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_not_made_anew() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 4)

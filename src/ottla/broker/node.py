@@ -24,6 +24,7 @@ from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
 from ottla.broker.roles import check_roles
 from ottla.broker.router import Router, Service, fail_loudly
+from ottla.broker.scrubber import Scrubber
 from ottla.broker.throttling import Throttling
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
@@ -69,6 +70,7 @@ class Broker:
         self._sweep: TimerHandle | None = None
         self.housekeeping = Housekeeping(self)
         self._cleaner = LogCleaner(self)
+        self._scrubber = Scrubber(self)
         self._has_offline_folders = False
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
@@ -110,6 +112,7 @@ class Broker:
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         self.housekeeping.start()
         self._cleaner.start()
+        self._scrubber.start()
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
 
@@ -117,6 +120,7 @@ class Broker:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
         self.housekeeping.stop()
         await self._cleaner.stop()
+        await self._scrubber.stop()
         await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()

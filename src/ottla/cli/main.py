@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
+    "storage": ("ottla.cli.storage:storage", "Verify data folders."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe and delete topics."),
 }
 

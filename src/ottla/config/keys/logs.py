@@ -219,6 +219,20 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
+    int64(
+        "ottla.log.scrub.interval.ms",
+        604800000,
+        "How often all closed segments are read to see whether they are still whole; -1 for never. A key of ottla's own.",
+        low=-1,
+        scope=Scope.CLUSTER_WIDE,
+    ),
+    double(
+        "ottla.log.scrub.bytes.per.second",
+        8388608.0,
+        "The most that is read in a second to see whether segments are whole. A key of ottla's own.",
+        low=1,
+        scope=Scope.CLUSTER_WIDE,
+    ),
     int32(
         "num.recovery.threads.per.data.dir",
         2,

@@ -1,0 +1,164 @@
+"""Every file of a data folder held against what it must be, without changing any. For a folder that no broker has open.
+
+*Damage* is what a start could not repair: bytes that were acknowledged are not what was written. A *note* is what a start
+repairs by itself: a torn end, an index that does not fit, what an interrupted deletion left.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from ottla.errors import DecodeError, StorageError
+from ottla.ports import Disk
+from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
+from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, from_text
+from ottla.storage.folder import CLEAN_SHUTDOWN_NAME, META_NAME, FolderIdentity
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.recovery import offsets_of
+from ottla.storage.scrubbing import Scrubbed, ScrubRequest, scrub
+from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
+from ottla.storage.time_index import TimeIndex
+from ottla.storage.walk import BatchWalk
+
+_PARTITION: Final = re.compile(r"[a-zA-Z0-9._-]+-\d+")
+_LEFTOVER: Final = re.compile(r".*\.(deleted|cleaned|swap|tmp)")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong with the file at ``path``, which is relative to the folder."""
+
+    path: str
+    is_damage: bool
+    text: str
+
+
+class Verification(msgspec.Struct):
+    """What was read, and what was found."""
+
+    partition_count: int = 0
+    segment_count: int = 0
+    batch_count: int = 0
+    size_bytes: int = 0
+    findings: list[Finding] = []
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(finding.is_damage for finding in self.findings)
+
+
+async def verify(disk: Disk, folder: str) -> Verification:
+    """The whole data folder. StorageError when it is not one of ours."""
+    meta_path = f"{folder}/{META_NAME}"
+    if not await disk.exists(meta_path):
+        raise StorageError(f"{folder} has no {META_NAME}: it is not a data folder")
+    FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
+    verifier = _Verifier(disk, folder)
+    await verifier.check_checkpoints()
+    for name in await disk.list_dir(folder):
+        if name.endswith("-delete"):
+            verifier.note(name, "a deleted partition that the next start removes")
+        elif _PARTITION.fullmatch(name) and await disk.is_dir(f"{folder}/{name}"):
+            await verifier.check_partition(name)
+    return verifier.result
+
+
+class _Verifier:
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self.result = Verification()
+        self._was_clean = False
+        self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced
+
+    def note(self, path: str, text: str) -> None:
+        self.result.findings.append(Finding(path, False, text))
+
+    def _damage(self, path: str, text: str) -> None:
+        self.result.findings.append(Finding(path, True, text))
+
+    async def check_checkpoints(self) -> None:
+        self._was_clean = await self._disk.exists(f"{self._folder}/{CLEAN_SHUTDOWN_NAME}")
+        for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET):
+            if await self._disk.exists(f"{self._folder}/{name}"):
+                try:
+                    offsets = from_text((await self._disk.read_file(f"{self._folder}/{name}")).decode())
+                    if name == RECOVERY_POINT:
+                        self._recovery_points = {str(key): offset for key, offset in offsets.items()}
+                except (DecodeError, UnicodeDecodeError) as error:
+                    self.note(name, f"not a checkpoint: {error}")
+
+    async def check_partition(self, name: str) -> None:
+        folder = f"{self._folder}/{name}"
+        self.result.partition_count += 1
+        for file_name in await self._disk.list_dir(folder):
+            if _LEFTOVER.fullmatch(file_name):
+                self.note(f"{name}/{file_name}", "left by what was interrupted; the next start finishes or removes it")
+        bases = await offsets_of(self._disk, folder, LOG_SUFFIX)
+        for base, following in pairwise([*bases, -1]):
+            await self._check_segment(name, base, following)
+        await self._check_epochs(name)
+        for offset in await offsets_of(self._disk, folder, SNAPSHOT_SUFFIX):
+            path = f"{name}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+            try:
+                ProducerStates.from_snapshot(await self._disk.read_file(f"{self._folder}/{path}"))
+            except DecodeError as error:
+                self.note(path, f"{error.message}; it is made anew from the log")
+
+    async def _check_segment(self, name: str, base: int, following: int) -> None:
+        path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
+        file = await self._disk.open(f"{self._folder}/{path}")
+        found = await scrub(file, ScrubRequest(file.path, base, following, file.size), _no_pace)
+        self.result.segment_count += 1
+        self.result.batch_count += found.batch_count
+        self.result.size_bytes += file.size
+        if found.damage is not None:
+            recovery_point = self._recovery_points.get(name)
+            if not self._was_clean and (following < 0 or (recovery_point is not None and following > recovery_point)):
+                self.note(path, f"torn after {found.whole_bytes} bytes, where the next start cuts the log: {found.damage}")
+            else:
+                self._damage(path, f"after {found.whole_bytes} whole bytes: {found.damage}")
+        if following >= 0 and found.damage is None:  # the last segment's indexes are only written when it is closed
+            await self._check_indexes(name, base, found)
+
+    async def _check_indexes(self, name: str, base: int, found: Scrubbed) -> None:
+        stem = f"{name}/{file_stem(base)}"
+        file = await self._disk.open(f"{self._folder}/{stem}{LOG_SUFFIX}")
+        walk = BatchWalk(file, 0, found.whole_bytes)
+        last_offset_at: dict[int, int] = {}
+        time_at: dict[int, int] = {}
+        while (header := await walk.next()) is not None:
+            last_offset_at[walk.position] = header.last_offset
+            time_at[header.last_offset] = header.max_timestamp
+        try:
+            data = await self._disk.read_file(f"{self._folder}/{stem}{INDEX_SUFFIX}")
+            entries = OffsetIndex.from_bytes(data, base, log_size=found.whole_bytes).entries
+            if any(last_offset_at.get(position) != offset for offset, position in entries):
+                raise DecodeError("an entry names a batch that is not there")
+        except (DecodeError, FileNotFoundError) as error:
+            self.note(stem + INDEX_SUFFIX, f"does not fit the log, and will be made anew: {error}")
+        try:
+            times = TimeIndex.from_bytes(await self._disk.read_file(f"{self._folder}/{stem}{TIME_INDEX_SUFFIX}"), base)
+            if any(time_at.get(offset) != timestamp for timestamp, offset in times.entries):
+                raise DecodeError("an entry names a time that its batch does not have")
+            newest = max(time_at.values(), default=-1)
+            if newest >= 0 and (times.last is None or times.last[0] != newest):
+                raise DecodeError(f"the newest time is {newest}, which it does not have")
+        except (DecodeError, FileNotFoundError) as error:
+            self.note(stem + TIME_INDEX_SUFFIX, f"does not fit the log, and will be made anew: {error}")
+
+    async def _check_epochs(self, name: str) -> None:
+        path = f"{self._folder}/{name}/{CHECKPOINT_NAME}"
+        if await self._disk.exists(path):
+            try:
+                EpochCache.from_text((await self._disk.read_file(path)).decode())
+            except (DecodeError, UnicodeDecodeError) as error:
+                self.note(f"{name}/{CHECKPOINT_NAME}", f"{error}; it is made anew from the log")
+
+
+async def _no_pace(size: int) -> None:
+    """Nobody else needs the disk."""
