@@ -27,9 +27,14 @@ from typing import Any, Generic, Self, TypeVar
 from ottla import aio
 from ottla.aio import ClusterDescription, ConsumerRecord, KafkaError, NewTopic, RecordMetadata, TopicMetadata, TopicPartition
 from ottla.client.admin import CommittedOffset
+from ottla.client.admin.configs import QuotaEntity
 from ottla.messages.describe_configs import DescribeConfigsResourceResult
 from ottla.messages.describe_groups import DescribedGroup
+from ottla.messages.describe_log_dirs import DescribeLogDirsResult
+from ottla.messages.describe_producers import ProducerState
+from ottla.messages.describe_quorum import PartitionQuorum
 from ottla.messages.list_groups import ListedGroup
+from ottla.messages.list_partition_reassignments import OngoingPartitionReassignment
 
 __all__ = [
     "Admin",
@@ -215,6 +220,61 @@ class Admin(_Blocking[aio.Admin]):
 
     def describe_configs(self, resource_type: int, name: str) -> list[DescribeConfigsResourceResult]:
         return self._run(self._inner.describe_configs(resource_type, name))
+
+    def create_partitions(self, counts: Mapping[str, int], **options: Any) -> dict[str, KafkaError | None]:
+        return self._run(self._inner.create_partitions(counts, **options))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        return self._run(self._inner.delete_records(offsets))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, KafkaError | None]:
+        return self._run(self._inner.elect_leaders(partitions, unclean=unclean))
+
+    def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        return self._run(self._inner.alter_partition_reassignments(replicas))
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, OngoingPartitionReassignment]:
+        return self._run(self._inner.list_partition_reassignments())
+
+    def alter_configs(
+        self, resource_type: int, name: str, changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
+    ) -> None:
+        self._run(self._inner.alter_configs(resource_type, name, changes, validate_only=validate_only))
+
+    def replace_configs(self, resource_type: int, name: str, values: Mapping[str, str], *, validate_only: bool = False) -> None:
+        self._run(self._inner.replace_configs(resource_type, name, values, validate_only=validate_only))
+
+    def list_config_resources(self, resource_types: Iterable[int] = ()) -> list[tuple[int, str]]:
+        return self._run(self._inner.list_config_resources(resource_types))
+
+    def describe_client_quotas(
+        self, components: Sequence[tuple[str, int, str | None]] = (), *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        return self._run(self._inner.describe_client_quotas(components, strict=strict))
+
+    def alter_client_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
+    ) -> dict[QuotaEntity, KafkaError | None]:
+        return self._run(self._inner.alter_client_quotas(changes, validate_only=validate_only))
+
+    def describe_log_dirs(self) -> dict[int, list[DescribeLogDirsResult]]:
+        return self._run(self._inner.describe_log_dirs())
+
+    def describe_quorum(self) -> PartitionQuorum:
+        return self._run(self._inner.describe_quorum())
+
+    def update_features(self, levels: Mapping[str, int], **options: Any) -> None:
+        self._run(self._inner.update_features(levels, **options))
+
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+        return self._run(self._inner.describe_producers(partitions))
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+        return self._run(self._inner.delete_offsets(group_id, partitions))
 
     def list_groups(self) -> list[ListedGroup]:
         return self._run(self._inner.list_groups())

@@ -76,6 +76,61 @@ def test_a_topic_is_created_listed_described_and_deleted(bootstrap: str) -> None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
 
 
+def test_a_topic_is_altered_grows_and_loses_its_oldest_records(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "changing", "-p", "1")
+    assert ottla(bootstrap, "topic", "alter", "changing", "-c", "retention.ms=1000", "-d", "flush.ms").returncode == 0
+    assert ottla(bootstrap, "topic", "alter", "changing", "-c", "retention.ms=soon").returncode == 1
+    assert ottla(bootstrap, "topic", "add-partitions", "changing", "-n", "1", "--dry-run").returncode == 0
+    assert ottla(bootstrap, "topic", "add-partitions", "changing", "-n", "1").returncode == 0
+    assert ottla(bootstrap, "topic", "add-partitions", "changing", "-p", "2").returncode == 1
+    ottla(bootstrap, "produce", "changing", "-p", "0", stdin="1\n2\n3\n")
+    assert "would delete" in ottla(bootstrap, "topic", "delete-records", "changing", "-o", "2").stderr
+    deleted = ottla(bootstrap, "topic", "delete-records", "changing", "-o", "2", "-p", "0", "--yes", "--format", "json")
+    assert items(deleted) == [{"partition": 0, "start_offset": 2, "error": None}]
+    assert ottla(bootstrap, "consume", "changing", "-o", "start", "--exit").stdout == "3\n"
+    assert ottla(bootstrap, "topic", "delete-records", "changing", "-o", "99", "--yes").returncode == 1
+
+
+def test_configuration_is_shown_changed_and_compared(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "configured", "-p", "1")
+    topic = ("--topic", "configured")
+    assert items(ottla(bootstrap, "config", "get", *topic, "--format", "json")) == []
+    assert ottla(bootstrap, "config", "set", *topic, "retention.ms=1000", "-a", "cleanup.policy=compact", "--dry-run").returncode == 0
+    assert items(ottla(bootstrap, "config", "get", *topic, "--format", "json")) == []
+    assert ottla(bootstrap, "config", "set", *topic, "retention.ms=1000", "-a", "cleanup.policy=compact").returncode == 0
+    assert items(ottla(bootstrap, "config", "get", *topic, "retention.ms", "--format", "json")) == [
+        {"name": "retention.ms", "value": "1000", "source": "topic", "can_change": True}
+    ]
+    [difference] = [row for row in items(ottla(bootstrap, "config", "diff", *topic, "--format", "json")) if row["name"] == "cleanup.policy"]
+    assert (difference["value"], difference["default"], difference["source"]) == ("delete,compact", "delete", "topic")
+    assert ottla(bootstrap, "config", "set", *topic, "-d", "retention.ms", "-s", "cleanup.policy=delete").returncode == 0
+    assert items(ottla(bootstrap, "config", "get", *topic, "cleanup.policy", "--format", "json"))[0]["value"] == "compact"
+    everything = items(ottla(bootstrap, "config", "get", "--broker", "1", "--all", "--format", "json"))
+    assert {"name": "node.id", "value": "1", "source": "default", "can_change": False} in everything
+    assert "broker 7 is not in the metadata" in ottla(bootstrap, "config", "get", "--broker", "7").stderr
+    refused = ottla(bootstrap, "config", "set", "--broker", "1", "node.id=2")
+    assert refused.returncode == 1
+    assert "INVALID_REQUEST" in refused.stderr
+    assert "no key is called nonsense" in ottla(bootstrap, "config", "get", *topic, "nonsense").stderr
+    assert ottla(bootstrap, "config", "get").returncode == 2
+    assert ottla(bootstrap, "config", "set", *topic).returncode == 2
+
+
+def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -> None:
+    rows = items(ottla("127.0.0.1:1", "config", "explain", "compression.type", "--format", "json"))
+    assert [(row["resource"], row["changed"]) for row in rows] == [("broker", "cluster-wide"), ("topic", "at once")]
+    [row] = items(ottla("127.0.0.1:1", "config", "explain", "num.partitions", "--format", "json"))
+    assert (row["type"], row["default"], row["bounds"], row["changed"], row["effect"]) == ("int", "1", "1 ..", "restart", "yes")
+    assert "did you mean num.partitions?" in ottla("", "config", "explain", "num.partition").stderr
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nbackground.threads=10\n")
+    assert [row["severity"] for row in items(ottla("", "config", "lint", str(file), "--format", "json"))] == ["note"]
+    file.write_text("num.partition=2\n")
+    wrong = ottla("", "config", "lint", str(file))
+    assert wrong.returncode == 1
+    assert "did you mean num.partitions?" in wrong.stdout
+
+
 def test_records_go_in_and_come_out(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "records", "-p", "1")
     produced = ottla(bootstrap, "produce", "records", "-f", "%k %v\\n", "-H", "source=test", "-z", "lz4", stdin="a 1\nb 2\nc 3\n")

@@ -17,6 +17,7 @@ from ottla.errors import OttlaError
 
 COMMANDS: Final = {
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
+    "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
     "demo": ("ottla.cli.demo:demo", "Run the whole thing on a year of real flights."),
     "dev": ("ottla.cli.dev:dev", "A throw-away broker for development."),
@@ -25,7 +26,7 @@ COMMANDS: Final = {
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "storage": ("ottla.cli.storage:storage", "Verify data folders."),
-    "topic": ("ottla.cli.topic:topic", "List, create, describe and delete topics."),
+    "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
 }
 
 

@@ -1,4 +1,4 @@
-"""``ottla topic``: list, create, describe, delete."""
+"""``ottla topic``: list, create, describe, alter, add-partitions, delete-records, delete."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
 from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
 from ottla.errors import KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
@@ -46,15 +47,75 @@ def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tupl
     """Create topics."""
     from ottla.sync import Admin, NewTopic
 
-    pairs = {}
-    for text in configs:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise click.UsageError(f"-c {text}: expected KEY=VALUE")
-        pairs[key] = value
+    pairs = dict(map(key_and_value, configs))
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names])
     report(output, "topic create", results, "created")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
+@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to take away.")
+@bootstrap_option
+def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap: str) -> None:
+    """Change a topic's configuration; `ottla config set --topic` can do more."""
+    from ottla.sync import Admin
+
+    changes: list[tuple[str, int, str | None]] = [(key, SET, value) for key, value in map(key_and_value, configs)]
+    changes += [(key, DELETE, None) for key in deleted]
+    if not changes:
+        raise click.UsageError("nothing to change; try -c KEY=VALUE")
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        admin.alter_configs(TOPIC, name, changes)
+    click.echo(f"changed {', '.join(key for key, *_ in changes)}", err=True)
+
+
+@topic.command("add-partitions")
+@click.argument("names", nargs=-1, required=True)
+@click.option("-n", "--num", "added", type=click.IntRange(min=1), help="How many more.")
+@click.option("-p", "--partitions", "total", type=click.IntRange(min=1), help="How many there should be.")
+@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@bootstrap_option
+@format_option
+def add_partitions(names: tuple[str, ...], added: int | None, total: int | None, dry_run: bool, bootstrap: str, output: str) -> None:
+    """Give topics more partitions. Keys may then go to other partitions than before."""
+    from ottla.sync import Admin
+
+    if (added is None) == (total is None):
+        raise click.UsageError("say --num or --partitions")
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        counts = {name: total if total is not None else len(admin.describe_topic(name).partitions) + (added or 0) for name in names}
+        results = admin.create_partitions(counts, validate_only=dry_run)
+    report(output, "topic add-partitions", results, "could be done" if dry_run else "done")
+
+
+@topic.command("delete-records")
+@click.argument("name")
+@click.option("-o", "--offset", type=int, help="The first offset that is kept; without it, all that there is now goes.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these partitions.")
+@yes_option
+@bootstrap_option
+@format_option
+def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Delete the records before an offset, for good."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        indexes = partitions or tuple(sorted(admin.describe_topic(name).partitions))
+        if not yes:
+            what = "all records" if offset is None else f"the records before offset {offset}"
+            click.echo(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}; add --yes to do it", err=True)
+            sys.exit(1)
+        results = admin.delete_records({TopicPartition(name, index): -1 if offset is None else offset for index in indexes})
+    failed = {key: result for key, result in results.items() if isinstance(result, KafkaError)}
+    rows = [
+        (key.partition, None if key in failed else start, str(failed[key]) if key in failed else None)
+        for key, start in sorted(results.items())
+    ]
+    print_rows(output, "topic delete-records", ("partition", "start_offset", "error"), rows)
+    if failed:
+        sys.exit(1)
 
 
 @topic.command()

@@ -1,0 +1,181 @@
+"""``ottla config``: get, set, diff, explain, lint."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.errors import ErrorCode, KafkaError
+
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
+
+F = TypeVar("F", bound=Callable[..., Any])
+Resource = tuple[int, str]
+
+
+@click.group()
+def config() -> None:
+    """Configuration of topics, brokers, groups and client metrics."""
+
+
+def resource_options(function: F) -> F:
+    """``--topic``, ``--broker``, ``--brokers``, ``--group`` or ``--client-metrics``."""
+    for option in (
+        click.option("--client-metrics", metavar="NAME", help="A subscription to clients' metrics."),
+        click.option("--group", metavar="NAME", help="A consumer group."),
+        click.option("--brokers", is_flag=True, help="What is set for all brokers."),
+        click.option("--broker", metavar="ID", help="One broker."),
+        click.option("--topic", metavar="NAME", help="A topic."),
+    ):
+        function = option(function)
+    return function
+
+
+def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str | None, client_metrics: str | None) -> Resource:
+    """The one that was named."""
+    named = [(TOPIC, topic), (BROKER, broker), (BROKER, "" if brokers else None), (GROUP, group), (CLIENT_METRICS, client_metrics)]
+    found = [(kind, name) for kind, name in named if name is not None]
+    if len(found) != 1:
+        raise click.UsageError("name one of --topic, --broker, --brokers, --group and --client-metrics")
+    return found[0]
+
+
+@config.command()
+@click.argument("keys", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Also what was set nowhere.")
+@resource_options
+@bootstrap_option
+@format_option
+def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **resource: Any) -> None:
+    """The values of KEYS, or all that were set, and where each comes from."""
+    from ottla.config import ConfigSource
+
+    entries = [
+        entry
+        for entry in _described(bootstrap, resource_of(**resource))
+        if (entry.name in keys if keys else everything or entry.config_source != ConfigSource.DEFAULT)
+    ]
+    missing = set(keys) - {entry.name for entry in entries}
+    if missing:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"no key is called {min(missing)}; `ottla config explain {min(missing)}` finds near ones"
+        )
+    rows = [(entry.name, _shown(entry), SOURCES[entry.config_source], not entry.read_only) for entry in entries]
+    print_rows(output, "config get", ("name", "value", "source", "can_change"), rows)
+
+
+@config.command("set")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Back to what it is without a value here.")
+@click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", help="One more part of a list.")
+@click.option("-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", help="One part less of a list.")
+@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@resource_options
+@bootstrap_option
+def set_values(
+    pairs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    appended: tuple[str, ...],
+    subtracted: tuple[str, ...],
+    dry_run: bool,
+    bootstrap: str,
+    **resource: Any,
+) -> None:
+    """Change values; all of them, or none."""
+    from ottla.sync import Admin
+
+    changes: list[tuple[str, int, str | None]] = [(key, DELETE, None) for key in deleted]
+    for operation, texts in ((SET, pairs), (APPEND, appended), (SUBTRACT, subtracted)):
+        changes += [(key, operation, value) for key, value in map(key_and_value, texts)]
+    if not changes:
+        raise click.UsageError("nothing to change; try KEY=VALUE")
+    kind, name = resource_of(**resource)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        admin.alter_configs(kind, name, changes, validate_only=dry_run)
+    click.echo(f"{'could change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
+
+
+@config.command()
+@resource_options
+@bootstrap_option
+@format_option
+def diff(bootstrap: str, output: str, **resource: Any) -> None:
+    """Values that are not the default, beside the default."""
+    from ottla.config import ConfigSource
+
+    rows = []
+    for entry in _described(bootstrap, resource_of(**resource)):
+        defaults = [synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT]
+        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or [entry.value] != defaults):
+            rows.append((entry.name, _shown(entry), defaults[0] if defaults else None, SOURCES[entry.config_source]))
+    print_rows(output, "config diff", ("name", "value", "default", "source"), rows)
+
+
+@config.command()
+@click.argument("key")
+@format_option
+def explain(key: str, output: str) -> None:
+    """What KEY means: type, default, bounds, how it is changed, and whether it has an effect."""
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Scope, find_broker_key, nearest
+
+    tables = (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS), ("client metrics", CLIENT_METRICS_KEYS))
+    rows = []
+    for resource, keys in tables:
+        found = find_broker_key(key) if resource == "broker" else keys.get(key)
+        if found is not None:
+            needs_restart = resource == "broker" and found.scope is Scope.READ_ONLY
+            changed = "restart" if needs_restart else found.scope.value if resource == "broker" else "at once"
+            bounds = ",".join(found.choices) if found.choices else _bounds(found.low, found.high)
+            effect = "yes" if found.without_effect is None else f"no: it {found.without_effect}"
+            rows.append((resource, found.type.name.lower(), found.format(found.default), bounds, changed, effect, found.doc))
+    if not rows:
+        hint = nearest(key, {name: known for _, keys in tables for name, known in keys.items()})
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no key is called {key}" + (f"; did you mean {hint}?" if hint else ""))
+    print_rows(output, "config explain", ("resource", "type", "default", "bounds", "changed", "effect", "meaning"), rows)
+
+
+@config.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@format_option
+def lint(file: str, output: str) -> None:
+    """Unknown keys, illegal values and keys without effect of a server.properties FILE; exit code 1 for the first two."""
+    from ottla.config import parse_properties
+    from ottla.config.lint import Severity
+    from ottla.config.lint import lint as findings_of
+
+    with open(file, encoding="utf-8") as text:
+        findings = list(findings_of(parse_properties(text.read())))
+    print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
+    if any(each.severity is Severity.ERROR for each in findings):
+        sys.exit(1)
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.UsageError(f"{text}: expected KEY=VALUE")
+    return key, value
+
+
+def _described(bootstrap: str, resource: Resource) -> list[Any]:
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        return admin.describe_configs(*resource)
+
+
+def _shown(entry: Any) -> str | None:
+    return "[hidden]" if entry.is_sensitive else entry.value
+
+
+def _bounds(low: float | None, high: float | None) -> str | None:
+    if low is None and high is None:
+        return None
+    return f"{'' if low is None else low} .. {'' if high is None else high}".strip()

@@ -1,0 +1,80 @@
+"""The cluster itself: its brokers, their folders, its metadata log and features, the producers of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
+from ottla.client.cluster import Node
+from ottla.errors import KafkaError
+from ottla.messages import describe_producers as producers
+from ottla.messages import describe_quorum as quorum
+from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
+from ottla.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.types import TopicPartition
+
+METADATA_TOPIC = "__cluster_metadata"
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    nodes: list[Node]
+
+
+class BrokerAdmin(AdminBase):
+    async def describe_cluster(self) -> ClusterDescription:
+        response = await self._cluster.ask(None, DescribeClusterRequest(), DescribeClusterResponse)
+        raise_for(response.error_code, response.error_message)
+        nodes = [Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
+        return ClusterDescription(response.cluster_id, response.controller_id, nodes)
+
+    async def describe_log_dirs(self) -> dict[int, list[DescribeLogDirsResult]]:
+        """Each broker's data folders, with their replicas, sizes and space."""
+        await self._cluster.refresh()
+        results: dict[int, list[DescribeLogDirsResult]] = {}
+        for node_id in sorted(self._cluster.nodes):
+            response = await self._cluster.ask(node_id, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
+            raise_for(response.error_code, None)
+            results[node_id] = response.results
+        return results
+
+    async def describe_quorum(self) -> quorum.PartitionQuorum:
+        """Leader, voters and observers of the metadata log."""
+        request = quorum.DescribeQuorumRequest([quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])])
+        response = await self._cluster.ask(None, request, quorum.DescribeQuorumResponse)
+        raise_for(response.error_code, response.error_message)
+        found = response.topics[0].partitions[0]
+        raise_for(found.error_code, found.error_message)
+        return found
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: int = UPGRADE,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        """All the features are at these levels, or none was moved: KafkaError."""
+        updates = [FeatureUpdateKey(name, level, upgrade_type != UPGRADE, upgrade_type) for name, level in levels.items()]
+        response = await self._cluster.ask(None, UpdateFeaturesRequest(timeout_ms, updates, validate_only), UpdateFeaturesResponse)
+        raise_for(response.error_code, response.error_message)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[producers.ProducerState] | KafkaError]:
+        """The producers that each partition's leader remembers."""
+        leaders, orphans = await self._by_leader(partitions)
+        results: dict[TopicPartition, list[producers.ProducerState] | KafkaError] = {key: without_leader(key) for key in orphans}
+        for leader, led in leaders.items():
+            request = producers.DescribeProducersRequest([producers.TopicRequest(*item) for item in by_topic(led).items()])
+            for topic in (await self._cluster.ask(leader, request, producers.DescribeProducersResponse)).topics:
+                for found in topic.partitions:
+                    key = TopicPartition(topic.name, found.partition_index)
+                    results[key] = error_of(found.error_code, found.error_message) or found.active_producers
+        return results

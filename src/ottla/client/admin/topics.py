@@ -1,0 +1,163 @@
+"""Topics: created, described, grown, deleted; their records; who leads their partitions and where the replicas are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for, without_leader
+from ottla.client.cluster import TopicMetadata
+from ottla.client.fetcher import offsets_for_times
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages import alter_partition_reassignments as reassigning
+from ottla.messages import delete_records as deleting
+from ottla.messages import elect_leaders as electing
+from ottla.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from ottla.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from ottla.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 means the broker's default."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+    assignments: Mapping[int, Sequence[int]] | None = None
+
+
+class TopicAdmin(AdminBase):
+    """Each method answers for each item; one failure spoils no other."""
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
+        """None for each topic that was created, else why not."""
+        request = CreateTopicsRequest([_creatable(topic) for topic in topics], timeout_ms, False)
+        response = await self._cluster.ask(None, request, CreateTopicsResponse)
+        return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
+        """None for each topic that is gone, else why not."""
+        request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], list(names), timeout_ms)
+        response = await self._cluster.ask(None, request, DeleteTopicsResponse)
+        return {result.name or "": error_of(result.error_code, result.error_message) for result in response.responses}
+
+    async def list_topics(self) -> dict[str, TopicMetadata]:
+        """Every topic, internal ones too."""
+        return await self._cluster.all_topics()
+
+    async def describe_topic(self, name: str) -> TopicMetadata:
+        """UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        await self._cluster.refresh([name])
+        found = self._cluster.topics.get(name)
+        if found is None:
+            raise KafkaError(self._cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name!r}")
+        return found
+
+    async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
+        """Offset, timestamp and leader epoch of the first record not older than each time; -1 the end, -2 the start."""
+        return await offsets_for_times(self._cluster, dict(times))
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> dict[str, Outcome]:
+        """The topics have so many partitions. ``assignments`` are the replicas of the new ones, by topic."""
+        topics = []
+        for name, count in counts.items():
+            rows = (assignments or {}).get(name)
+            topics.append(
+                CreatePartitionsTopic(name, count, None if rows is None else [CreatePartitionsAssignment(list(row)) for row in rows])
+            )
+        request = CreatePartitionsRequest(topics, timeout_ms, validate_only)
+        response = await self._cluster.ask(None, request, CreatePartitionsResponse)
+        return {result.name: error_of(result.error_code, result.error_message) for result in response.results}
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """The partitions begin at the offsets (-1: at their high watermark); where each begins now, or why not there."""
+        leaders, orphans = await self._by_leader(offsets)
+        results: dict[TopicPartition, int | KafkaError] = {key: without_leader(key) for key in orphans}
+        for leader, partitions in leaders.items():
+            topics = [
+                deleting.DeleteRecordsTopic(
+                    topic, [deleting.DeleteRecordsPartition(index, offsets[TopicPartition(topic, index)]) for index in indexes]
+                )
+                for topic, indexes in by_topic(partitions).items()
+            ]
+            response = await self._cluster.ask(leader, deleting.DeleteRecordsRequest(topics, timeout_ms), deleting.DeleteRecordsResponse)
+            for answer in response.topics:
+                for result in answer.partitions:
+                    key = TopicPartition(answer.name, result.partition_index)
+                    results[key] = error_of(result.error_code, str(key)) or result.low_watermark
+        return results
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> dict[TopicPartition, Outcome]:
+        """The preferred replicas lead; with ``unclean`` any replica may, of a partition that has no leader. All partitions when None."""
+        wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions).items()]
+        request = electing.ElectLeadersRequest(int(unclean), wanted, timeout_ms)
+        response = await self._cluster.ask(None, request, electing.ElectLeadersResponse)
+        raise_for(response.error_code, None)
+        return {
+            TopicPartition(found.topic, result.partition_id): error_of(result.error_code, result.error_message)
+            for found in response.replica_election_results
+            for result in found.partition_result
+        }
+
+    async def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> dict[TopicPartition, Outcome]:
+        """The partitions are on their way to these replicas; None takes a move back."""
+        topics = []
+        for topic, indexes in by_topic(replicas).items():
+            rows = {index: replicas[TopicPartition(topic, index)] for index in indexes}
+            parts = [reassigning.ReassignablePartition(index, None if row is None else list(row)) for index, row in rows.items()]
+            topics.append(reassigning.ReassignableTopic(topic, parts))
+        request = reassigning.AlterPartitionReassignmentsRequest(timeout_ms, topics=topics)
+        response = await self._cluster.ask(None, request, reassigning.AlterPartitionReassignmentsResponse)
+        raise_for(response.error_code, response.error_message)
+        return {
+            TopicPartition(found.name, result.partition_index): error_of(result.error_code, result.error_message)
+            for found in response.responses
+            for result in found.partitions
+        }
+
+    async def list_partition_reassignments(
+        self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> dict[TopicPartition, OngoingPartitionReassignment]:
+        """The moves that are under way."""
+        request = ListPartitionReassignmentsRequest(timeout_ms)
+        response = await self._cluster.ask(None, request, ListPartitionReassignmentsResponse)
+        raise_for(response.error_code, response.error_message)
+        return {TopicPartition(topic.name, found.partition_index): found for topic in response.topics for found in topic.partitions}
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
+    configs = [CreatableTopicConfig(name, value) for name, value in (topic.configs or {}).items()]
+    return CreatableTopic(topic.name, topic.partition_count, topic.replication_factor, assignments, configs)
