@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.headers import RequestHeader, encode_request_header
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.records.builder import BatchBuilder
@@ -21,6 +22,7 @@ from ottla.wire.schema import Request
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
 CREATE_TOPICS_VERSION = 4
+LIST_OFFSETS_VERSION = 2
 RECEIVE_BYTES = 1 << 20
 
 
@@ -47,6 +49,14 @@ def fetch_frame(topic: str, partition: int, *, offset: int, max_bytes: int) -> b
     request = FetchRequest(
         max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, session_epoch=-1, topics=[FetchTopic(topic, partitions=[wanted])]
     )
+    return frame(request, FETCH_VERSION)
+
+
+def fetch_many_frame(topic: str, partitions: int, *, max_bytes: int) -> bytes:
+    """One request for the first batch of many partitions."""
+    wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=max_bytes) for index in range(partitions)]
+    limit = partitions * max_bytes * 2
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=limit, session_epoch=-1, topics=[FetchTopic(topic, partitions=wanted)])
     return frame(request, FETCH_VERSION)
 
 
@@ -196,3 +206,28 @@ def round_trips(address: tuple[str, int], request: bytes, *, count: int) -> tupl
             times.append((time.perf_counter() - start) * 1000)
     times.sort()
     return statistics.median(times), times[int(len(times) * 0.99)]
+
+
+def end_to_end(address: tuple[str, int], topic: str, partition: int, *, count: int, record_bytes: int) -> tuple[float, float]:
+    """p50 and p99, in milliseconds, from sending a record to having it by a fetch that waited for it."""
+    times = []
+    request = produce_frame(topic, partition, batch_bytes=0, record_bytes=record_bytes)
+    with connect(address) as writer, connect(address) as reader:
+        offset = _end_offset(writer, topic, partition)
+        for _ in range(count):
+            reader.sendall(fetch_frame(topic, partition, offset=offset, max_bytes=1 << 20))
+            start = time.perf_counter()
+            writer.sendall(request)
+            receive(reader)
+            times.append((time.perf_counter() - start) * 1000)
+            receive(writer)
+            offset += 1
+    times.sort()
+    return statistics.median(times), times[int(len(times) * 0.99)]
+
+
+def _end_offset(sock: socket.socket, topic: str, partition: int) -> int:
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])])
+    answer = decode(ListOffsetsResponse, LIST_OFFSETS_VERSION, exchange(sock, frame(request, LIST_OFFSETS_VERSION))[4:])
+    offset: int = answer.topics[0].partitions[0].offset
+    return offset

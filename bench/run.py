@@ -1,93 +1,125 @@
-"""``make bench``, first form: this broker alone, plain numbers. The comparison with other brokers comes later.
+"""``make bench``: this broker beside Apache Kafka, on the same machine, disk and cores, driven by the same generators.
 
-Warm, three rounds, median of the rounds, loopback, acks=1 unless it says otherwise; one generator process on the same
-machine, so that both share its cores.
+Both run at the same time, the one that is not measured idle; rounds are interleaved, the first one only warms. A figure is the
+median of the rounds, a ratio the median of the rounds' ratios, with the smallest and the largest beside it: on a noisy machine
+ratios of one moment say more than numbers do. Where Maven or Java is missing, ottla runs alone, and the table says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.generator import connect, create_topic, exchange, fetch_frame, pipelined, produce_frame, round_trips
-from bench.process import BrokerProcess
+from bench import measures
+from bench.goals import GOALS, Goal
+from bench.measures import Figures
+from bench.peers import Kafka, Ottla, Peer
 
 ROUNDS = 3
-SECONDS = 2.0
+STARTS = 3
 RESULTS = Path(__file__).parent / "results"
+WARM: list[Callable[[Peer], Figures]] = [
+    measures.one_record,
+    measures.batches,
+    measures.mebibyte_batches,
+    measures.fetches,
+    measures.latencies,
+    measures.librdkafka,
+]
+Rounds = dict[str, list[Figures]]  # by peer
 
 
 def main() -> None:
-    figures: dict[str, float] = {}
-    starts = [_start_to_first_acknowledgement() for _ in range(ROUNDS)]
-    figures["start to first acknowledgement, ms"] = statistics.median(starts)
-    with BrokerProcess() as broker:
-        figures["RSS at rest, MB"] = broker.rss_bytes() / 1e6
-        create_topic(broker.address, "bench", 4)
-        figures |= _throughput(broker)
-        figures["RSS peak, MB"] = broker.peak_rss_bytes() / 1e6
-    _report(figures)
+    kinds: list[type[Peer]] = [Ottla]
+    why_not = Kafka.why_not()
+    if why_not is None:
+        kinds.append(Kafka)
+    starts = _starts(kinds)
+    warm = _warm(kinds)
+    figures = {name: [started | measured for started, measured in zip(starts[name], warm[name], strict=True)] for name in starts}
+    _report(figures, why_not)
 
 
-def _start_to_first_acknowledgement() -> float:
-    begin = time.perf_counter()
-    with BrokerProcess() as broker:
-        create_topic(broker.address, "first", 1)
-        with connect(broker.address) as sock:
-            exchange(sock, produce_frame("first", 0, batch_bytes=0, record_bytes=100))
-            return (time.perf_counter() - begin) * 1000
+def _starts(kinds: list[type[Peer]]) -> Rounds:
+    """Fresh folders, cold processes, one after the other in turn."""
+    found: Rounds = {kind.name: [] for kind in kinds}
+    for _ in range(STARTS):
+        for kind in kinds:
+            peer = kind()
+            peer.prepare()
+            figures = measures.first_acknowledgement(peer)
+            figures |= measures.first_group(peer)
+            figures["RSS at rest, MB"] = peer.rss_bytes() / 1e6
+            peer.stop()
+            found[kind.name].append(figures)
+            _note(f"{kind.name} started")
+    return found
 
 
-def _throughput(broker: BrokerProcess) -> dict[str, float]:
-    address = broker.address
-    one = [produce_frame("bench", index, batch_bytes=0, record_bytes=100) for index in range(4)]
-    batch = [produce_frame("bench", index, batch_bytes=16_384, record_bytes=1024) for index in range(4)]
-    mebi = produce_frame("bench", 0, batch_bytes=1_000_000, record_bytes=10_000)
-    measures: dict[str, Callable[[], float]] = {
-        "one-record requests/s, 1 connection": lambda: pipelined(address, one[:1], window=512, seconds=SECONDS).per_second,
-        "one-record requests/s, 4 connections": lambda: pipelined(address, one, window=512, seconds=SECONDS).per_second,
-        "16 KiB batches MB/s, 1 connection": lambda: _megabytes(broker, batch[:1], 64),
-        "16 KiB batches MB/s, 4 connections": lambda: _megabytes(broker, batch, 64),
-        "1 MiB batches MB/s": lambda: _megabytes(broker, [mebi], 8),
-    }
-    figures = {name: statistics.median(measure() for _ in range(ROUNDS)) for name, measure in measures.items()}
-    fetch = fetch_frame("bench", 0, offset=0, max_bytes=1 << 20)
-    rounds = [pipelined(address, [fetch], window=8, seconds=SECONDS).megabytes_per_second for _ in range(ROUNDS)]
-    figures["cached fetch 1 MiB MB/s"] = statistics.median(rounds)
-    trips = [round_trips(address, one[0], count=5000) for _ in range(ROUNDS)]
-    figures["produce round trip p50, ms"] = statistics.median(p50 for p50, _ in trips)
-    figures["produce round trip p99, ms"] = statistics.median(p99 for _, p99 in trips)
-    cpu, start = broker.cpu_seconds(), time.perf_counter()
-    result = pipelined(address, one[:1], window=512, seconds=SECONDS)
-    figures["CPU per one-record request, us"] = (broker.cpu_seconds() - cpu) / result.responses * 1e6
-    assert time.perf_counter() > start, "time passes"
-    return figures
+def _warm(kinds: list[type[Peer]]) -> Rounds:
+    found: Rounds = {kind.name: [] for kind in kinds}
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(kind()) for kind in kinds]
+        for peer in peers:
+            measures.prepare_when_served(peer)
+        for number in range(ROUNDS + 1):
+            rounds: dict[str, Figures] = {peer.name: {} for peer in peers}
+            for measure in WARM:
+                for peer in peers:
+                    rounds[peer.name] |= measure(peer)
+            for peer in peers:
+                rounds[peer.name]["RSS peak, MB"] = peer.peak_rss_bytes() / 1e6
+                if number:  # the first round warms
+                    found[peer.name].append(rounds[peer.name])
+            _note(f"round {number} of {ROUNDS}")
+    return found
 
 
-def _megabytes(broker: BrokerProcess, requests: list[bytes], window: int) -> float:
-    result = pipelined(broker.address, requests, window=window, seconds=SECONDS)
-    return result.per_second * len(requests[0]) / 1e6
+def _note(text: str) -> None:
+    sys.stderr.write(f"bench: {text}\n")
 
 
-def _report(figures: dict[str, float]) -> None:
-    RESULTS.mkdir(exist_ok=True)
+def _report(figures: Rounds, why_not: str | None) -> None:
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPython {platform.python_version()}",
+        "peer": "Apache Kafka 4.3.0, one node, 1 GiB heap, G1" if why_not is None else f"none: {why_not}",
     }
-    width = max(map(len, figures))
-    lines = [f"{about['date']}  {about['machine']}"] + [f"{name.ljust(width)}  {_shown(value)}" for name, value in figures.items()]
-    text = "\n".join(lines)
-    sys.stdout.write(text + "\n")
-    (RESULTS / "broker.txt").write_text(text + "\n")
-    (RESULTS / "broker.json").write_text(json.dumps({"about": about, "figures": figures}, indent=2) + "\n")
+    rows = [("", "ottla", "kafka", "ratio", "spread", "goal", "")]
+    for name in figures["ottla"][0]:
+        rows.append(_row(name, figures, GOALS.get(name)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"{about['date']}  {about['machine']}; beside: {about['peer']}"]
+    lines += [
+        "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    text = "\n".join(lines) + "\n"
+    sys.stdout.write(text)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "broker.txt").write_text(text)
+    (RESULTS / "broker.json").write_text(json.dumps({"about": about, "rounds": figures}, indent=1) + "\n")
+
+
+def _row(name: str, figures: Rounds, goal: Goal | None) -> tuple[str, ...]:
+    ours = [figures_of_round[name] for figures_of_round in figures["ottla"]]
+    if "kafka" not in figures:
+        return (name, _shown(statistics.median(ours)), "", "", "", str(goal or ""), "")
+    theirs = [figures_of_round[name] for figures_of_round in figures["kafka"]]
+    ratios = sorted(mine / its for mine, its in zip(ours, theirs, strict=True))
+    ratio = statistics.median(ratios)
+    verdict = "" if goal is None else "met" if goal.is_met(ratio, statistics.median(ours)) else "MISSED"
+    spread = f"{ratios[0]:.2f}-{ratios[-1]:.2f}"
+    return (name, _shown(statistics.median(ours)), _shown(statistics.median(theirs)), f"{ratio:.2f}", spread, str(goal or ""), verdict)
 
 
 def _shown(value: float) -> str:

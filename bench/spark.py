@@ -10,7 +10,7 @@ import sys
 import time
 
 from bench.generator import connect, create_topic, exchange, frame
-from bench.process import BrokerProcess
+from bench.peers import Ottla
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.builder import BatchBuilder
 
@@ -23,7 +23,7 @@ ROUNDS = 4
 def main() -> None:
     from ottla.spark import session
 
-    with BrokerProcess() as broker:
+    with Ottla() as broker:
         create_topic(broker.address, "rows", PARTITIONS)
         _fill(broker.address)
         spark = session("bench", master="local[2]")

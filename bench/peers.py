@@ -1,0 +1,182 @@
+"""The brokers under test, each in a process of its own, on loopback, in temporary folders of one disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HERE = Path(__file__).parent
+TARGET = HERE / "target"
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
+FETCH_SECONDS_MAX = 600.0
+
+
+class Peer:
+    """A broker that is started by ``with`` and ended by its own process id; the folder goes with it."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{self.name}-bench-")
+        self.folder = Path(self._folder.name)
+        self.address = ("127.0.0.1", 0)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def wait_until_ready(self) -> None:
+        """``address`` is that of a broker that takes connections."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """What is done once before the first start, and is not part of it."""
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        self.wait_until_ready()
+
+    def stop(self) -> None:
+        assert self._process is not None, "the process was started"
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_SECONDS_MAX)
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the process was started"
+        return self._process.pid
+
+    def rss_bytes(self) -> int:
+        """Resident memory now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def peak_rss_bytes(self) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("the kernel tells no VmHWM")
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _wait(self, is_ready: object) -> None:
+        assert callable(is_ready), "a question"
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not is_ready():
+            if not self.is_running() or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not start")
+            time.sleep(0.0005)
+
+
+class Ottla(Peer):
+    name = "ottla"
+
+    def __init__(self, **properties: str) -> None:
+        super().__init__()
+        self._ready_file = self.folder / "ready"
+        self._properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(self.folder / "data"),
+            "group.initial.rebalance.delay.ms": "0",
+        } | properties
+
+    def command(self) -> list[str]:
+        self._ready_file.unlink(missing_ok=True)
+        arguments = [sys.executable, "-m", "ottla", "broker", "start", "--log-level", "warning", "--ready-file", str(self._ready_file)]
+        for key, value in self._properties.items():
+            arguments += ["-X", f"{key}={value}"]
+        return arguments
+
+    def wait_until_ready(self) -> None:
+        self._wait(self._ready_file.exists)
+        host, port = self._ready_file.read_text().strip().rsplit(":", 1)
+        self.address = (host, int(port))
+
+
+class Kafka(Peer):
+    """Apache Kafka 4.3.0: one node that is broker and controller, 1 GiB heap, G1, no logger."""
+
+    name = "kafka"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.address = ("127.0.0.1", _free_port())
+        controller = _free_port()
+        self._config = self.folder / "server.properties"
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.address[1]},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+    @staticmethod
+    def why_not() -> str | None:
+        """Why it cannot be run here; None when it can."""
+        missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
+        return f"{' and '.join(missing)} not installed" if missing else None
+
+    def prepare(self) -> None:
+        if not (TARGET / "kafka" / "lib").is_dir():
+            options = ["-q", "dependency:copy-dependencies", "-DoutputDirectory=${project.build.directory}/lib"]
+            subprocess.run(["mvn", *options], cwd=HERE / "kafka", check=True, timeout=FETCH_SECONDS_MAX)
+        tool = self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._config))
+        subprocess.run(tool, check=True, stdout=subprocess.DEVNULL, timeout=START_SECONDS_MAX)
+
+    def command(self) -> list[str]:
+        return self._java("kafka.Kafka", str(self._config), heap="1g")
+
+    def _java(self, *arguments: str, heap: str = "256m") -> list[str]:
+        return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-cp", f"{TARGET}/kafka/lib/*", *arguments]
+
+    def wait_until_ready(self) -> None:
+        """It listens before it serves: whoever asks first has to ask again."""
+        self._wait(self._listens)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(self.address, 1).close()
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
