@@ -97,12 +97,9 @@ def _report(figures: Rounds, why_not: str | None) -> None:
         rows.append(_row(name, figures, GOALS.get(name)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{about['date']}  {about['machine']}; beside: {about['peer']}"]
-    lines += [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text)
     RESULTS.mkdir(exist_ok=True)

@@ -40,8 +40,6 @@ def main() -> None:
         f"-timeout={INPUT_SECONDS_MAX}",
         "-seed=1",
         "-len_control=10",
-        "-print_final_stats=1",
-        "-verbosity=0",
     ]
     atheris.Setup([sys.argv[0], *options, corpus], once)
     atheris.Fuzz()
