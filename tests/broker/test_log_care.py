@@ -21,6 +21,7 @@ from ottla.records.iteration import Record, iterate_records
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.disk import Fault
 from ottla.sim.loop import run
+from ottla.sim.trace import Trace
 from ottla.storage.log import PartitionLog
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
@@ -126,6 +127,50 @@ def test_mechanism_51_segments_go_by_size_and_the_start_survives_a_power_cut() -
             assert await files_of(broker, "t-0", ".deleted") == []
 
     play(act)
+
+
+class Events(Trace):
+    """Every event, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[str] = []
+
+    def add(self, event: str) -> None:
+        super().add(event)
+        self.all.append(event)
+
+
+def test_mechanism_46_the_page_cache_is_written_and_flush_messages_and_flush_ms_force_it_to_the_disk() -> None:
+    simulation = Simulation(1)
+    events = simulation.trace = Events()
+    broker = SimBroker(simulation)
+
+    def syncs(topic: str) -> int:
+        return sum(event.startswith(f"broker sync /data/{topic}-0/") and event.split()[2].endswith(".log") for event in events.all)
+
+    async def main() -> None:
+        await broker.start()
+        await create(broker, "cached")
+        await create(broker, "counted", flush_messages="3")
+        await create(broker, "timed", flush_ms="5000")
+        before = {topic: syncs(topic) for topic in ("cached", "counted", "timed")}
+        for topic in before:
+            await send(broker, topic, [(None, b"x")] * 7)
+        assert [syncs(topic) - count for topic, count in before.items()] == [0, 2, 0]
+        assert log_of(broker, "counted").recovery_point == 6
+        await asyncio.sleep(4)
+        assert syncs("timed") == before["timed"]
+        await asyncio.sleep(4)
+        assert syncs("timed") == before["timed"] + 1
+        assert log_of(broker, "timed").recovery_point == 7
+        await asyncio.sleep(60)
+        assert syncs("cached") == before["cached"], "a log that is asked for nothing is left to the kernel"
+        broker.kill(power_cut=False)
+        await broker.start()
+        assert [len(await records_of(log_of(broker, topic))) for topic in before] == [7, 7, 7], "the page cache outlives the process"
+
+    run(main())
 
 
 def test_a_log_without_limits_and_one_that_is_only_compacted_keep_what_is_old() -> None:

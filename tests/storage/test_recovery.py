@@ -479,3 +479,16 @@ def test_epochs_of_deleted_segments_are_not_known_after_a_restart() -> None:
     run(log.delete_segments_below(start))
     assert open_log(disk.copy(), log_start_offset=start, recovery_point=log.recovery_point, **CONFIG).epochs.entries == log.epochs.entries
     assert log.epochs.entries[0][1] == start
+
+
+def test_a_hole_that_an_interrupted_deletion_left_below_the_start_does_not_end_the_log() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    expected = records_of(log)
+    bases = [segment.base_offset for segment in log.segments]
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.names.pop(f"{FOLDER}/{bases[1]:020d}{suffix}", None)
+    disk.names.pop(f"{FOLDER}/leader-epoch-checkpoint", None)  # so that every segment is walked
+    again = open_log(disk, log_start_offset=bases[2])
+    assert records_of(again) == [record for record in expected if record.offset >= bases[2]]
+    assert f"{bases[0]:020d}.log" not in run(disk.list_dir(FOLDER))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.storage.batches import append, batch
 from tests.storage.memory_disk import MemoryDisk, run
@@ -28,7 +30,7 @@ def folder(*, clean: bool = True) -> MemoryDisk:
     config = LogConfig(segment_bytes=3 * SIZE, index_interval_bytes=10)
     log = run(PartitionLog.open(disk, path, config=config, now_ms=0, clean=False))
     for number in range(13):
-        arguments = {} if number % 2 else {"producer_id": 7, "producer_epoch": 0, "base_sequence": number // 2}
+        arguments: dict[str, Any] = {} if number % 2 else {"producer_id": 7, "producer_epoch": 0, "base_sequence": number // 2}
         append(log, batch(timestamp_ms=number, **arguments))
     if clean:
         run(log.close())

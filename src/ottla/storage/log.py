@@ -145,7 +145,10 @@ class PartitionLog(ClosedSegments):
     # -- the two ends
 
     async def truncate_to(self, offset: int) -> None:
-        """Nothing is left at or after ``offset``; a batch that holds it goes whole. Nothing may be staged."""
+        """Nothing is left at or after ``offset``; a batch that holds it goes whole. Nothing may be staged.
+
+        The owner checkpoints the recovery point before it appends again: what comes now is not synced, whatever was there before.
+        """
         assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
         if offset >= self._end_offset:
             return

@@ -110,12 +110,10 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
 
 
 async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
-    """The segments from ``first`` on are gone, the last one first, and will stay so after a power cut."""
-    if first >= len(segments):
-        return
+    """The segments from ``first`` on are gone and will stay so after a power cut, the last one first: none is left behind a hole."""
     while len(segments) > first:
         await segments.pop().remove()
-    await disk.sync_dir(folder)
+        await disk.sync_dir(folder)
 
 
 async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:

@@ -1,0 +1,243 @@
+"""Recorded runs of all that a log does, each with what must be found after a crash at any of its disk operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.storage.batches import FOLDER, append, batch, idempotent, records_of
+from tests.storage.crash_states import Run, TracedDisk
+from tests.storage.memory_disk import run
+
+from ottla.broker.metadata_log import MetadataLog
+from ottla.messages.metadata_records import ConfigRecord
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
+from ottla.records.iteration import Record
+from ottla.storage.checkpoint import read_checkpoint, write_checkpoint
+from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.config import LogConfig
+from ottla.storage.log import PartitionLog
+from ottla.types import TopicPartition
+
+KEY = TopicPartition("topic", 0)
+START, POINT, MARK = "/data/starts", "/data/points", "/data/clean"
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=5)
+
+
+@dataclass
+class Note:
+    """From here on, until the next note: all below ``kept_to`` is there, the log begins at ``start``, ``records`` were written."""
+
+    at: int
+    kept_to: int
+    start: int
+    records: list[Record]
+
+
+class Log:
+    """A log whose owner writes checkpoints, and a diary of what may be expected of it."""
+
+    def __init__(self, config: LogConfig = CONFIG) -> None:
+        self.disk = TracedDisk()
+        run(self.disk.make_dirs(FOLDER))
+        self.config = config
+        self.notes: list[Note] = [Note(0, 0, 0, [])]
+        self.log = open_log(self.disk, config)
+        self.kept_to = 0
+        self.note()
+
+    def note(self) -> None:
+        everything = records_of(self.log)
+        known = [record for record in self.notes[-1].records if record.offset < self.log.log_start_offset]
+        self.notes.append(Note(len(self.disk.trace), self.kept_to, self.log.log_start_offset, known + everything))
+
+    def write(self, *views: memoryview, sync: bool = False, leader_epoch: int = 0) -> None:
+        append(self.log, *views, leader_epoch=leader_epoch)
+        self.note()
+        if sync:
+            self.sync()
+
+    def sync(self) -> None:
+        run(self.log.sync())
+        run(write_checkpoint(self.disk, POINT, {KEY: self.log.recovery_point}))
+        self.kept_to = self.log.log_end_offset
+        self.note()
+
+    def recorded(self, name: str, *, is_compacted: bool = False) -> Run:
+        start = TracedDisk()
+        start.folders = set(self.disk.folders)
+        notes, config = self.notes, self.config
+        return Run(name, start, self.disk.trace, lambda disk, count: check(disk, count, notes, config, is_compacted=is_compacted))
+
+
+def open_log(disk: TracedDisk, config: LogConfig) -> PartitionLog:
+    """As a broker does it: the mark of a clean stop goes first, checkpoints are read."""
+    clean = run(disk.exists(MARK))
+    if clean:
+        run(disk.remove(MARK))
+        run(disk.sync_dir("/data"))
+    point = run(read_checkpoint(disk, POINT)).get(KEY, 0)
+    start = run(read_checkpoint(disk, START)).get(KEY, 0)
+    opened = PartitionLog.open(disk, FOLDER, config=config, now_ms=1000, clean=clean, recovery_point=point, log_start_offset=start)
+    return run(opened)
+
+
+def check(disk: TracedDisk, count: int, notes: list[Note], config: LogConfig, *, is_compacted: bool) -> None:
+    index = max(index for index, note in enumerate(notes) if note.at <= count)
+    now, then = notes[index], notes[min(index + 1, len(notes) - 1)]
+    log = open_log(disk, config)
+    found = records_of(log)
+    assert log.log_end_offset >= min(now.kept_to, then.kept_to), "what was synced is there"
+    assert now.start <= log.log_start_offset <= then.start, "the log begins where it was told to"
+    if is_compacted:
+        check_compacted(found, log, now, then)
+    else:
+        expected = [_visible(note.records, log) for note in (now, then)]
+        assert found in expected, "the log is a prefix of what was written"
+    for segment, following in zip(log.segments, log.segments[1:]):
+        assert segment.base_offset < following.base_offset
+    for record in found:
+        part = run(log.read(record.offset, max_bytes=1, end_offset=log.log_end_offset))
+        assert part is not None
+        assert part.first_offset <= record.offset
+    sequences = {key: state.batches[-1][1] for key, state in log.producers.states.items()}
+    assert all(sequence >= 0 for sequence in sequences.values())
+    run(log.sync())
+    run(write_checkpoint(disk, POINT, {KEY: log.recovery_point}))
+    again = open_log(disk.copy_traced(), config)
+    assert records_of(again) == found, "a second recovery finds the same"
+    assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+    assert {key: state.batches[-1][1] for key, state in again.producers.states.items()} == sequences
+    assert again.epochs.entries == log.epochs.entries
+
+
+def _visible(records: list[Record], log: PartitionLog) -> list[Record]:
+    return [record for record in records if log.log_start_offset <= record.offset < log.log_end_offset]
+
+
+def check_compacted(found: list[Record], log: PartitionLog, now: Note, then: Note) -> None:
+    written = {record.offset: record for record in [*now.records, *then.records]}
+    assert all(written[record.offset] == record for record in found), "nothing is invented"
+    newest = {written[offset].key: offset for offset in sorted(written) if offset < log.log_end_offset}
+    assert set(newest.values()) <= {record.offset for record in found}, "the newest of each key is there"
+
+
+# -- the runs
+
+
+def appending() -> Run:
+    log = Log(LogConfig(segment_bytes=1 << 20, index_interval_bytes=100))
+    for number in range(12):
+        log.write(batch(b"x" * (number * 60), timestamp_ms=number), sync=number % 4 == 3)
+    log.write(batch(b"y" * 9000), batch(b"z" * 5000))
+    log.write(batch(b"end"), sync=True)
+    return log.recorded("append")
+
+
+def rolling() -> Run:
+    """Segments, indexes and producer snapshots; leader epochs change."""
+    log = Log()
+    for number in range(24):
+        view = idempotent(number // 2, producer_id=number % 2, timestamp_ms=number)
+        log.write(view, leader_epoch=number // 9, sync=number % 7 == 6)
+    return log.recorded("roll")
+
+
+def stopping() -> Run:
+    log = Log()
+    for life in range(3):
+        for number in range(5):
+            log.write(idempotent(life * 5 + number, timestamp_ms=number))
+        run(log.log.close())
+        log.kept_to = log.log.log_end_offset
+        log.note()
+        run(log.disk.write_file_atomic(MARK, b"{}"))
+        log.log = open_log(log.disk, CONFIG)
+    return log.recorded("stop")
+
+
+def truncating() -> Run:
+    log = Log()
+    for offset in (17, 9, 3, 0):
+        while log.log.log_end_offset < 20:
+            log.write(batch(b"%d before %d" % (log.log.log_end_offset, offset)), leader_epoch=20 - offset)
+        log.sync()
+        log.kept_to = min(log.kept_to, offset)
+        run(log.log.truncate_to(offset))
+        run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
+        log.note()
+        log.write(batch(b"after %d" % offset), leader_epoch=21 - offset, sync=True)
+    return log.recorded("truncate")
+
+
+def retaining() -> Run:
+    log = Log()
+    for round_ in range(4):
+        for number in range(9):
+            log.write(idempotent(round_ * 9 + number, timestamp_ms=number))
+        log.sync()
+        offset = log.log.log_end_offset - 4
+        log.log.advance_log_start_offset(offset)
+        log.notes.append(Note(len(log.disk.trace), log.kept_to, log.notes[-1].start, log.notes[-1].records))
+        run(write_checkpoint(log.disk, START, {KEY: offset}))
+        log.note()
+        run(log.log.delete_segments_below(offset, now_ms=round_ * 10))
+        run(log.log.remove_deleted(now_ms=round_ * 10))
+        log.note()
+    return log.recorded("retention")
+
+
+def compacting() -> Run:
+    config = LogConfig(cleanup_policy="compact", segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=5)
+    log = Log(config)
+    written: list[Record] = []
+    for round_ in range(3):
+        for number in range(18):
+            log.write(batch(b"%d" % number, key=b"key-%d" % (number % 5), timestamp_ms=number))
+            written += [record for record in records_of(log.log) if record.offset == log.log.log_end_offset - 1]
+        log.sync()
+        request = run(log.log.clean_request(10_000, map_bytes=24 * 100, map_load_factor=0.9))
+        assert request is not None
+        result = run(log.disk.work(CLEAN_JOB, request))
+        assert result.cleaned
+        for cleaned in result.cleaned:
+            assert run(log.log.install(cleaned, now_ms=round_ * 10))
+        log.log.first_dirty_offset = result.end_offset
+        log.note()
+        run(log.log.remove_deleted(now_ms=round_ * 10 + 7))
+        log.notes[-1].records = list(written)
+    return log.recorded("compact", is_compacted=True)
+
+
+def metadata() -> Run:
+    disk = TracedDisk()
+    run(disk.make_dirs("/data"))
+    images: list[tuple[int, ClusterImage]] = []
+
+    async def work() -> None:
+        log = await MetadataLog.open(disk, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
+        images.append((0, log.image))
+        for number in range(25):
+            log.append([ConfigRecord(RESOURCE_TOPIC, f"topic-{number % 4}", "retention.ms", str(number))], now_ms=number)
+            await log.commit()
+            images.append((len(disk.trace), log.image))
+            await log.snapshot_when_due()
+
+    run(work())
+
+    def check_image(found: TracedDisk, count: int) -> None:
+        index = max(index for index, (at, _) in enumerate(images) if at <= count)
+        opening = MetadataLog.open(found, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
+        image = run(opening).image
+        assert image in [image for _, image in images[index : index + 2]], "the newest committed image, or the one being committed"
+        again = MetadataLog.open(found.copy_traced(), "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
+        assert run(again).image == image
+
+    start = TracedDisk()
+    run(start.make_dirs("/data/__cluster_metadata-0"))
+    return Run("metadata", start, disk.trace, check_image)
+
+
+RUNS: dict[str, Callable[[], Run]] = {
+    name.__name__: name for name in (appending, rolling, stopping, truncating, retaining, compacting, metadata)
+}  # fmt: skip

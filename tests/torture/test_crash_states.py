@@ -1,0 +1,13 @@
+"""100,000 states that power cuts leave of recorded runs, each recovered and checked; recoveries are crashed as well."""
+
+import pytest
+from tests.storage.crash_states import explore
+from tests.storage.recorded_runs import RUNS
+
+STATES = 100_000
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_state_of_a_run_loses_what_was_synced(name: str) -> None:
+    count = explore(RUNS[name](), seed=2, states=-(-STATES // len(RUNS)))
+    print(f"{name}: {count} states")
