@@ -7,10 +7,12 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.clients.wire import RawClient
 
 from ottla.broker.group_shards import partition_of
 from ottla.broker.listeners import parse_listener
 from ottla.errors import KafkaError, StorageError
+from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 
@@ -110,6 +112,16 @@ def test_two_listeners_each_tell_their_own_address(tmp_path: Path) -> None:
             with Admin(f"{host}:{port}") as admin:
                 [node] = admin.describe_cluster().nodes
                 assert (node.host, node.port) == (host, port)
+
+
+def test_a_description_of_topics_is_cut_into_answers_of_the_size_that_is_configured(tmp_path: Path) -> None:
+    with BrokerThread(properties(tmp_path, **{"max.request.partition.size.limit": "2"})) as broker:
+        with Admin(broker.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 3)])
+        with RawClient(int(broker.bootstrap.rpartition(":")[2])) as client:
+            answer = client.ask(DescribeTopicPartitionsRequest([TopicRequest("t")], 2000), 0)
+            assert [part.partition_index for part in answer.topics[0].partitions] == [0, 1]
+            assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 2)
 
 
 @pytest.mark.parametrize("text", ["", "localhost:9092", "PLAINTEXT://", "PLAINTEXT://host", "PLAINTEXT://host:x", "PLAINTEXT://host:70000"])

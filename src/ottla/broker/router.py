@@ -125,15 +125,12 @@ class Router:
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self._burst_us)
-        self._begin(service, context, request)
+        if self.throttling.times_requests:
+            self.throttling.run(context, lambda: self._begin(service, context, request))
+        else:
+            self._begin(service, context, request)
 
     def _begin(self, service: Service, context: RequestContext, request: Any) -> None:
-        if self.throttling.times_requests:
-            self.throttling.run(context, lambda: self._handle(service, context, request))
-        else:
-            self._handle(service, context, request)
-
-    def _handle(self, service: Service, context: RequestContext, request: Any) -> None:
         result = service.handle(self._broker, context, request)
         if result is None:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ottla.controller.topics import find_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import ClusterImage
@@ -31,10 +32,7 @@ class Election:
 
 def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType) -> Election:
     """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be."""
-    found = image.topics.get(topic)
-    partition = found.partitions.get(index) if found is not None else None
-    if found is None or partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic[:80]}-{index}")
+    found, partition = find_partition(image, topic, index)
     live = {broker.broker_id for broker in image.live_brokers}
     if kind is ElectionType.PREFERRED:
         leader = partition.replicas[0]

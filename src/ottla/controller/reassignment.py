@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.controller.topics import check_replicas
+from ottla.controller.topics import check_replicas, find_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import ClusterImage
@@ -24,10 +24,7 @@ class Reassignment:
 
 def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int] | None, *, keeps_factor: bool) -> Reassignment:
     """The partition has these replicas; None cancels what is under way. KafkaError with the code that Kafka gives."""
-    found = image.topics.get(topic)
-    partition = found.partitions.get(index) if found is not None else None
-    if found is None or partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic[:80]}-{index}")
+    found, partition = find_partition(image, topic, index)
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"the replicas of {topic}-{index} are not being moved")
     check_replicas(image, topic, index, replicas, factor=len(replicas))

@@ -13,7 +13,7 @@ from ottla.config import BrokerConfig, parse_topic_configs
 from ottla.controller.placement import assign_replicas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage
 from ottla.types import topic_name_problem
 from ottla.wire.schema import Stored
 
@@ -116,6 +116,15 @@ def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[
     for index, nodes in topic.assignments.items():
         check_replicas(image, topic.name, index, nodes, factor=factor)
     return {index: list(nodes) for index, nodes in topic.assignments.items()}
+
+
+def find_partition(image: ClusterImage, topic: str, index: int) -> tuple[TopicImage, PartitionImage]:
+    """The topic and its partition; UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+    found = image.topics.get(topic)
+    partition = found.partitions.get(index) if found is not None else None
+    if found is None or partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic[:80]}-{index}")
+    return found, partition
 
 
 def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[int], *, factor: int) -> None:

@@ -45,6 +45,8 @@ class Codec(IntEnum):
 CODEC_NAMES: Final = {"none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """The values of compression.type; the topic key says "uncompressed", the producer key "none"."""
 
+ZSTD_LEVEL: Final = 3
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 << 10
@@ -56,19 +58,20 @@ _SKIPPABLE_MAGIC: Final = 0x184D2A50  # to ...5F: user data between frames, in b
 _ZSTD_BLOCK_MAX: Final = 128 << 10
 
 
-def compress(codec: int, data: Buffer) -> Buffer:
-    """``data`` as clients of every make read it."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """``data`` as clients of every make read it. ``level`` is the codec's own; None for its usual one, and snappy has none."""
     if codec == Codec.GZIP:
-        compressor = zlib.compressobj(wbits=31)
+        compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
         return compressor.compress(data) + compressor.flush()
     if codec == Codec.SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == Codec.LZ4:
-        stream = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        chosen = {} if level is None else {"level": level}
+        stream = cramjam.lz4.Compressor(content_checksum=False, block_linked=False, **chosen)
         stream.compress(bytes(data))  # it takes nothing else
         return memoryview(stream.finish())
     if codec == Codec.ZSTD:
-        return memoryview(cramjam.zstd.compress(data))
+        return memoryview(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
     assert codec == Codec.NONE, f"codec {codec} is checked before data is compressed"
     return data
 

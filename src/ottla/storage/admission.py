@@ -29,7 +29,7 @@ def adapt(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
         check_records(view, must_have_keys=True, limit=limit)
     codec = CODEC_NAMES.get(config.compression_type, -1)  # "producer" leaves the batch's own
     if codec not in (-1, view[22] & CODEC_MASK):
-        view = recompress(view, codec, limit)
+        view = recompress(view, codec, limit, level=config.compression_level)
         if len(view) > config.max_message_bytes:
             refuse_size(len(view), config.max_message_bytes)
     if config.is_log_append_time:
@@ -37,11 +37,11 @@ def adapt(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     return view
 
 
-def recompress(view: memoryview, codec: int, limit: int) -> memoryview:
+def recompress(view: memoryview, codec: int, limit: int, *, level: int | None = None) -> memoryview:
     """The same batch in another codec; the records themselves are not opened."""
     header = read_header(view)
     try:
-        payload = compress(codec, decompress(header.codec, view[HEADER_SIZE:], limit))
+        payload = compress(codec, decompress(header.codec, view[HEADER_SIZE:], limit), level)
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error
     batch = bytearray(view[:HEADER_SIZE])

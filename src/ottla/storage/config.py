@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LONG_MAX: Final = 2**63 - 1
+LZ4_FAST: Final = 9  # Kafka's default level: the fast compressor, and no level of the thorough one
 DECOMPRESSED_BYTES_MIN: Final = 4 << 20
 
 
@@ -14,7 +15,10 @@ class LogConfig:
     """Defaults are Kafka's; sizes in bytes, times in milliseconds, -1 for "no limit" in ``retention_*``."""
 
     cleanup_policy: str = "delete"  # "delete", "compact" or "compact,delete"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = LZ4_FAST
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     fails_when_full: bool = False  # no topic's key: of a log whose owner cannot take back what it staged
     file_delete_delay_ms: int = 60_000
@@ -45,6 +49,18 @@ class LogConfig:
     def decompressed_bytes_max(self) -> int:
         """What a batch may unpack to where the broker has to look inside: producers limit what they pack to about what they send."""
         return max(DECOMPRESSED_BYTES_MIN, 2 * self.max_message_bytes)
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of the topic's own codec; None for the codec's usual one."""
+        match self.compression_type:
+            case "gzip":
+                return self.compression_gzip_level
+            case "lz4":
+                return None if self.compression_lz4_level == LZ4_FAST else self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
 
     @property
     def is_compacted(self) -> bool:

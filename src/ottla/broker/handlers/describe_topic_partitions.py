@@ -23,15 +23,13 @@ from ottla.types import INTERNAL_TOPICS, topic_name_problem
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
-PARTITIONS_MAX = 2000
-
 
 def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
     image = broker.image
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
-    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue

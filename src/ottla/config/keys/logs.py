@@ -36,7 +36,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         high=9,
         refused=(0,),
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32(
         "compression.lz4.level",
@@ -45,7 +44,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=1,
         high=17,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32(
         "compression.zstd.level",
@@ -54,7 +52,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=-131072,
         high=22,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
     int32(
         "log.segment.bytes",

@@ -120,7 +120,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Partitions that one DescribeTopicPartitions answer holds at most.",
         low=1,
-        without_effect=NOT_YET,
     ),
     class_name("create.topic.policy.class.name", None, "A Java class that may refuse new topics.", without_effect=JAVA),
     class_name("alter.config.policy.class.name", None, "A Java class that may refuse changes of configuration.", without_effect=JAVA),
