@@ -88,10 +88,13 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
+def create_topic_frame(name: str, partitions: int) -> bytes:
+    return frame(CreateTopicsRequest([CreatableTopic(name, partitions, 1)], 30_000), CREATE_TOPICS_VERSION)
+
+
 def create_topic(address: tuple[str, int], name: str, partitions: int) -> None:
     with connect(address) as sock:
-        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1)], 30_000)
-        answer = exchange(sock, frame(request, CREATE_TOPICS_VERSION))
+        answer = exchange(sock, create_topic_frame(name, partitions))
         [result] = decode(CreateTopicsResponse, CREATE_TOPICS_VERSION, answer[4:]).topics
         assert result.error_code == 0, f"topic {name}: error {result.error_code}"
 

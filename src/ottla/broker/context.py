@@ -60,18 +60,19 @@ class RequestContext:
 
 def encode_answer(api: Api, version: int, correlation_id: int, response: Response) -> list[Any]:
     """Length, header and body as buffers; file regions stay what they are."""
-    header = encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))
-    pieces: list[Any] = [b"", header]
+    pieces: list[Any] = [encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))]
     encode_into(response, version, pieces.append)
-    size = sum(map(len, pieces))
-    pieces[0] = size.to_bytes(4, "big")
-    return join_small(pieces)
+    try:
+        body = b"".join(pieces)
+    except TypeError:  # a fetch that found something: a region is no bytes
+        return _join_around_regions(pieces)
+    return [len(body).to_bytes(4, "big") + body]
 
 
-def join_small(pieces: list[Any]) -> list[Any]:
+def _join_around_regions(pieces: list[Any]) -> list[Any]:
     """Runs of ``bytes`` become one each: a vectored send pays for every piece."""
     joined: list[Any] = []
-    run: list[bytes] = []
+    run = [sum(map(len, pieces)).to_bytes(4, "big")]
     for piece in pieces:
         if type(piece) is bytes:
             run.append(piece)
