@@ -1,0 +1,147 @@
+"""``make bench-steps``: what each step of the request path costs, on the real code, without sockets.
+
+Two figures for each: bytecode instructions, which come out the same on every run and machine, and microseconds, which do not.
+``--check`` compares the instructions with those that were accepted last (``bench/results/steps.json``) and fails when one has
+risen by more than 15 %; ``--accept`` writes them anew. Instructions do not see what a C function does inside: the microseconds
+beside them, and ``make bench``, do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from bench.generator import PRODUCE_VERSION, create_topic_frame, fetch_frame, produce_frame
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.messages.headers import decode_request_header, encode_response_header
+from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.records.batch import check_batch
+from ottla.runtime.world import real_world
+from ottla.wire.compiler import decode_from, encode
+from ottla.wire.frames import FrameCutter
+
+RESULTS: Final = Path(__file__).parent / "results" / "steps.json"
+RISE_MAX: Final = 1.15
+BURST: Final = 64
+TIMED_RUNS: Final = 2000
+Step = Callable[[], Any]
+
+
+class Sink:
+    """A transport that takes everything and keeps nothing."""
+
+    peer = local = ("127.0.0.1", 0)
+    unsent_bytes = 0
+    is_closed = False
+
+    def send(self, buffers: object) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None:
+        raise AssertionError("the broker refused the request")
+
+
+def main() -> None:
+    counts, times = asyncio.run(_measure())
+    accepted: dict[str, int] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    risen = [name for name, count in counts.items() if name in accepted and count > RISE_MAX * accepted[name]]
+    width = max(map(len, counts))
+    for name, count in counts.items():
+        before = f"{accepted[name]:>8,}" if name in accepted else "     new"
+        sys.stdout.write(f"{name.ljust(width)}  {count:>8,} instructions  accepted {before}  {times[name]:>7.2f} us\n")
+    if "--accept" in sys.argv:
+        RESULTS.write_text(json.dumps(counts, indent=1) + "\n")
+    elif "--check" in sys.argv and risen:
+        sys.exit(f"more than 15 % dearer than accepted: {', '.join(risen)} (python -m bench.steps --accept takes them as they are)")
+
+
+async def _measure() -> tuple[dict[str, int], dict[str, float]]:
+    with tempfile.TemporaryDirectory(prefix="ottla-steps-") as folder:
+        broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}))
+        await broker.start()
+        try:
+            steps = await _steps(broker)
+            counts = {name: _instructions(step, per) for name, (step, per) in steps.items()}
+            times = {name: _microseconds(step, per) for name, (step, per) in steps.items()}
+        finally:
+            await broker.stop()
+    return counts, times
+
+
+async def _steps(broker: Broker) -> dict[str, tuple[Step, int]]:
+    """Each step, and how many requests one call of it serves."""
+    connection = broker.router.accept(Sink(), "PLAINTEXT")  # type: ignore[arg-type]
+    broker.gate._admission.admitted("PLAINTEXT", "127.0.0.1", 0)
+    connection.on_data(memoryview(bytearray(create_topic_frame("t", 8))))
+    while "t" not in broker.partitions.by_name:
+        await asyncio.sleep(0.001)
+
+    one = produce_frame("t", 0, batch_bytes=0, record_bytes=100)
+    body = memoryview(bytearray(one[4:]))
+    _, body_start = decode_request_header(body, is_flexible=False)
+    request, _ = decode_from(ProduceRequest, PRODUCE_VERSION, body, body_start)
+    records = request.topic_data[0].partition_data[0].records
+    answer = ProduceResponse([TopicProduceResponse("t", partition_responses=[PartitionProduceResponse(0)])])
+
+    def receive(frames: bytes) -> Step:
+        def step() -> None:
+            connection.on_data(memoryview(bytearray(frames)))
+
+        return step
+
+    cutter = FrameCutter(1 << 20)
+    fetch = fetch_frame("t", 0, offset=0, max_bytes=4096)
+    return {
+        "frame": (lambda: list(cutter.feed(memoryview(one))), 1),
+        "request header": (lambda: decode_request_header(body, is_flexible=False), 1),
+        "produce body": (lambda: decode_from(ProduceRequest, PRODUCE_VERSION, body, body_start), 1),
+        "batch check": (lambda: check_batch(records), 1),
+        "answer": (lambda: (encode_response_header(1, is_flexible=False), encode(answer, PRODUCE_VERSION)), 1),
+        "produce, whole, one alone": (receive(one), 1),
+        "produce, whole, in a burst": (receive(one * BURST), BURST),
+        "fetch, whole, one alone": (receive(fetch), 1),
+        "fetch, whole, in a burst": (receive(fetch * BURST), BURST),
+    }
+
+
+def _instructions(step: Step, per: int) -> int:
+    """Bytecode instructions of one request, once everything is warm."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    for _ in range(20):
+        step()
+    sys.settrace(trace)
+    try:
+        step()
+    finally:
+        sys.settrace(None)
+    return round(count / per)
+
+
+def _microseconds(step: Step, per: int) -> float:
+    best = float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(TIMED_RUNS // per + 1):
+            step()
+        best = min(best, (time.perf_counter() - begin) / (TIMED_RUNS // per + 1))
+    return best / per * 1e6
+
+
+if __name__ == "__main__":
+    main()
