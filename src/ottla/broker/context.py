@@ -72,13 +72,11 @@ def encode_answer(api: Api, version: int, correlation_id: int, response: Respons
 def _join_around_regions(pieces: list[Any]) -> list[Any]:
     """Runs of ``bytes`` become one each: a vectored send pays for every piece."""
     joined: list[Any] = []
-    run = [sum(map(len, pieces)).to_bytes(4, "big")]
-    for piece in pieces:
-        if type(piece) is bytes:
-            run.append(piece)
-        elif len(piece):
-            joined.append(b"".join(run))
-            joined.append(piece)
-            run = []
-    joined.append(b"".join(run))
+    head = sum(map(len, pieces)).to_bytes(4, "big")
+    start = 0
+    for at in [at for at, piece in enumerate(pieces) if type(piece) is not bytes]:
+        joined.append(head + b"".join(pieces[start:at]))
+        joined.append(pieces[at])
+        head, start = b"", at + 1
+    joined.append(b"".join(pieces[start:]))
     return joined
