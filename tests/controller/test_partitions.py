@@ -48,6 +48,13 @@ def test_partitions_are_added_behind_those_there_are_with_as_many_replicas(image
     assert [placed[index].replicas for index in (2, 3)] == [(3, 1), (1, 3)]
 
 
+def test_a_topic_that_grew_is_placed_like_one_that_was_created_as_large() -> None:
+    image = cluster(1, 2, 3)
+    small = replay(image, create(image, NewTopic("t", 3, 2)).records)
+    large = replay(image, create(image, NewTopic("t", 9, 2)).records)
+    assert grown(small, 9).topics == large.topics
+
+
 @pytest.mark.parametrize(
     ("name", "count", "assignments", "code"),
     [

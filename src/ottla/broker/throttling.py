@@ -83,8 +83,7 @@ class Throttling:
         until_ms = self._clock.monotonic_ms() + pause_ms
         if until_ms <= connection.muted_until_ms:
             return
-        connection.muted_until_ms = until_ms
-        connection.update_reading()
+        connection.muted_until_ms = until_ms  # reading stops when the answer takes its place, right after this
         self._timers.call_later_ms(pause_ms, lambda: self._unmute(connection, until_ms))
 
     def _unmute(self, connection: BrokerConnection, until_ms: int) -> None:
