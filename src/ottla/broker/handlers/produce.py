@@ -48,9 +48,10 @@ class StagedProduce:
 
     def finish(self, failed: frozenset[Partition]) -> None:
         """Answers; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
-        for partition, result, drop_count in zip(self.partitions, self._results, self._drop_counts, strict=True):
-            if partition in failed or partition.log.drop_count != drop_count:
-                _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {partition.topic}-{partition.index} was not written"))
+        for index, partition in enumerate(self.partitions):
+            if partition.log.drop_count != self._drop_counts[index] or (failed and partition in failed):
+                text = f"the log of {partition.topic}-{partition.index} was not written"
+                _fail(self._results[index], KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
         answer(self._context, self._acks, self._response)
 
 

@@ -1,0 +1,64 @@
+"""What the page cache does for a fetch, on a real file system: data that is not cached is read in large pieces, once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime import warming
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Consumer, Producer, TopicPartition
+
+RECORDS, RECORD_BYTES = 40, 60_000
+LARGE = 128 * 1024
+
+
+def evict(path: Path) -> None:
+    """The file's pages leave the cache. A file system that keeps all in memory cannot show anything here."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if warming.is_warm(descriptor, 0, 1):
+            pytest.skip("the file system of the temporary folder keeps everything cached")
+    finally:
+        os.close(descriptor)
+
+
+def read_all(bootstrap: str) -> int:
+    size = 0
+    with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        for _ in range(200):
+            size += sum(len(record.value or b"") for record in consumer.poll(1000))
+            if size >= RECORDS * RECORD_BYTES:
+                break
+    return size
+
+
+def test_mechanisms_45_and_47_a_cold_fetch_reads_the_disk_in_large_pieces_and_the_next_one_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, int]] = []
+    really: Callable[[int, int, int], None] = warming._read_through
+
+    def noted(descriptor: int, offset: int, length: int) -> None:
+        read.append((offset, length))
+        really(descriptor, offset, length)
+
+    monkeypatch.setattr(warming, "_read_through", noted)
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        with Producer(broker.bootstrap) as producer:
+            for _ in range(RECORDS):
+                producer.send("t", os.urandom(RECORD_BYTES))
+        evict(tmp_path / "t-0" / f"{0:020d}.log")
+        assert read_all(broker.bootstrap) == RECORDS * RECORD_BYTES
+        assert read, "the disk was asked"
+        assert max(length for _, length in read) >= LARGE
+        assert [offset for offset, _ in read] == sorted(offset for offset, _ in read)
+        asked = len(read)
+        assert read_all(broker.bootstrap) == RECORDS * RECORD_BYTES
+        assert len(read) == asked, "the second reader got all of it from the page cache"
