@@ -66,7 +66,7 @@ def test_kinds_are_measured_apart_and_only_those_with_a_quota_are_active() -> No
     made = ClientQuotas(window_count=11, window_ms=1000)
     assert not made.active
     made.set_quotas({((USER, "u"),): {FETCH.value: 1.0, "controller_mutation_rate": 1.0}, ((IP, None),): {"connection_creation_rate": 1.0}})
-    assert made.active == {FETCH}
+    assert made.active == {FETCH, QuotaKind.MUTATION}
     assert made.record(PRODUCE, "u", "c", 1e9, NOW_MS) == 0
     assert made.record(FETCH, "u", "c", 1e9, NOW_MS) > 0
     made.set_quotas({})
@@ -123,6 +123,23 @@ def test_clients_that_make_up_names_are_forgotten() -> None:
     assert len(made._resolved) <= CLIENTS_MAX
     newest = f"client-{CLIENTS_MAX + 9}"
     assert made.record(PRODUCE, "u", newest, 0, NOW_MS + CLIENTS_MAX + 9) > 0, "the newest is remembered"
+
+
+def test_partitions_may_be_created_while_a_token_is_left_however_many_they_are() -> None:
+    made = quotas({((USER, "u"),): 1.0}, QuotaKind.MUTATION)
+    assert made.spend("u", "c", 10, NOW_MS, is_strict=True) == (0, True), "eleven at once"
+    assert made.spend("u", "c", 5, NOW_MS, is_strict=True) == (0, True), "one token was left"
+    assert made.spend("u", "c", 1, NOW_MS, is_strict=True) == (4001, False), "four are owed, and one is needed"
+    assert made.spend("u", "other", 1, NOW_MS + 4000, is_strict=True) == (1, False), "a user's clients share the user's tokens"
+    assert made.spend("u", "c", 1, NOW_MS + 4001, is_strict=True) == (0, True)
+    assert made.spend("v", "c", 1000, NOW_MS, is_strict=True) == (0, True), "somebody without a quota"
+
+
+def test_who_cannot_be_told_is_let_through_and_pauses() -> None:
+    made = quotas({((USER, "u"),): 1.0}, QuotaKind.MUTATION)
+    assert made.spend("u", "c", 10, NOW_MS, is_strict=False) == (0, True)
+    assert made.spend("u", "c", 5, NOW_MS, is_strict=False) == (4001, True)
+    assert made.spend("u", "c", 5, NOW_MS + 4001, is_strict=False)[0] > 4000
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 500)), max_size=60), st.integers(1, 12), st.sampled_from([100, 1000]))

@@ -18,6 +18,7 @@ average is the quota again. Source: KIP-13, KIP-55 (precedence), KIP-124 (reques
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -29,11 +30,12 @@ THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can tell
 
 
 class QuotaKind(Enum):
-    """What is measured, by Kafka's names: bytes a second, or the share of a second in percent."""
+    """What is measured, by Kafka's names: bytes or partitions a second, or the share of a second in percent."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
     REQUEST = "request_percentage"
+    MUTATION = "controller_mutation_rate"
 
 
 class ClientQuotas:
@@ -44,6 +46,7 @@ class ClientQuotas:
         self._window_ms = window_ms
         self._limits: dict[QuotaKind, dict[tuple[object, object], float]]  # None is any name = {}
         self._meters: dict[tuple[QuotaKind, str, str], RateMeter] = {}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._resolved: dict[tuple[QuotaKind, str, str], tuple[RateMeter, float] | None] = {}
         self.active: frozenset[QuotaKind] = frozenset()
         """Kinds for which somebody has a quota; others need not be recorded."""
@@ -84,6 +87,20 @@ class ClientQuotas:
             return pause_ms, True
         meter.record(-amount, now_ms)
         return min(pause_ms, self._window_count * self._window_ms), False
+
+    def spend(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> tuple[int, bool]:
+        """So many partitions are created or deleted: the pause, and whether they may be. They may while a token is left, however many
+        they are; who is not ``is_strict`` may always, and pauses instead (KIP-599)."""
+        limit, measured = self._match(QuotaKind.MUTATION, user, client_id)
+        if limit is None:
+            return 0, True
+        bucket = self._buckets.get(measured)
+        if bucket is None:
+            if len(self._buckets) >= CLIENTS_MAX:
+                self._buckets.clear()
+            bucket = self._buckets[measured] = TokenBucket()
+        burst = limit * self._window_count * self._window_ms / 1000
+        return bucket.spend(count, limit, burst, now_ms, is_strict=is_strict)
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
         """What the client may do in a second; None when nobody set it a limit."""
@@ -188,3 +205,25 @@ class RateMeter:
         while self._starts and self._starts[0] <= oldest:
             del self._starts[0]
             del self._sums[0]
+
+
+class TokenBucket:
+    """Tokens that come at a steady rate, up to a burst; the last spending may leave fewer than none. Full at first."""
+
+    __slots__ = ("_at_ms", "_missing")
+
+    def __init__(self) -> None:
+        self._missing = 0.0  # how many tokens the bucket is short of the burst
+        self._at_ms = 0
+
+    def spend(self, count: int, rate: float, burst: float, now_ms: int, *, is_strict: bool) -> tuple[int, bool]:
+        """The pause until a token is there, and whether so many were spent. Who ``is_strict`` is refused instead of paused."""
+        self._missing = max(0.0, self._missing - rate * (now_ms - self._at_ms) / 1000)
+        self._at_ms = now_ms
+        has_token = self._missing < burst
+        if has_token or not is_strict:
+            self._missing += count
+        if is_strict and has_token:
+            return 0, True
+        lacking = self._missing - burst
+        return max(0, math.floor(lacking * 1000 / rate) + 1) if lacking >= 0 else 0, not is_strict

@@ -13,7 +13,9 @@ from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as altering
 from ottla.messages import describe_client_quotas as describing
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.produce import ProduceRequest, ProduceResponse
 from ottla.runtime.serve import BrokerThread
@@ -149,6 +151,35 @@ def test_an_answer_brings_no_more_than_the_quota_has_in_its_windows() -> None:
         assert await client.produce(10) == 0
         await set_quota(client._cluster, {"client-id": None}, consumer_byte_rate=1500)
         assert await client.fetch() == (0, 3000), "one full window of two seconds"
+
+    run(main())
+
+
+def test_topics_come_grow_and_go_as_fast_as_the_quota_allows() -> None:
+    async def main() -> None:
+        _, client = await start({"controller.quota.window.num": "2"})
+        await set_quota(client._cluster, {"client-id": "greedy"}, controller_mutation_rate=1)
+
+        async def create(*names: str, validate_only: bool = False) -> tuple[int, list[int]]:
+            request = CreateTopicsRequest([CreatableTopic(name, 3, 1) for name in names], validate_only=validate_only)
+            answer = await client.ask(request, CreateTopicsResponse)
+            return answer.throttle_time_ms, [result.error_code for result in answer.topics]
+
+        assert await create("a", "b", validate_only=True) == (0, [ErrorCode.NONE] * 2), "asking costs nothing"
+        pause_ms, codes = await create("a", "b", "c")
+        assert codes == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        assert pause_ms == 1001, "two tokens, and three partitions"
+        assert await client.round_trip_ms() > 800
+        assert await create("b") == (0, [ErrorCode.NONE])
+        grown = CreatePartitionsRequest([CreatePartitionsTopic("a", 4, None)])
+        answer = await client.ask(grown, CreatePartitionsResponse)
+        assert [result.error_code for result in answer.results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        assert answer.throttle_time_ms > 0
+        await client.round_trip_ms()
+        assert (await client.ask(grown, CreatePartitionsResponse)).results[0].error_code == ErrorCode.NONE
+        names = ["a", "b"]
+        deleted = await client.ask(DeleteTopicsRequest([DeleteTopicState(name) for name in names], names), DeleteTopicsResponse)
+        assert ErrorCode.THROTTLING_QUOTA_EXCEEDED in [result.error_code for result in deleted.responses]
 
     run(main())
 

@@ -67,9 +67,9 @@ class Controller:
         if new:
             await self._append([FeatureLevelRecord(name, level) for name, level in sorted(new.items())])
 
-    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation | KafkaError]:
+    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created can be written to when this returns."""
-        return await self.decide([self._creation(topic) for topic in topics], validate_only=validate_only)
+        return await self.decide([self.creation(topic) for topic in topics])
 
     async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
         """One result each, in order; what they record is committed and published when this returns.
@@ -101,7 +101,8 @@ class Controller:
             self._producer_ids.extend(range(first, first + PRODUCER_ID_BLOCK))
         return self._producer_ids.popleft()
 
-    def _creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
+    def creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
+        """The decision to create the topic, with its id and its place chosen by chance."""
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
         start, shift = self.random_place()

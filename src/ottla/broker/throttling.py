@@ -10,9 +10,11 @@ Every client is the user ANONYMOUS until connections are authenticated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import PartitionRecord, RemoveTopicRecord
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.quotas import ClientQuotas, QuotaKind
@@ -20,8 +22,10 @@ from ottla.quotas import ClientQuotas, QuotaKind
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
     from ottla.broker.context import RequestContext
+    from ottla.broker.controller import Decided
 
 USER: Final = "ANONYMOUS"
+D = TypeVar("D", bound="Decided")
 
 
 class Throttling:
@@ -29,6 +33,8 @@ class Throttling:
         self._clock = world.clock
         self._timers = world.timers
         self._quotas = ClientQuotas(window_count=config["quota.window.num"], window_ms=config["quota.window.size.seconds"] * 1000)
+        window_ms = config["controller.quota.window.size.seconds"] * 1000
+        self._mutation_quotas = ClientQuotas(window_count=config["controller.quota.window.num"], window_ms=window_ms)
         self._current: RequestContext | None = None  # whose handler is running, when request time is measured
         self._began_us = 0
         self.limits_produce = self.limits_fetch = self.times_requests = False  # whether anybody has such a quota
@@ -36,6 +42,7 @@ class Throttling:
     def follow(self, image: ClusterImage) -> None:
         """The image's quotas are in force."""
         self._quotas.set_quotas(image.quotas)
+        self._mutation_quotas.set_quotas(image.quotas)
         self.limits_produce = QuotaKind.PRODUCE in self._quotas.active
         self.limits_fetch = QuotaKind.FETCH in self._quotas.active
         self.times_requests = QuotaKind.REQUEST in self._quotas.active
@@ -73,6 +80,18 @@ class Throttling:
         limit = self._quotas.amount_max(QuotaKind.FETCH, USER, context.client_id or "")
         return wanted if limit is None else min(wanted, int(limit))
 
+    def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
+        """What the request may create and delete; ``is_strict`` in versions that can tell THROTTLING_QUOTA_EXCEEDED."""
+        return MutationBudget(self, context, is_strict)
+
+    def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
+        """The pause for creating or deleting so many partitions, and whether it may be done."""
+        now_ms = self._clock.monotonic_ms()
+        pause_ms, is_spent = self._mutation_quotas.spend(USER, context.client_id or "", count, now_ms, is_strict=is_strict)
+        if pause_ms:
+            self._mute(context.connection, pause_ms)
+        return pause_ms, is_spent
+
     def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
         pause_ms = self._quotas.record(kind, USER, context.client_id or "", amount, self._clock.monotonic_ms())
         if pause_ms:
@@ -90,3 +109,37 @@ class Throttling:
         if connection.muted_until_ms == until_ms and not connection.transport.is_closed:  # or a later pause has followed
             connection.muted_until_ms = 0
             connection.update_reading()
+
+
+class MutationBudget:
+    """One request's changes of topics: each is let through while the client has a token (KIP-599). ``pause_ms`` is what to tell."""
+
+    def __init__(self, throttling: Throttling, context: RequestContext, is_strict: bool) -> None:
+        self._throttling = throttling
+        self._context = context
+        self._is_strict = is_strict
+        self.pause_ms = 0
+
+    def limit(self, decision: Callable[[ClusterImage], D]) -> Callable[[ClusterImage], D]:
+        """The decision, or THROTTLING_QUOTA_EXCEEDED in its place. It costs a token for each partition that it creates or deletes."""
+
+        def decide(image: ClusterImage) -> D:
+            decided = decision(image)
+            pause_ms, is_spent = self._throttling.spend(self._context, _partition_count(image, decided), is_strict=self._is_strict)
+            self.pause_ms = max(self.pause_ms, pause_ms)
+            if not is_spent:
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"the next change of a topic may be made in {pause_ms} ms")
+            return decided
+
+        return decide
+
+
+def _partition_count(image: ClusterImage, decided: Decided) -> int:
+    """How many partitions come or go."""
+    count = 0
+    for record in decided.records:
+        if isinstance(record, PartitionRecord):
+            count += 1
+        elif isinstance(record, RemoveTopicRecord):
+            count += len(image.topics[image.topic_names[record.topic_id]].partitions)
+    return count

@@ -22,6 +22,8 @@ from ottla.messages.create_partitions import (
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
+THROTTLING_TOLD_SINCE = 3
+
 
 async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
@@ -33,13 +35,15 @@ async def handle(broker: Broker, context: RequestContext, request: CreatePartiti
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic stands more than once in the request"
         else:
             wanted.append(topic)
+    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
     decisions = []
     for topic in wanted:
         start, shift = broker.controller.random_place()
         rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
-        decisions.append(partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift))
+        decision = partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
+        decisions.append(decision if request.validate_only else budget.limit(decision))
     outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
     for topic, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
-    return CreatePartitionsResponse(results=list(results.values()))
+    return CreatePartitionsResponse(budget.pause_ms, list(results.values()))

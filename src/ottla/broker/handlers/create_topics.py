@@ -25,7 +25,7 @@ from ottla.types import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
-MINUS_ONE_SINCE = 4  # before, -1 was not allowed; Kafka accepts it all the same
+THROTTLING_TOLD_SINCE = 6
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -38,10 +38,14 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
             results[topic.name] = _refused(topic.name, problem)
         else:
             wanted.append(_new_topic(topic))
-    created = await broker.controller.create_topics(wanted, validate_only=request.validate_only)
+    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    decisions = [broker.controller.creation(topic) for topic in wanted]
+    if not request.validate_only:
+        decisions = [budget.limit(decision) for decision in decisions]
+    created = await broker.controller.decide(decisions, validate_only=request.validate_only)
     for new, result in zip(wanted, created, strict=True):
         results[new.name] = _refused(new.name, result) if isinstance(result, KafkaError) else _accepted(broker, result)
-    return CreateTopicsResponse(topics=list(results.values()))
+    return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 
 def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:

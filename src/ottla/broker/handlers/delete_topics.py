@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 IDS_SINCE = 6
+THROTTLING_TOLD_SINCE = 5
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -36,14 +37,15 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
             result.error_code, result.error_message = problem.code, problem.message
         else:
             accepted.append((result, state.name, state.topic_id))
-    decisions = [partial(delete_topic, name=name, topic_id=topic_id, config=broker.config) for _, name, topic_id in accepted]
+    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    decisions = [budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config)) for _, name, topic_id in accepted]
     deleted = await broker.controller.decide(decisions)
     for (result, _, _), outcome in zip(accepted, deleted, strict=True):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None
         else:
             result.name, result.topic_id = outcome.name, outcome.records[0].topic_id
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(budget.pause_ms, results)
 
 
 def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str]) -> KafkaError | None:

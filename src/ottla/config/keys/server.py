@@ -136,12 +136,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     class_name("client.quota.callback.class", None, "A Java class that decides which quota a client has.", without_effect=JAVA),
     int32("quota.window.num", 11, "Windows over which a client's rate is measured.", low=1),
     int32("quota.window.size.seconds", 1, "Length of one window of a client's rate.", low=1),
-    int32(
-        "controller.quota.window.num", 11, "Windows over which the rate of changes to topics is measured.", low=1, without_effect=NOT_YET
-    ),
-    int32(
-        "controller.quota.window.size.seconds", 1, "Length of one window of the rate of changes to topics.", low=1, without_effect=NOT_YET
-    ),
+    int32("controller.quota.window.num", 11, "Windows over which the rate of changes to topics is measured.", low=1),
+    int32("controller.quota.window.size.seconds", 1, "Length of one window of the rate of changes to topics.", low=1),
     int32("fetch.max.bytes", 57671680, "The most that one fetch answers with.", low=1024),
     int32("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", low=0),
     int32(
