@@ -65,6 +65,7 @@ def test_a_users_clients_share_the_users_quota_and_have_their_own_of_their_ids(e
 def test_kinds_are_measured_apart_and_only_those_with_a_quota_are_active() -> None:
     made = ClientQuotas(window_count=11, window_ms=1000)
     assert not made.active
+    assert made.record(FETCH, "u", "c", 1e9, NOW_MS) == 0
     made.set_quotas({((USER, "u"),): {FETCH.value: 1.0, "controller_mutation_rate": 1.0}, ((IP, None),): {"connection_creation_rate": 1.0}})
     assert made.active == {FETCH, QuotaKind.MUTATION}
     assert made.record(PRODUCE, "u", "c", 1e9, NOW_MS) == 0

@@ -44,7 +44,7 @@ class ClientQuotas:
     def __init__(self, *, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
-        self._limits: dict[QuotaKind, dict[tuple[object, object], float]]  # None is any name = {}
+        self._limits: dict[QuotaKind, dict[tuple[object, object], float]] = {}  # by user and client id; None is any name
         self._meters: dict[tuple[QuotaKind, str, str], RateMeter] = {}
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._resolved: dict[tuple[QuotaKind, str, str], tuple[RateMeter, float] | None] = {}

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.config import BrokerConfig
+from ottla.controller.quotas import NAME_LENGTH_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionRecord, RemoveTopicRecord
 from ottla.metadata.image import ClusterImage
@@ -70,14 +71,14 @@ class Throttling:
     def on_fetch(self, context: RequestContext, size_bytes: int) -> tuple[int, bool]:
         """How long the client pauses, and whether it gets these bytes before that."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, USER, context.client_id or "", size_bytes, now_ms)
+        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, USER, _client_id(context), size_bytes, now_ms)
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
         """How much of the bytes wanted one answer may bring the client."""
-        limit = self._quotas.amount_max(QuotaKind.FETCH, USER, context.client_id or "")
+        limit = self._quotas.amount_max(QuotaKind.FETCH, USER, _client_id(context))
         return wanted if limit is None else min(wanted, int(limit))
 
     def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
@@ -87,13 +88,13 @@ class Throttling:
     def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
         """The pause for creating or deleting so many partitions, and whether it may be done."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_spent = self._mutation_quotas.spend(USER, context.client_id or "", count, now_ms, is_strict=is_strict)
+        pause_ms, is_spent = self._mutation_quotas.spend(USER, _client_id(context), count, now_ms, is_strict=is_strict)
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_spent
 
     def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
-        pause_ms = self._quotas.record(kind, USER, context.client_id or "", amount, self._clock.monotonic_ms())
+        pause_ms = self._quotas.record(kind, USER, _client_id(context), amount, self._clock.monotonic_ms())
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms
@@ -109,6 +110,11 @@ class Throttling:
         if connection.muted_until_ms == until_ms and not connection.transport.is_closed:  # or a later pause has followed
             connection.muted_until_ms = 0
             connection.update_reading()
+
+
+def _client_id(context: RequestContext) -> str:
+    """As much of it as a quota can name: ids are remembered, and a client chooses its own."""
+    return (context.client_id or "")[:NAME_LENGTH_MAX]
 
 
 class MutationBudget:

@@ -25,7 +25,7 @@ _CLIENT_KEYS: Final = {
 _IP_KEYS: Final = {"connection_creation_rate": True}
 """Key to whether it takes whole numbers only."""
 
-NAME_LENGTH_MAX: Final = 1000
+NAME_LENGTH_MAX: Final = 255
 
 
 class MatchType(IntEnum):
