@@ -20,6 +20,7 @@ from kio.static.constants import EntityType
 from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_of, one_in
 
 from ottla.messages.api_versions import ApiVersionsResponse
+from ottla.messages.consumer_protocol import StickyUserData
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
     ClientQuotaRecord,
@@ -65,7 +66,7 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
     assert {cls for cls in CLASSES if issubclass(cls, Request | Response)} == {cls for cls, _ in WITH_KAFKA_PYTHON}
     only_ours = set(CLASSES_AND_VERSIONS) - set(WITH_KIO)
     assert {cls for cls, _ in only_ours} == {
-        *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue),
+        *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, StickyUserData),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
         *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
     }
