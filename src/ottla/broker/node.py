@@ -37,8 +37,8 @@ from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
 log = structlog.get_logger()
 
-FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, 29)}
-"""Feature name to supported levels; the highest one is finalized at the first start. 29 is Kafka 4.3's level."""
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, 30)}
+"""Feature name to supported levels; the highest one is finalized at the first start. 30 is Kafka 4.3's level."""
 
 
 class Broker:
