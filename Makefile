@@ -54,12 +54,12 @@ interop: setup
 sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)
 sim: setup
 	$(call need,tests/simulation)
-	$(PYTEST) --hypothesis-profile=torture --timeout=0 -n 2 tests/simulation $(ARGS)
+	$(PYTEST) --hypothesis-profile=torture --timeout=0 -o faulthandler_timeout=0 -n 2 tests/simulation $(ARGS)
 
 torture: setup
 	$(call need,tests/torture)
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-torture.lock
-	$(PYTEST) --hypothesis-profile=torture --timeout=0 tests/torture $(ARGS)
+	$(PYTEST) --hypothesis-profile=torture --timeout=0 -o faulthandler_timeout=0 tests/torture $(ARGS)
 
 bench: setup
 	$(call need,bench/run.py)

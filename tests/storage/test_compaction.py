@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from tests.storage.compaction_model import Case, Machine, Model, Operation, cases, play
+from tests.storage.compaction_model import Case, Machine, Operation, cases, play
 
 from ottla.sim.loop import run
 
-_totals = Model()
+
+def play_cases(count: int) -> tuple[int, int, int]:
+    """So many hypothesis cases; segments put in place, records removed and crashes in all of them."""
+    totals = [0, 0, 0]
+
+    @settings(max_examples=count, report_multiple_bugs=False)
+    @given(cases)
+    def play_one(case: Case) -> None:
+        model = play(case)
+        for index, number in enumerate((model.installed, model.removed, model.crashes)):
+            totals[index] += number
+
+    play_one()
+    return totals[0], totals[1], totals[2]
 
 
-@settings(max_examples=500, report_multiple_bugs=False)
-@given(cases)
-def test_a_compacted_log_holds_the_newest_of_each_key_through_any_crash(case: Case) -> None:
-    model = play(case)
-    for name in ("cleaned", "installed", "crashes", "removed", "written"):
-        setattr(_totals, name, getattr(_totals, name) + getattr(model, name))
-
-
-def test_the_cases_had_content() -> None:
-    """Of the test before this one: without cleanings and crashes it would show nothing."""
-    assert _totals.crashes > 100
-    assert _totals.installed > 200
-    assert _totals.removed > 500
+def test_a_compacted_log_holds_the_newest_of_each_key_through_any_crash() -> None:
+    installed, removed, crashes = play_cases(500)
+    assert (installed > 500, removed > 1000, crashes > 200) == (True, True, True), "the cases had content"
 
 
 def writes(count: int, *, keys: int = 5) -> list[Operation]:
@@ -59,4 +62,4 @@ def test_a_process_killed_at_any_disk_operation_of_a_cleaning_loses_nothing() ->
 
 def test_a_power_cut_at_any_disk_operation_of_a_cleaning_loses_nothing() -> None:
     """Power cuts differ by what they keep, so each is tried in several ways."""
-    assert crash_in_cleanings(power_cut=True, seed_count=8) > 1200
+    assert crash_in_cleanings(power_cut=True, seed_count=4) > 600

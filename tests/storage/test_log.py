@@ -452,3 +452,13 @@ def test_a_changed_configuration_holds_from_the_next_batch_on() -> None:
     log.configure(LogConfig(segment_bytes=1))
     append(log, batch())
     assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+def test_a_log_whose_batches_have_no_times_is_indexed_all_the_same() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, segment_bytes=6 * SIZE, index_interval_bytes=SIZE)
+    for number in range(20):
+        append(log, batch(timestamp_ms=-1) if number < 15 else batch(timestamp_ms=number))
+    for again in (log, open_log(disk, segment_bytes=6 * SIZE, index_interval_bytes=SIZE)):
+        assert [record.offset for record in records_of(again)] == list(range(20))
+        assert run(again.offset_for_timestamp(0)) == (15, 15, 0)

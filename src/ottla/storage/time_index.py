@@ -42,8 +42,8 @@ class TimeIndex:
         return (self._timestamps[-1], self._base_offset + self._offsets[-1]) if self._offsets else None
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Nothing happens unless ``timestamp`` is larger than all before."""
-        if not self._timestamps or timestamp > self._timestamps[-1]:
+        """Nothing happens unless ``timestamp`` is larger than all before, and not -1, which is no time."""
+        if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self._base_offset)
 
