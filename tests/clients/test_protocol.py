@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.clients.broker_process import BrokerProcess
 from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.hostile.wire_bytes import request
 
 from ottla.errors import ErrorCode
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -16,7 +17,7 @@ from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Forgo
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.init_producer_id import InitProducerIdRequest
-from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_fetch import (
@@ -28,6 +29,7 @@ from ottla.messages.offset_fetch import (
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import APIS, ApiKey
 from ottla.records.batch import iterate_batches
+from ottla.wire.compiler import decode
 
 FRAME_BYTES_MAX = 200_000
 PARTITION_COUNT = 2
@@ -206,6 +208,15 @@ def test_t10_an_offset_inside_a_batch_brings_the_whole_batch(client: RawClient, 
         data = client.ask(fetch_request(topic, 4), version).responses[0].partitions[0]
         bases = [header.base_offset for _, header in iterate_batches(data.records)]
         assert (data.error_code, bases) == (ErrorCode.NONE, [3]), version
+
+
+def test_what_was_sent_before_on_a_connection_is_there_for_what_comes_after(client: RawClient, topic: str) -> None:
+    """Also when both came in one receive, and nobody waited for the acknowledgement."""
+    produced = request(produce_request(topic, batch_of(b"x"), acks=0), 9)
+    asked = request(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])]), 1)
+    client.send_bytes(produced + asked)
+    answer = decode(ListOffsetsResponse, 1, client.receive_frame()[4:])  # behind the correlation id
+    assert answer.topics[0].partitions[0].offset == 1
 
 
 def test_t20_acks_0_gets_no_answer(client: RawClient, topic: str) -> None:

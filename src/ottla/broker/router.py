@@ -67,6 +67,7 @@ class Router:
         self.working_count = 0
         self.is_held = False
         self._staged: list[StagedProduce] = []
+        self._keeps_received = False  # a write of this burst still needs the received bytes
         self._dirty: dict[Partition, None] = {}
         self.clock: Clock = broker.world.clock
         self.connections: dict[BrokerConnection, None] = {}
@@ -108,6 +109,8 @@ class Router:
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
         """The request is begun. DecodeError when the connection cannot go on."""
         api_key, version, correlation_id = decode_request_header_start(frame)
+        if self._staged and api_key != ApiKey.PRODUCE:
+            self._flush_staged()  # whatever this one asks, what the client sent before is there
         service = self._services.get(api_key)
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
@@ -150,9 +153,14 @@ class Router:
             self._dirty[partition] = None
 
     def end_burst(self) -> bool:
-        """One write per touched log, then the answers; True when a write still needs the received bytes."""
-        if not self._staged:
-            return False
+        """What is staged is written and answered; True when a write still needs the received bytes."""
+        if self._staged:
+            self._flush_staged()
+        keeps, self._keeps_received = self._keeps_received, False
+        return keeps
+
+    def _flush_staged(self) -> None:
+        """One write per touched log, then the answers."""
         staged, self._staged = self._staged, []
         dirty, self._dirty = self._dirty, {}
         flush = _flush(next(iter(dirty))) if len(dirty) == 1 else _flush_all(list(dirty))
@@ -167,11 +175,10 @@ class Router:
             for produce in staged:
                 produce.finish(failed or frozenset())
 
-        if eager.run(flush, finished):
-            return False
-        counted = len(staged)
-        self._begin_work(counted)
-        return True
+        if not eager.run(flush, finished):
+            self._keeps_received = True
+            counted = len(staged)
+            self._begin_work(counted)
 
     def _begin_work(self, count: int) -> None:
         self.working_count += count
