@@ -323,6 +323,24 @@ async def attempt(broker: SimBroker, partition: int) -> int:
     return ErrorCode.NONE
 
 
+def test_a_segment_whose_name_cannot_be_made_durable_fails_its_log_even_if_only_room_is_missing() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 2)
+        spare = next(index for index in range(2) if folder_of(broker, "t", index) == "spare")
+        broker.machine.disk.faults.append(Fault("sync_dir", f"/t-{spare}", errno.ENOSPC))
+        acknowledged = 0
+        while await attempt(broker, spare) == ErrorCode.NONE:
+            acknowledged += 1
+        assert acknowledged > 5
+        assert log_of(broker, "t", spare).is_failed
+        await broker.stop()
+        await broker.start()
+        assert len(await records_of(log_of(broker, "t", spare))) == acknowledged
+        assert await attempt(broker, spare) == ErrorCode.NONE
+
+    play(act, log_dirs="/data,/spare")
+
+
 def test_the_broker_ends_with_the_folder_of_the_metadata_log() -> None:
     failed: list[str] = []
 

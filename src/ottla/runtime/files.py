@@ -8,7 +8,6 @@ Class c goes to a worker process, or to a second one when nobody waits for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import math
 import os
@@ -78,8 +77,7 @@ class RealFile:
                 return
             self._write_rest(buffers, position)
         except OSError:
-            with contextlib.suppress(OSError):  # what counts is the first error; recovery cuts the tail as well
-                os.ftruncate(self.descriptor, position)
+            os.ftruncate(self.descriptor, position)  # its own error would be the graver one: then something may be left in the file
             raise
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int) -> None:

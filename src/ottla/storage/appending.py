@@ -162,7 +162,7 @@ class LogEnd:
         if self.is_failed:
             raise StorageError(f"the log in {self._folder} has failed")
         self._is_flushing = True
-        is_written = is_full = False
+        is_written = is_full = is_broken = False
         try:
             if self._wants_roll:
                 self._wants_roll = False
@@ -187,14 +187,17 @@ class LogEnd:
             is_written = True
         except OSError as error:
             is_full = error.errno in FULL and not self.config.fails_when_full
+            is_broken = not is_full
             raise StorageError(f"the log in {self._folder} cannot be written: {error}") from error
         finally:
             self._is_flushing = False
             self._producers.clear_staged()
             if is_full:
                 self._drop_staged()
-            elif not is_written:  # also when the flush was cancelled: nobody knows what reached the disk
+            elif is_broken:
                 self.fail_with_disk()
+            elif not is_written:  # the flush was cancelled: nobody knows what reached the disk
+                self.fail()
         if self.is_failed:  # by a sync meanwhile, which dropped what was staged
             raise StorageError(f"the log in {self._folder} has failed")
 
@@ -257,7 +260,10 @@ class LogEnd:
         """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
         interval = self.config.index_interval_bytes
         segment = await Segment.open(self._disk, self._folder, base_offset, index_interval_bytes=interval, create=True)
-        await self._disk.sync_dir(self._folder)
+        try:
+            await self._disk.sync_dir(self._folder)
+        except OSError as error:  # also for want of room: the file is there, and an empty segment may not be left behind
+            raise OSError(errno.EIO, f"{self._folder} cannot be synced: {error}") from error
         self._folder_changed = False
         return segment
 
