@@ -5,7 +5,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format interop sim torture bench bench-spark lock clean
+.PHONY: help setup run test check format interop sim torture bench bench-steps bench-spark lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
@@ -16,7 +16,8 @@ help:
 	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
 	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
 	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
-	@echo "make bench        benchmarks of broker and client"
+	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
+	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
 	@echo "make bench-spark  benchmarks of the Spark source and sink"
 	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
@@ -39,6 +40,7 @@ check: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py
+	$(VENV)/bin/python -m bench.steps --check
 
 format: setup
 	$(VENV)/bin/ruff check --fix .
@@ -64,6 +66,10 @@ torture: setup
 bench: setup
 	$(call need,bench/run.py)
 	$(VENV)/bin/python -m bench.run $(ARGS)
+	$(VENV)/bin/python -m bench.paths
+
+bench-steps: setup
+	$(VENV)/bin/python -m bench.steps $(ARGS)
 
 bench-spark: setup
 	$(call need,bench/spark.py)

@@ -201,3 +201,17 @@ def test_probing_and_reading_what_is_cached(path: str) -> None:
         assert read_if_warm(descriptor, len(CONTENT) - 5, 100) == CONTENT[-5:], "short only at the end"
     finally:
         os.close(descriptor)
+
+
+def test_mechanism_49_the_path_that_copies_gives_the_same_bytes(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "_HAS_SENDFILE", False)
+    monkeypatch.setattr(os, "sendfile", None)
+
+    async def body(pairs: Pairs) -> None:
+        file = await pairs.world.disk.open(path)
+        sender, receiver = await pairs.make()
+        sent, expected = pieces(file.region)  # type: ignore[arg-type]
+        sender.send(sent)
+        assert await receiver.get(len(expected)) == expected
+
+    run(body)

@@ -1,0 +1,51 @@
+"""The examples, run as their first lines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.clients.broker_process import BrokerProcess
+from tests.clients.wire import RawClient, end_offsets
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SECONDS_MAX = 120
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path) as process:
+        yield process
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_mechanism_80_an_event_driven_service(broker: BrokerProcess) -> None:
+    assert run("event_driven", broker.bootstrap) == "100 orders charged\n"
+    with RawClient(broker.port) as client:
+        assert sum(end_offsets(client, "shop.payments", 3)) == 100
+
+
+def test_mechanism_80_ingestion_of_a_file_into_parquet(broker: BrokerProcess, tmp_path: Path) -> None:
+    lines = [f"host-{number % 3} line {number}" for number in range(2000)]
+    (tmp_path / "app.log").write_text("\n".join(lines) + "\n")
+    printed = run("ingestion", broker.bootstrap, str(tmp_path / "app.log"), str(tmp_path / "lake"))
+    assert printed.split() == ["2000", "lines", "shipped", "2000", "rows", "written"]
+    rows = [row for path in (tmp_path / "lake").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted(f"{row['host']} {row['line']}" for row in rows) == sorted(lines)
+
+
+@pytest.mark.spark
+def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
+    assert run("analytics", broker.bootstrap) == "10000 views in 240 windows\n"
+    with RawClient(broker.port) as client:
+        assert end_offsets(client, "site.counts", 1) == [240]
