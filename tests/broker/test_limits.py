@@ -17,6 +17,7 @@ from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
+from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.ports import Connection
 from ottla.runtime.serve import BrokerThread
@@ -27,6 +28,7 @@ from ottla.wire.compiler import encode
 from ottla.wire.frames import FrameCutter
 
 WAIT_SECONDS_MAX = 30.0
+RESOURCE_BROKER = 4
 TURNS = 20  # of the broker's loop: one to read, one to answer, and some to be sure
 
 
@@ -278,3 +280,17 @@ def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> N
                 assert is_served(last)
         assert not broker.partitions.by_name["plain"][0].waiters
         assert len(broker._purgatory) <= 1100
+
+
+def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"max.connections": "2"})))
+        first, second = (stack.enter_context(RawClient(port_of(broker))) for _ in range(2))
+        assert is_served(first)
+        assert is_served(second)
+        late = stack.enter_context(RawClient(port_of(broker)))
+        late.send(ApiVersionsRequest(), 0)
+        assert hears_nothing(broker, late)
+        change = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig("max.connections", 0, "3")])
+        assert first.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+        assert late.receive().error_code == 0
