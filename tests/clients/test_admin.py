@@ -337,7 +337,7 @@ def test_feature_levels_move_and_stay_where_they_were_put(broker: BrokerProcess,
 
     assert finalized(client) == {"metadata.version": 30}
     refused = update(28, 1)
-    assert (refused.error_code, refused.results[0].error_code) == (ErrorCode.INVALID_UPDATE_VERSION,) * 2
+    assert (refused.error_code, refused.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     assert update(28, 2, validate_only=True).error_code == ErrorCode.NONE
     assert finalized(client) == {"metadata.version": 30}
     assert update(28, 2).results[0].error_code == ErrorCode.NONE

@@ -81,6 +81,7 @@ def _accepted(broker: Broker, creation: TopicCreation) -> CreatableTopicResult:
     return CreatableTopicResult(
         creation.name,
         creation.topic_id,
+        error_message=None,
         num_partitions=creation.partition_count,
         replication_factor=creation.replication_factor,
         configs=configs,

@@ -29,4 +29,4 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClientQuota
         EntryData([EntityData(kind, name) for kind, name in entity], [ValueData(key, value) for key, value in sorted(values.items())])
         for entity, values in found
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)

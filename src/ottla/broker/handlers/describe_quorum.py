@@ -30,7 +30,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeQuorumReque
     ]
     own = broker.image.brokers[broker.node_id]
     listeners = [Listener(end.listener, end.host, end.port) for _, end in sorted(own.endpoints.items())]
-    return DescribeQuorumResponse(topics=topics, error_message=None, nodes=[Node(broker.node_id, listeners)])
+    return DescribeQuorumResponse(topics=topics, nodes=[Node(broker.node_id, listeners)])
 
 
 def _quorum(broker: Broker, topic: str, index: int) -> PartitionQuorum:
@@ -40,7 +40,6 @@ def _quorum(broker: Broker, topic: str, index: int) -> PartitionQuorum:
     voter = ReplicaState(broker.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
     return PartitionQuorum(
         index,
-        error_message=None,
         leader_id=broker.node_id,
         leader_epoch=LEADER_EPOCH,
         high_watermark=end_offset,

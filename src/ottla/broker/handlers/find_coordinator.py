@@ -26,9 +26,8 @@ async def handle(broker: Broker, context: RequestContext, request: FindCoordinat
             coordinators=[await _find(broker, context, key, request.key_type) for key in request.coordinator_keys]
         )
     found = await _find(broker, context, request.key, request.key_type)
-    return FindCoordinatorResponse(
-        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
-    )
+    text = found.error_message if found.error_code else ErrorCode.NONE.name
+    return FindCoordinatorResponse(error_code=found.error_code, error_message=text, node_id=found.node_id, host=found.host, port=found.port)
 
 
 async def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:

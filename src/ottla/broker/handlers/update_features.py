@@ -1,6 +1,6 @@
 """UpdateFeatures, versions 0-2: finalized feature levels move, all of a request's or none (KIP-584, KIP-778).
 
-Version 0 knows downgrades by a flag. Before v2 each feature has a result beside that of the whole.
+Version 0 knows downgrades by a flag. Before v2 each feature of a request that succeeds has a result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ async def handle(broker: Broker, context: RequestContext, request: UpdateFeature
     response = UpdateFeaturesResponse(error_message=None)
     if isinstance(outcome, KafkaError):
         response.error_code, response.error_message = outcome.code, outcome.message
-    if context.version < WITHOUT_RESULTS_SINCE:
+    elif context.version < WITHOUT_RESULTS_SINCE:
         names = dict.fromkeys(update.name for update in updates)
-        response.results = [UpdatableFeatureResult(name, response.error_code, response.error_message) for name in names]
+        response.results = [UpdatableFeatureResult(name, error_message=ErrorCode.NONE.name) for name in names]
     return response
 
 
