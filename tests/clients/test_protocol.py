@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Forgo
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.init_producer_id import InitProducerIdRequest
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -394,3 +396,16 @@ def test_a_transactional_id_is_refused_in_a_way_that_clients_take_as_final(clien
     refused = client.ask(FindCoordinatorRequest("tx", 1, ["tx"]), 3)
     assert refused.error_code != ErrorCode.NONE
     assert "transaction" in (refused.error_message or "")
+
+
+def test_t12_who_asks_while_the_topic_of_commits_is_made_hears_of_the_coordinator_when_there_is_one(tmp_path: Path) -> None:
+    """librdkafka asks on two connections at once, and waits three seconds when it is sent to a coordinator that is none yet."""
+    with BrokerProcess(tmp_path, offsets_topic_num_partitions="50") as broker:
+        clients = [RawClient(broker.port) for _ in range(8)]
+        for client in clients:
+            client.send(FindCoordinatorRequest("g", 0), 2)
+        for client in reversed(clients):  # the first one has it made, and hears last
+            assert client.receive().error_code == ErrorCode.NONE
+            joined = client.ask(JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")]), 5)
+            assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+            client.socket.close()

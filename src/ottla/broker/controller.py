@@ -55,6 +55,10 @@ class Controller:
         """The end of what is committed of the metadata log."""
         return self._high_watermark
 
+    async def published(self) -> None:
+        """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""
+        await self._advance()
+
     async def register_broker(self, broker_id: int, endpoints: Sequence[EndpointImage], rack: str | None) -> None:
         """The broker is in the image, unfenced, with these addresses."""
         ends = [BrokerEndpoint(end.listener, end.host, end.port, 0) for end in endpoints]

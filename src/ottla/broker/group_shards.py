@@ -45,8 +45,10 @@ class GroupShards:
         return len(topic.partitions) if topic else 0
 
     async def ensure_topic(self) -> None:
-        """The topic exists. Its replication factor defaults to 3, or to the number of brokers where there are fewer."""
+        """The topic exists and its shards are open. Its replication factor defaults to 3, or to the brokers where there are fewer."""
         if self.partition_count:
+            if len(self._shards) < self.partition_count:  # another request has it made just now
+                await self._broker.controller.published()
             return
         config = self._broker.config
         factor = config["offsets.topic.replication.factor"] or min(REPLICATION_FACTOR_WANTED, len(self._broker.image.live_brokers))
@@ -57,7 +59,9 @@ class GroupShards:
         }
         topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
         [result] = await self._broker.controller.create_topics([topic])
-        if isinstance(result, KafkaError) and result.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        if isinstance(result, KafkaError) and result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            await self._broker.controller.published()
+        elif isinstance(result, KafkaError):
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
