@@ -457,3 +457,16 @@ def _failing(make_dirs: Callable[[str], Awaitable[None]]) -> Callable[[str], Awa
         await make_dirs(path)
 
     return fails_for_the_spare_folder
+
+
+def test_producers_that_are_silent_for_long_are_forgotten_and_others_are_not() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+        await asyncio.sleep(5)
+        await send(broker, "t", [(None, b"y")])
+        assert len(log_of(broker, "t").producers) == 2
+        await asyncio.sleep(7)
+        assert len(log_of(broker, "t").producers) == 1, "the first one was silent for longer than ten seconds"
+
+    play(act, producer_id_expiration_ms="10000", producer_id_expiration_check_interval_ms="1000")

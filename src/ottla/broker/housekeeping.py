@@ -1,4 +1,4 @@
-"""What a broker does by the clock: idle connections, flush.ms, retention, checkpoints, what was deleted."""
+"""What a broker does by the clock: idle connections, flush.ms, retention, idle producers, checkpoints, what was deleted."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class Housekeeping:
         self._timer: TimerHandle | None = None
         self._is_running = False
         self._has_deleted = False
-        self._last_checkpoint_ms = self._last_retention_ms = 0
+        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = 0
         self._due_ms = 0
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     def start(self) -> None:
         self._is_running = True
-        self._last_checkpoint_ms = self._last_retention_ms = self._broker.world.clock.monotonic_ms()
+        now_ms = self._broker.world.clock.monotonic_ms()
+        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = now_ms
         self._schedule()
 
     def stop(self) -> None:
@@ -69,6 +70,10 @@ class Housekeeping:
             self._last_retention_ms = now_ms
             await apply_retention(self._broker.partitions, wall_ms)
         await remove_deleted_files(self._broker.partitions, wall_ms)
+        if now_ms - self._last_expiration_ms >= self._broker.config["producer.id.expiration.check.interval.ms"]:
+            self._last_expiration_ms = now_ms
+            for partition in self._broker.partitions.all():
+                partition.log.expire_producers(wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
             await self._broker.partitions.write_checkpoints()

@@ -251,6 +251,5 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often idle producers are looked for.",
         low=1,
         is_internal=True,
-        without_effect=DESIGN,
     ),
 )
