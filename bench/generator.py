@@ -39,7 +39,7 @@ def produce_frame(topic: str, partition: int, *, batch_bytes: int, record_bytes:
     builder = BatchBuilder()
     value = bytes(record_bytes)
     while builder.count == 0 or builder.size_bytes + record_bytes + 12 <= batch_bytes:
-        builder.append(None, value, timestamp_ms=1_700_000_000_000)
+        builder.append(None, value, timestamp_ms=time.time_ns() // 1_000_000)
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, builder.build())])
     return frame(ProduceRequest(None, acks, 30_000, [data]), PRODUCE_VERSION)
 

@@ -45,7 +45,7 @@ def main() -> None:
 def _fill(address: tuple[str, int]) -> None:
     builder = BatchBuilder()
     for number in range(ROWS_A_BATCH):
-        builder.append(b"%08d" % number, bytes(100), timestamp_ms=1_700_000_000_000)
+        builder.append(b"%08d" % number, bytes(100), timestamp_ms=time.time_ns() // 1_000_000)
     batch = builder.build()
     with connect(address) as sock:
         for number in range(ROWS // ROWS_A_BATCH):
