@@ -1,6 +1,7 @@
 """``make bench-steps``: what each step of the request path costs, on the real code, without sockets.
 
-Two figures for each: bytecode instructions, which come out the same on every run and machine, and microseconds, which do not.
+Two figures for each: bytecode instructions, which come out the same on every run and machine with one
+version of Python, and microseconds, which do not.
 ``--check`` compares the instructions with those that were accepted last (``bench/results/steps.json``) and fails when one has
 risen by more than 15 %; ``--accept`` writes them anew. Instructions do not see what a C function does inside: the microseconds
 beside them, and ``make bench``, do.
@@ -61,14 +62,16 @@ class Sink:
 def main() -> None:
     _quiet()
     counts, times = asyncio.run(_measure())
-    accepted: dict[str, int] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    all_accepted: dict[str, dict[str, int]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"  # each has bytecode of its own
+    accepted = all_accepted.get(version, {})
     risen = [name for name, count in counts.items() if name in accepted and count > RISE_MAX * accepted[name]]
     width = max(map(len, counts))
     for name, count in counts.items():
         before = f"{accepted[name]:>8,}" if name in accepted else "     new"
         sys.stdout.write(f"{name.ljust(width)}  {count:>8,} instructions  accepted {before}  {times[name]:>7.2f} us\n")
     if "--accept" in sys.argv:
-        RESULTS.write_text(json.dumps(counts, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(all_accepted | {version: counts}, indent=1) + "\n")
     elif "--check" in sys.argv and risen:
         sys.exit(f"more than 15 % dearer than accepted: {', '.join(risen)} (python -m bench.steps --accept takes them as they are)")
 

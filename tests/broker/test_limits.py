@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.ports import Connection
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import PORT, SimBroker, Simulation
@@ -294,3 +295,31 @@ def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_pa
         change = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig("max.connections", 0, "3")])
         assert first.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
         assert late.receive().error_code == 0
+
+
+def test_a_request_behind_records_that_a_thread_writes_waits_until_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And other connections do not wait for either."""
+    large = produce_request("plain", batch_of(bytes(200_000)), acks=0)
+    asked = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("plain", [ListOffsetsPartition(0, timestamp=-1)])])
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path)))
+        create_synced_topics(broker)
+        first, other = (stack.enter_context(RawClient(port_of(broker))) for _ in range(2))
+        is_let_go, real_write = threading.Event(), os.pwritev
+
+        def write(descriptor: int, buffers: Sequence[bytes], offset: int) -> int:
+            if sum(map(len, buffers)) > 100_000:
+                assert is_let_go.wait(WAIT_SECONDS_MAX)
+            return real_write(descriptor, buffers, offset)
+
+        monkeypatch.setattr(os, "pwritev", write)
+        stack.callback(is_let_go.set)
+        first.send(large, 9, is_answered=False)
+        first.send(asked, 1)
+        first.send(ApiVersionsRequest(), 0)
+        assert hears_nothing(broker, first)
+        assert is_served(other)
+        is_let_go.set()
+        assert first.receive().topics[0].partitions[0].offset == 1
+        assert first.receive().error_code == 0
+        assert is_served(first)

@@ -7,7 +7,7 @@ read its answers, is not read until that is over: back-pressure instead of memor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -36,9 +36,9 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        *("_cutter", "_in_burst", "_is_paused", "_line", "_out", "last_used_ms", "listener", "muted_until_ms", "parked", "router"),
-        "transport",
-    )
+        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "last_used_ms", "listener", "muted_until_ms", "parked", "router",
+        "transport", "unwritten_count",
+    )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
         self.router = router
@@ -52,6 +52,8 @@ class BrokerConnection:
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
         self.parked: dict[Parked, None] = {}
+        self.unwritten_count = 0  # produce requests whose records are being written by a thread
+        self.behind: list[memoryview] = []  # what came after them and might ask for what they bring
 
     @property
     def client_host(self) -> str:
@@ -62,11 +64,22 @@ class BrokerConnection:
         return len(self._line) > 0
 
     def on_data(self, data: memoryview) -> bool:
+        return self._work((frame for frame, _ in self._cutter.feed(data)))
+
+    def written(self) -> None:
+        """The records of a produce request are in their log, or were refused: what had to wait for them goes on."""
+        self.unwritten_count -= 1
+        if self.unwritten_count == 0 and self.behind and not self.transport.is_closed:
+            behind, self.behind = self.behind, []
+            self._work(behind)
+
+    def _work(self, frames: Iterable[memoryview]) -> bool:
+        """One burst; whether a write still needs the frames' memory."""
         router = self.router
         self._in_burst = True
         self.last_used_ms = router.begin_burst()
         try:
-            for frame, _ in self._cutter.feed(data):
+            for frame in frames:
                 router.dispatch(self, frame)
         except DecodeError as error:
             log.info("connection_refused_input", peer=self.client_host, reason=error.message)
@@ -96,7 +109,7 @@ class BrokerConnection:
 
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
-        is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX
+        is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0
         is_paused = is_crowded or self.router.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:
             self._is_paused = is_paused

@@ -111,6 +111,9 @@ class Router:
         api_key, version, correlation_id = decode_request_header_start(frame)
         if self._staged and api_key != ApiKey.PRODUCE:
             self._flush_staged()  # whatever this one asks, what the client sent before is there
+        if connection.behind or (connection.unwritten_count and api_key != ApiKey.PRODUCE):
+            connection.behind.append(memoryview(bytearray(frame)))
+            return
         service = self._services.get(api_key)
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
@@ -174,11 +177,16 @@ class Router:
                 failed = frozenset(dirty)
             for produce in staged:
                 produce.finish(failed or frozenset())
+            if counted:
+                for produce in staged:
+                    produce.connection.written()
 
         if not eager.run(flush, finished):
             self._keeps_received = True
             counted = len(staged)
             self._begin_work(counted)
+            for produce in staged:
+                produce.connection.unwritten_count += 1
 
     def _begin_work(self, count: int) -> None:
         self.working_count += count

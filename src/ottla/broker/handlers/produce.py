@@ -22,6 +22,7 @@ from ottla.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.connection import BrokerConnection
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
@@ -40,6 +41,10 @@ class StagedProduce:
         self._results: list[PartitionProduceResponse] = []
         self._drop_counts: list[int] = []  # of the partitions' logs, when the batches were staged
         self.partitions: list[Partition] = []
+
+    @property
+    def connection(self) -> BrokerConnection:
+        return self._context.connection
 
     def add(self, partition: Partition, result: PartitionProduceResponse) -> None:
         self.partitions.append(partition)
