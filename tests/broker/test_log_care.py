@@ -15,6 +15,8 @@ from ottla.client.consumer import Consumer, ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record, iterate_records
@@ -440,6 +442,7 @@ def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_
         disk.make_dirs = whole
         assert broker.broker is not None
         assert sorted(broker.broker.partitions.by_name["t"]) == [partition for partition in range(4) if partition not in bad]
+        await assert_offline(broker, "t", {partition: partition in bad for partition in range(4)})
         await create(broker, "new", 2)
         assert {folder_of(broker, "new", partition) for partition in range(2)} == {"data"}
         await broker.stop()
@@ -448,6 +451,19 @@ def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_
             assert [record.value for record in await records_of(log_of(broker, "t", partition))] == [b"before"]
 
     play(act, log_dirs="/data,/spare")
+
+
+async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool]) -> None:
+    """Metadata tells which replicas are offline; who asks one for offsets hears of its storage."""
+    cluster = broker.client("asker")
+    answer = await cluster.ask(None, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse)
+    [found] = answer.topics
+    assert {partition.partition_index: bool(partition.offline_replicas) for partition in found.partitions} == expected
+    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1) for partition in expected])
+    told = await cluster.ask(None, ListOffsetsRequest(-1, topics=[asked]), ListOffsetsResponse)
+    codes = {partition.partition_index: partition.error_code for partition in told.topics[0].partitions}
+    assert codes == {partition: ErrorCode.KAFKA_STORAGE_ERROR if is_offline else 0 for partition, is_offline in expected.items()}
+    await cluster.close()
 
 
 def _failing(make_dirs: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:

@@ -75,7 +75,7 @@ def _replica_manager(broker: Broker) -> Iterator[Family]:
         ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", sum(len(i.isr) < len(i.replicas) for i in led)),
         ("underminisrpartitioncount", "Partitions with too few replicas in sync for acks=all.", sum(spare < 0 for _, spare in found)),
         ("atminisrpartitioncount", "Partitions with no replica in sync to spare.", sum(spare == 0 for _, spare in found)),
-        ("offlinereplicacount", "Replicas of this broker whose log has failed.", sum(p.log.is_failed for p in partitions)),
+        ("offlinereplicacount", "Replicas of this broker that are offline.", _offline_count(broker)),
         ("reassigningpartitions", "Partitions led here that are being moved.", 0),
         ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
     ):
@@ -84,6 +84,10 @@ def _replica_manager(broker: Broker) -> Iterator[Family]:
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data folders that have failed.", offline)
     for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
         yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a broker alone has none.", 0)
+
+
+def _offline_count(broker: Broker) -> int:
+    return len(broker.partitions.offline) + sum(partition.log.is_failed for partition in broker.partitions.all())
 
 
 def _of(broker: Broker, partition: Partition) -> tuple[PartitionImage, int]:

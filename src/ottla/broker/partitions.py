@@ -17,7 +17,7 @@ import structlog
 from ottla.broker.partition import Partition
 from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
-from ottla.errors import DecodeError, StorageError
+from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
@@ -109,6 +109,18 @@ class PartitionStore:
         """What was renamed for deletion is removed from the disk."""
         for folder in self._live_folders():
             await folder.remove_deleted()
+
+    def absent(self, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> KafkaError:
+        """Why the partition is not among those open: it is here and could not be opened; else ``code``."""
+        if TopicPartition(topic, index) in self.offline:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: it could not be opened")
+        return KafkaError(code)
+
+    def offline_replicas(self, topic: str, index: int) -> list[int]:
+        """This broker, where its replica could not be opened or has failed since."""
+        partition = self.by_name.get(topic, {}).get(index)
+        is_offline = TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
+        return [self._node_id] if is_offline else []
 
     @property
     def offline_folder_count(self) -> int:

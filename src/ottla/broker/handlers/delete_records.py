@@ -39,7 +39,9 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteRecords
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:
-                before, result.low_watermark = _advance(partitions.get(wanted.partition_index), wanted)
+                before, result.low_watermark = _advance(
+                    partitions.get(wanted.partition_index) or broker.partitions.absent(topic.name, wanted.partition_index), wanted
+                )
                 if result.low_watermark > before:
                     advanced.append(result)
             except KafkaError as error:
@@ -50,10 +52,10 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteRecords
     return DeleteRecordsResponse(topics=topics)
 
 
-def _advance(partition: Partition | None, wanted: DeleteRecordsPartition) -> tuple[int, int]:
+def _advance(partition: Partition | KafkaError, wanted: DeleteRecordsPartition) -> tuple[int, int]:
     """Where the log began, and where it begins now; KafkaError when it may not be changed."""
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(partition, KafkaError):
+        raise partition
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if partition.log.is_failed:

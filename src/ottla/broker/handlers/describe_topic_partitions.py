@@ -43,7 +43,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartit
             response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first]
-        page = [_describe(index, topic.partitions[index]) for index in indexes[:left]]
+        page = [_describe(broker, name, index, topic.partitions[index]) for index in indexes[:left]]
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -60,7 +60,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartit
     return response
 
 
-def _describe(index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _describe(broker: Broker, topic: str, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         partition_index=index,
         leader_id=partition.leader,
@@ -69,4 +69,5 @@ def _describe(index: int, partition: PartitionImage) -> DescribeTopicPartitionsR
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
+        offline_replicas=broker.partitions.offline_replicas(topic, index),
     )

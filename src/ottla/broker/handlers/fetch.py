@@ -118,14 +118,13 @@ class Reading:
         if isinstance(topic, str):
             partition = self._broker.partitions.by_name.get(topic, {}).get(index)
             if partition is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise self._broker.partitions.absent(topic, index)
             return partition
         partitions = self._broker.partitions.by_id.get(topic)
-        if partitions is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = partitions.get(index)
+        partition = partitions.get(index) if partitions is not None else None
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if partitions is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise self._broker.partitions.absent(self._broker.image.topic_names.get(topic, ""), index, code)
         return partition
 
     def answer(self) -> FetchResponse:

@@ -32,21 +32,21 @@ async def handle(broker: Broker, context: RequestContext, request: ListOffsetsRe
     topics = []
     for topic in request.topics:
         partitions = broker.partitions.by_name.get(topic.name, {})
-        results = [
-            await _answer(partitions.get(wanted.partition_index), wanted, context.version, request.isolation_level)
-            for wanted in topic.partitions
-        ]
+        results = []
+        for wanted in topic.partitions:
+            partition = partitions.get(wanted.partition_index) or broker.partitions.absent(topic.name, wanted.partition_index)
+            results.append(await _answer(partition, wanted, context.version, request.isolation_level))
         topics.append(ListOffsetsTopicResponse(topic.name, results))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _answer(
-    partition: Partition | None, wanted: ListOffsetsPartition, version: int, isolation_level: int
+    partition: Partition | KafkaError, wanted: ListOffsetsPartition, version: int, isolation_level: int
 ) -> ListOffsetsPartitionResponse:
     result = ListOffsetsPartitionResponse(wanted.partition_index)
     try:
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(partition, KafkaError):
+            raise partition
         if version < _SINCE.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         partition.check_leader_epoch(wanted.current_leader_epoch)

@@ -19,7 +19,7 @@ from ottla.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metadata.image import TopicImage
 from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 from ottla.wire.schema import ZERO_UUID
 
@@ -36,12 +36,12 @@ async def handle(broker: Broker, context: RequestContext, request: MetadataReque
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
         image = broker.image
-        topics = [_describe(topic, request) for _, topic in sorted(image.topics.items())]
+        topics = [_describe(broker, topic, request) for _, topic in sorted(image.topics.items())]
     else:
         if request.allow_auto_topic_creation or context.version < 4:
             await _create_missing(broker, wanted)
         image = broker.image
-        topics = [_look_up(image, topic, request) for topic in {(topic.name, topic.topic_id): topic for topic in wanted}.values()]
+        topics = [_look_up(broker, topic, request) for topic in {(topic.name, topic.topic_id): topic for topic in wanted}.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
@@ -67,8 +67,8 @@ async def _create_missing(broker: Broker, wanted: list[MetadataRequestTopic]) ->
         await broker.controller.create_topics(ordinary)
 
 
-def _look_up(image: ClusterImage, wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
-    name = wanted.name
+def _look_up(broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+    name, image = wanted.name, broker.image
     if name is None:
         found = image.topic_names.get(wanted.topic_id)
         if found is None:
@@ -80,10 +80,10 @@ def _look_up(image: ClusterImage, wanted: MetadataRequestTopic, request: Metadat
     if topic is None:
         is_legal = topic_name_problem(name) is None
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return _describe(topic, request)
+    return _describe(broker, topic, request)
 
 
-def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = [
         MetadataResponsePartition(
             partition_index=index,
@@ -91,6 +91,7 @@ def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTo
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
+            offline_replicas=broker.partitions.offline_replicas(topic.name, index),
         )
         for index, partition in sorted(topic.partitions.items())
     ]

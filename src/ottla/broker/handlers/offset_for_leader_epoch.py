@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -30,7 +30,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetForLeaderEpoc
             try:
                 partition = partitions.get(wanted.partition)
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise broker.partitions.absent(topic.topic, wanted.partition)
                 partition.check_leader_epoch(wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:

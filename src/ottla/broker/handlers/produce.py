@@ -74,7 +74,12 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             try:
                 if problem is not None:
                     raise problem
-                _stage(broker, partitions, data, request.acks, staged, result)
+                if isinstance(partitions, ErrorCode):
+                    raise _absent(broker, topic, data.index, partitions)
+                partition = partitions.get(data.index)
+                if partition is None:
+                    raise _absent(broker, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                _stage(broker, partition, data, request.acks, staged, result)
             except KafkaError as error:
                 _fail(result, error)
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
@@ -111,19 +116,18 @@ def _find_topic(broker: Broker, topic: TopicProduceData, version: int) -> dict[i
     return broker.partitions.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+def _absent(broker: Broker, topic: TopicProduceData, index: int, code: ErrorCode) -> KafkaError:
+    return broker.partitions.absent(topic.name or broker.image.topic_names.get(topic.topic_id, ""), index, code)
+
+
 def _stage(
     broker: Broker,
-    partitions: dict[int, Partition] | ErrorCode,
+    partition: Partition,
     data: PartitionProduceData,
     acks: int,
     staged: StagedProduce,
     result: PartitionProduceResponse,
 ) -> None:
-    if isinstance(partitions, ErrorCode):
-        raise KafkaError(partitions)
-    partition = partitions.get(data.index)
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
     if acks == -1 and partition.log.config.min_insync_replicas > 1:
