@@ -15,10 +15,6 @@ ProducerId = NewType("ProducerId", int)
 
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
-NO_TIMESTAMP: Final = -1
 NO_LEADER: Final = -1
 
 EARLIEST_TIMESTAMP: Final = -2

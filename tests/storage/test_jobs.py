@@ -98,8 +98,9 @@ def test_the_death_of_the_worker_in_the_middle_of_a_job_is_told_and_survived(tmp
         with ThreadPoolExecutor(1) as pool:
             real = RealDisk(pool)
             slow = asyncio.ensure_future(real.work(COUNT_JOB, request, bytes_per_second=1000))
-            while real.worker.process_id is None:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while real.worker.process_id is None:
+                    await asyncio.sleep(0.01)
             os.kill(real.worker.process_id, signal.SIGKILL)
             with pytest.raises(WorkerDied, match="status -9"):
                 await asyncio.wait_for(slow, 30)

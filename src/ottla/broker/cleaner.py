@@ -6,11 +6,11 @@ be cleaned rests for a while, and its partition goes on serving: whether its fil
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from ottla.broker.rounds import Rounds
 from ottla.errors import KafkaError, WorkerDied
 from ottla.storage.cleaning import CLEAN_JOB, CleanResult
 from ottla.storage.dirtiness import dirtiest
@@ -18,7 +18,6 @@ from ottla.storage.dirtiness import dirtiest
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
-    from ottla.ports import TimerHandle
 
 log = structlog.get_logger()
 
@@ -30,36 +29,20 @@ class LogCleaner:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timer: TimerHandle | None = None
-        self._round: asyncio.Task[None] | None = None
         self._rests_until: dict[Partition, int] = {}
+        self._rounds = Rounds(broker.world, "log_cleaner", self._clean_all, self._backoff_ms)
 
     def start(self) -> None:
         if self._broker.config["log.cleaner.enable"]:
-            self._schedule()
+            self._rounds.start(self._backoff_ms())
 
     async def stop(self) -> None:
         """Nothing is being cleaned any more; what a worker had begun is dropped by the next start."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._round is not None:
-            self._round.cancel()
-            await asyncio.gather(self._round, return_exceptions=True)
+        await self._rounds.stop()
 
-    def _schedule(self) -> None:
-        self._timer = self._broker.world.timers.call_later_ms(self._broker.config["log.cleaner.backoff.ms"], self._begin)
-
-    def _begin(self) -> None:
-        self._round = asyncio.get_running_loop().create_task(self._clean_all())
-        self._round.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._round = None
-        if task.cancelled():
-            return
-        if task.exception() is not None:
-            log.error("log_cleaner_failed", exc_info=task.exception())
-        self._schedule()
+    def _backoff_ms(self) -> int:
+        backoff_ms: int = self._broker.config["log.cleaner.backoff.ms"]
+        return backoff_ms
 
     async def _clean_all(self) -> None:
         while (partition := await self._dirtiest()) is not None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from ottla.broker.rounds import Rounds
 from ottla.errors import WorkerDied
 from ottla.storage.scrubbing import SCRUB_JOB, ScrubRequest
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
-    from ottla.ports import TimerHandle
     from ottla.storage.segment import Segment
 
 log = structlog.get_logger()
@@ -27,39 +26,23 @@ class Scrubber:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timer: TimerHandle | None = None
-        self._round: asyncio.Task[None] | None = None
+        self._rounds = Rounds(broker.world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
 
     def start(self) -> None:
-        self._schedule(START_MS)
+        self._rounds.start(START_MS)
 
     async def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._round is not None:
-            self._round.cancel()
-            await asyncio.gather(self._round, return_exceptions=True)
+        await self._rounds.stop()
 
-    def _schedule(self, delay_ms: int) -> None:
-        self._timer = self._broker.world.timers.call_later_ms(delay_ms, self._begin)
-
-    def _begin(self) -> None:
-        if self._broker.config["ottla.log.scrub.interval.ms"] < 0:
-            self._schedule(START_MS)  # it may be switched on while the broker runs
-            return
-        self._round = asyncio.get_running_loop().create_task(self._scrub_all())
-        self._round.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._round = None
-        if task.cancelled():
-            return
-        if task.exception() is not None:
-            log.error("scrub_failed", exc_info=task.exception())
-        self._schedule(max(START_MS, self._broker.config["ottla.log.scrub.interval.ms"]))
+    @property
+    def _interval_ms(self) -> int:
+        interval_ms: int = self._broker.config["ottla.log.scrub.interval.ms"]
+        return interval_ms
 
     async def _scrub_all(self) -> None:
-        """One round over what there is now."""
+        """One round over what there is now; none while it is switched off, which may change while the broker runs."""
+        if self._interval_ms < 0:
+            return
         count = 0
         for partition in self._broker.partitions.all():
             for segment, following in pairwise(list(partition.log.segments)):

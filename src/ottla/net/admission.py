@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.quotas import TokenBucket
+
 UNLIMITED: Final = 2**31 - 1
 
 
@@ -38,25 +40,20 @@ class AdmissionLimits:
 
 
 class RateGate:
-    """At most ``rate`` a second, and no more than a second's worth at once."""
+    """At most ``rate`` a second, and a second's worth at once, to within one."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
-        self._thousandths = 1000 * rate  # of what may come now
-        self._counted_ms = 0
+        self._bucket = TokenBucket()
 
     def take(self, now_ms: int) -> None:
-        self._fill(now_ms)
-        self._thousandths -= 1000
+        self._bucket.spend(1, self.rate, self.rate, now_ms, is_strict=False)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long until the next one may come; 0 when it may come now."""
-        self._fill(now_ms)
-        return max(0, -((self._thousandths - 1000) // self.rate))
-
-    def _fill(self, now_ms: int) -> None:
-        self._thousandths = min(1000 * self.rate, self._thousandths + (now_ms - self._counted_ms) * self.rate)
-        self._counted_ms = now_ms
+        if self.rate >= UNLIMITED:
+            return 0
+        return self._bucket.spend(0, self.rate, self.rate, now_ms, is_strict=False)[0]
 
 
 class Admission:
