@@ -300,6 +300,7 @@ def test_a_disk_error_takes_its_data_folder_offline_and_no_other(operation: str,
                 with pytest.raises(KafkaError) as caught:
                     with_error.check_leader_epoch(-1)
                 assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await assert_offline(broker, "t", {partition: partition in bad for partition in range(4)})
         await broker.stop()
         assert await broker.machine.disk.exists("/data/.kafka_cleanshutdown")
         assert not await broker.machine.disk.exists("/spare/.kafka_cleanshutdown"), "nobody knows what is in it"
@@ -307,6 +308,8 @@ def test_a_disk_error_takes_its_data_folder_offline_and_no_other(operation: str,
         for partition in range(4):
             assert await attempt(broker, partition) == ErrorCode.NONE
             assert (await records_of(log_of(broker, "t", partition)))[0].value == b"before"
+        await assert_offline(broker, "t", dict.fromkeys(range(4), False))
+        assert {image.leader_epoch for image in broker.broker.image.topics["t"].partitions.values()} == {0, 2}
 
     play(act, log_dirs="/data,/spare")
 
@@ -417,14 +420,31 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
         await create(broker, "t", 2)
         for partition in range(2):
             await send(broker, "t", [(b"key", b"x" * 300)] * 20, partition)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({TopicPartition("t", 1): 5})
+        await admin.close()
         await asyncio.sleep(100)
         assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.NONE]
         file: Any = log_of(broker, "t", 1).segments[1].file
+        damaged = file.path.replace(".log", ".damaged")
         file._inode.written[200] ^= 1
         await asyncio.sleep(3700)
         assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
         assert broker.broker is not None
         assert broker.broker.failure is None
+        for _ in range(2):
+            await assert_offline(broker, "t", {0: False, 1: True})
+            await broker.stop()
+            assert not await broker.machine.disk.exists("/data/.kafka_cleanshutdown"), "one log in it was not closed"
+            await broker.start()
+        assert await broker.machine.disk.exists(damaged)
+        broker.kill(power_cut=False)
+        file._inode.written[200] ^= 1  # somebody has put the right bytes there
+        await broker.start()
+        await assert_offline(broker, "t", {0: False, 1: False})
+        assert not await broker.machine.disk.exists(damaged)
+        assert log_of(broker, "t", 1).log_start_offset == 5, "what was deleted before does not come back"
+        assert [record.offset for record in await records_of(log_of(broker, "t", 1))][-16:] == list(range(5, 21))
 
     play(act, ottla_log_scrub_interval_ms="3600000")
 
@@ -454,11 +474,15 @@ def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_
 
 
 async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool]) -> None:
-    """Metadata tells which replicas are offline; who asks one for offsets hears of its storage."""
+    """Metadata tells which replicas are offline and names no leader for them; who asks one for offsets hears of its storage."""
     cluster = broker.client("asker")
     answer = await cluster.ask(None, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse)
     [found] = answer.topics
     assert {partition.partition_index: bool(partition.offline_replicas) for partition in found.partitions} == expected
+    for partition in found.partitions:
+        is_offline = bool(partition.offline_replicas)
+        led = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [], 1) if is_offline else (ErrorCode.NONE, 1, [1], 0)
+        assert (partition.error_code, partition.leader_id, partition.isr_nodes, partition.leader_epoch % 2) == led
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1) for partition in expected])
     told = await cluster.ask(None, ListOffsetsRequest(-1, topics=[asked]), ListOffsetsResponse)
     codes = {partition.partition_index: partition.error_code for partition in told.topics[0].partitions}

@@ -335,11 +335,11 @@ def test_feature_levels_move_and_stay_where_they_were_put(broker: BrokerProcess,
         key = FeatureUpdateKey("metadata.version", level, allow_downgrade, upgrade_type)
         return client.ask(UpdateFeaturesRequest(1000, [key], validate_only), version)
 
-    assert finalized(client) == {"metadata.version": 30}
+    assert finalized(client) == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
     refused = update(28, 1)
     assert (refused.error_code, refused.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     assert update(28, 2, validate_only=True).error_code == ErrorCode.NONE
-    assert finalized(client) == {"metadata.version": 30}
+    assert finalized(client) == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
     assert update(28, 2).results[0].error_code == ErrorCode.NONE
     assert update(27, 1, version=0, allow_downgrade=True).error_code == ErrorCode.NONE
     answer = update(26, 3, version=2)
@@ -347,4 +347,4 @@ def test_feature_levels_move_and_stay_where_they_were_put(broker: BrokerProcess,
     broker.kill()
     broker.start()
     with RawClient(broker.port) as again:
-        assert finalized(again) == {"metadata.version": 26}, "a restart does not raise it"
+        assert finalized(again) == {"eligible.leader.replicas.version": 1, "metadata.version": 26}, "a restart does not raise it"

@@ -18,6 +18,7 @@ from tests.clients.broker_process import BrokerProcess, lasting_port
 from tests.clients.wire import RawClient, batch_of, produce_request
 
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+from ottla.controller.features import MIN_ISR
 from ottla.errors import ErrorCode
 from ottla.messages import alter_configs, incremental_alter_configs
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -112,7 +113,7 @@ def test_a_brokers_change_is_in_force_and_weaker_than_the_topics(client: RawClie
     try:
         assert change(client, BROKER, "", (name, SET, "1000")) == ErrorCode.NONE
         assert append(client, topic, 2000) == ErrorCode.MESSAGE_TOO_LARGE
-        assert describe(client, BROKER, "").keys() == {name}
+        assert describe(client, BROKER, "").keys() == {name, MIN_ISR}
         entry = describe(client, BROKER, "1")[name]
         assert (entry.value, entry.config_source, entry.read_only) == ("1000", DYNAMIC_DEFAULT, False)
         assert change(client, BROKER, "1", (name, SET, "3000")) == ErrorCode.NONE
@@ -149,7 +150,7 @@ def test_t21_good_bad_and_repeated_resources_in_one_request_are_answered_each_fo
         (LOGGER, "1", ErrorCode.INVALID_REQUEST),
     ]
     assert describe(client, TOPIC, topic)["cleanup.policy"].value == "delete,compact"
-    assert describe(client, BROKER, "") == {}
+    assert describe(client, BROKER, "").keys() == {MIN_ISR}
 
 
 def test_the_older_request_replaces_the_whole_set(client: RawClient, topic: str) -> None:
@@ -251,3 +252,13 @@ def test_changes_are_there_after_a_restart(broker: BrokerProcess, client: RawCli
         assert append(again, topic, 2000) == ErrorCode.MESSAGE_TOO_LARGE
         assert describe(again, BROKER, "1")["log.index.interval.bytes"].value == "100"
         assert change(again, BROKER, "1", ("log.index.interval.bytes", DELETE, None)) == ErrorCode.NONE
+
+
+def test_min_isr_is_the_clusters_while_eligible_leader_replicas_are_on(client: RawClient, topic: str) -> None:
+    entry = describe(client, TOPIC, topic)[MIN_ISR]
+    assert (entry.value, entry.config_source) == ("1", DYNAMIC_DEFAULT)
+    assert change(client, BROKER, "1", (MIN_ISR, SET, "1")) == ErrorCode.INVALID_CONFIG
+    assert change(client, BROKER, "", (MIN_ISR, DELETE, None)) == ErrorCode.INVALID_CONFIG
+    assert change(client, BROKER, "", (MIN_ISR, SET, "2")) == ErrorCode.NONE
+    assert describe(client, TOPIC, topic)[MIN_ISR].value == "2"
+    assert change(client, BROKER, "", (MIN_ISR, SET, "1")) == ErrorCode.NONE

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from tests.controller.test_topics import cluster, create
 
-from ottla.controller.elections import ElectionType, elect_leader
-from ottla.controller.features import FeatureUpdate, update_features
+from ottla.controller.elections import ElectionType, elect_leader, follow_replicas
+from ottla.controller.features import ELR_VERSION, FEATURES, MIN_ISR, FeatureUpdate, first_features, update_features
 from ottla.controller.partitions import create_partitions
 from ottla.controller.reassignment import reassign
 from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, NewTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
-from ottla.metadata.image import ClusterImage
+from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, RegisterBrokerRecord
+from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
 from ottla.metadata.replay import replay, snapshot_records
-from ottla.types import GROUP_METADATA_TOPIC
+from ottla.types import GROUP_METADATA_TOPIC, NO_LEADER
 
 PREFERRED, UNCLEAN = ElectionType
 SUPPORTED = {"metadata.version": (7, 29)}
@@ -124,23 +124,65 @@ def test_replicas_may_be_ordered_anew_and_not_moved(image: ClusterImage) -> None
 
 
 def test_levels_move_up_and_with_leave_down(image: ClusterImage) -> None:
-    image = replay(image, update_features(image, [FeatureUpdate("metadata.version", 20, 1)], supported=SUPPORTED).records)
+    image = replay(image, update_features(image, [FeatureUpdate("metadata.version", 20, 1)], supported=SUPPORTED, min_isr=1).records)
     assert image.features == {"metadata.version": 20}
     for level, upgrade_type in ((21, 1), (20, 1), (19, 2), (7, 3)):
-        change = update_features(image, [FeatureUpdate("metadata.version", level, upgrade_type)], supported=SUPPORTED)
+        change = update_features(image, [FeatureUpdate("metadata.version", level, upgrade_type)], supported=SUPPORTED, min_isr=1)
         assert replay(image, change.records).features["metadata.version"] == level
     for update in ((19, 1), (21, 2), (30, 1), (6, 3), (21, 0), (0, 3)):
         updates = [FeatureUpdate("metadata.version", *update)]
-        assert refused(update_features, image, updates, supported=SUPPORTED) == ErrorCode.INVALID_UPDATE_VERSION
+        assert refused(update_features, image, updates, supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_UPDATE_VERSION
     good = FeatureUpdate("metadata.version", 21, 1)
-    assert refused(update_features, image, [good, good], supported=SUPPORTED) == ErrorCode.INVALID_REQUEST
+    assert refused(update_features, image, [good, good], supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_REQUEST
     unknown = FeatureUpdate("teleport.version", 1, 1)
-    assert refused(update_features, image, [good, unknown], supported=SUPPORTED) == ErrorCode.INVALID_UPDATE_VERSION
+    assert refused(update_features, image, [good, unknown], supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_a_feature_at_level_0_is_off_and_not_kept(image: ClusterImage) -> None:
     supported = {"share.version": (0, 1)}
-    on = replay(image, update_features(image, [FeatureUpdate("share.version", 1, 1)], supported=supported).records)
-    off = replay(on, update_features(on, [FeatureUpdate("share.version", 0, 2)], supported=supported).records)
+    on = replay(image, update_features(image, [FeatureUpdate("share.version", 1, 1)], supported=supported, min_isr=1).records)
+    off = replay(on, update_features(on, [FeatureUpdate("share.version", 0, 2)], supported=supported, min_isr=1).records)
     assert (on.features, off.features) == ({"share.version": 1}, {})
     assert replay(ClusterImage(), snapshot_records(off)) == off
+
+
+def test_a_new_cluster_has_every_feature_and_min_isr_for_all_brokers_alike() -> None:
+    first = replay(ClusterImage(), first_features(ClusterImage(), min_isr=2).records)
+    assert first.features == {name: high for name, (_, high) in FEATURES.items()}
+    assert first.broker_configs("") == {MIN_ISR: "2"}
+    assert first_features(first, min_isr=3).records == (), "a restart changes nothing"
+    off = replay(first, update_features(first, [FeatureUpdate(ELR_VERSION, 0, 2)], supported=FEATURES, min_isr=3).records)
+    assert (off.features.get(ELR_VERSION), off.broker_configs("")) == (None, {MIN_ISR: "2"})
+    assert first_features(off, min_isr=3).records == (), "nor does it turn on what was turned off"
+
+
+def test_eligible_leader_replicas_turned_on_take_min_isr_from_single_brokers(image: ClusterImage) -> None:
+    image = replay(image, [ConfigRecord(RESOURCE_BROKER, "1", MIN_ISR, "3"), ConfigRecord(RESOURCE_BROKER, "1", "x", "y")])
+    on = replay(image, update_features(image, [FeatureUpdate(ELR_VERSION, 1, 1)], supported=FEATURES, min_isr=2).records)
+    assert (on.broker_configs("1"), on.broker_configs("")) == ({"x": "y"}, {MIN_ISR: "2"})
+
+
+@pytest.mark.parametrize("keeps_elr", [True, False])
+def test_a_broker_leads_what_it_can_serve(keeps_elr: bool) -> None:
+    image = cluster(1)
+    image = replay(image, create(image, NewTopic("t", 3, 1)).records)
+    if keeps_elr:
+        image = replay(image, first_features(image, min_isr=1).records)
+    bad = {("t", 1)}
+
+    def settle(image: ClusterImage) -> ClusterImage:
+        return replay(image, follow_replicas(image, 1, lambda topic, index: (topic, index) in bad).records)
+
+    lost = settle(image)
+    partition = lost.topics["t"].partitions[1]
+    assert [lost.topics["t"].partitions[index].leader for index in range(3)] == [1, NO_LEADER, 1]
+    assert (partition.isr, partition.elr) == (((), (1,)) if keeps_elr else ((1,), ()))
+    assert partition.leader_epoch == 1
+    assert replay(ClusterImage(), snapshot_records(lost)) == lost
+    assert settle(lost) == lost, "nothing is decided twice"
+    assert refused(elect_leader, lost, "t", 1, UNCLEAN, offline=[1]) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert refused(elect_leader, lost, "t", 1, PREFERRED, offline=[1]) == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    bad.clear()
+    found = settle(lost).topics["t"].partitions[1]
+    assert (found.leader, found.isr, found.elr, found.leader_epoch) == (1, (1,), (), 2)
+    assert replay(lost, elect_leader(lost, "t", 1, UNCLEAN).records).topics["t"].partitions[1] == found

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
+from ottla.controller.features import first_features
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, FeatureLevelRecord, ProducerIdsRecord, RegisterBrokerRecord
+from ottla.messages.metadata_records import BrokerEndpoint, ProducerIdsRecord, RegisterBrokerRecord
 from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.wire.schema import Stored
@@ -65,11 +67,15 @@ class Controller:
         record = RegisterBrokerRecord(broker_id=broker_id, broker_epoch=self._log.end_offset, end_points=ends, rack=rack, fenced=False)
         await self._append([record])
 
-    async def finalize_features(self, features: dict[str, int]) -> None:
-        """Features that the image does not have are recorded with these levels; later ones are moved by UpdateFeatures."""
-        new = {name: level for name, level in features.items() if name not in self._log.image.features}
-        if new:
-            await self._append([FeatureLevelRecord(name, level) for name, level in sorted(new.items())])
+    async def activate(self) -> None:
+        """A new cluster has its features, and every cluster what its features ask for."""
+        await self.decide([partial(first_features, min_isr=self.static_min_isr)])
+
+    @property
+    def static_min_isr(self) -> int:
+        """What this node was started with."""
+        min_isr: int = self._config.static("min.insync.replicas")
+        return min_isr
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created can be written to when this returns."""

@@ -73,13 +73,13 @@ class MetadataLog:
         return self._log.log_end_offset
 
     @property
-    def on_failed(self) -> Callable[[], None]:
+    def on_disk_failed(self) -> Callable[[], None]:
         """Called when the log's disk fails."""
-        return self._log.on_failed
+        return self._log.on_disk_failed
 
-    @on_failed.setter
-    def on_failed(self, callback: Callable[[], None]) -> None:
-        self._log.on_failed = callback
+    @on_disk_failed.setter
+    def on_disk_failed(self, callback: Callable[[], None]) -> None:
+        self._log.on_disk_failed = callback
 
     @property
     def has_pending(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
 
 import structlog
 
@@ -19,6 +18,7 @@ from ottla.broker.gatekeeper import Gatekeeper
 from ottla.broker.group_shards import GroupShards
 from ottla.broker.handlers import SERVICES
 from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.leadership import Leadership
 from ottla.broker.listeners import advertised, listeners
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
@@ -27,6 +27,7 @@ from ottla.broker.router import Router, Service, fail_loudly
 from ottla.broker.scrubber import Scrubber
 from ottla.broker.throttling import Throttling
 from ottla.config import BrokerConfig
+from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, TimerHandle, World
@@ -36,9 +37,6 @@ from ottla.storage.folder import DataFolder, FolderIdentity
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
 log = structlog.get_logger()
-
-FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, 30)}
-"""Feature name to supported levels; the highest one is finalized at the first start. 30 is Kafka 4.3's level."""
 
 
 class Broker:
@@ -69,6 +67,7 @@ class Broker:
         self._purgatory = Purgatory()
         self._sweep: TimerHandle | None = None
         self.housekeeping = Housekeeping(self)
+        self._leadership = Leadership(self)
         self._cleaner = LogCleaner(self)
         self._scrubber = Scrubber(self)
         self._has_offline_folders = False
@@ -102,14 +101,16 @@ class Broker:
         )
         self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
         self.partitions.on_folder_failed = self._on_folder_failed
-        self._metadata_log.on_failed = partial(self.partitions.fail_folder, first)
+        self.partitions.on_partition_failed = self._leadership.settle_soon
+        self._metadata_log.on_disk_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
         self.controller = Controller(world, config, self._metadata_log, self._publish)
         await self._follow(self.controller.image)
         await self.partitions.remove_strays()
         await self.gate.bind(listeners(config))
-        await self.controller.finalize_features({name: high for name, (_, high) in FEATURES.items()})
+        await self.controller.activate()
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
+        await self._leadership.start()
         self.housekeeping.start()
         self._cleaner.start()
         self._scrubber.start()
@@ -119,6 +120,7 @@ class Broker:
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
         self.housekeeping.stop()
+        self._leadership.stop()
         await self._cleaner.stop()
         await self._scrubber.stop()
         await self.gate.close()
@@ -127,11 +129,12 @@ class Broker:
         self.groups.close()
         for connection in list(self.router.connections):
             connection.transport.close()
-        await self.partitions.close()
+        closed = await self.partitions.close()
         await self._metadata_log.close()
-        for folder in self._folders:
+        for folder in closed:
             if not folder.is_failed:
                 await folder.mark_clean()
+        for folder in self._folders:
             await self.world.disk.unlock(_lock_path(folder.path))
         log.info("broker_stopped", node_id=self.node_id)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from ottla.broker.checkpoints import Checkpoints
 from ottla.broker.partition import Partition
 from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
@@ -22,8 +23,8 @@ from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.appending import FULL
-from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
 from ottla.storage.config import LogConfig
+from ottla.storage.damage import check_damage
 from ottla.storage.folder import DataFolder
 from ottla.storage.log import PartitionLog
 from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
@@ -46,14 +47,14 @@ class PartitionStore:
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self._folder_of: dict[Partition, DataFolder] = {}
         self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
+        self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._checkpoints = Turns(self._write_checkpoints)
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._start_offsets: dict[TopicPartition, int] = {}
-        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._offsets = Checkpoints(world.disk)
         self._must_be_found = has_offline_folders  # what is not found while starting lies in one of those, and is not made anew
-        self.offline: set[TopicPartition] = set()  # that could not be opened
+        self.offline: dict[TopicPartition, DataFolder | None] = {}  # that could not be opened, and where they lie if that is known
         self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
+        self.on_partition_failed: Callable[[], None] = lambda: None
 
     async def scan(self) -> None:
         """Remembers which partition folders exist, and removes what an interrupted deletion left."""
@@ -61,13 +62,11 @@ class PartitionStore:
             await folder.remove_deleted()
             for key, topic_id in (await folder.partitions()).items():
                 self._found[key] = (folder, topic_id)
-            self._recovery_points |= await read_checkpoint(self._world.disk, f"{folder.path}/{RECOVERY_POINT}")
-            self._start_offsets |= await read_checkpoint(self._world.disk, f"{folder.path}/{LOG_START_OFFSET}")
-            self._cleaner_offsets |= await read_checkpoint(self._world.disk, f"{folder.path}/{CLEANER_OFFSET}")
+            await self._offsets.read(folder)
 
     async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
         """Open exactly what the image gives to this broker; the partitions opened and the topics gone."""
-        gone = [topic for topic in self.by_name if self._is_gone(image, topic)]
+        gone = [topic for topic, followed in self._followed.items() if _is_gone(image, followed)]
         for topic in gone:
             await self._delete(topic)
         if gone:  # or a later topic of the same name would inherit where recovery begins
@@ -75,14 +74,18 @@ class PartitionStore:
         opened = []
         for _, topic_image in sorted(image.topics.items()):
             known = self.by_name.get(topic_image.name, {})
-            if len(known) == len(topic_image.partitions):
+            if self._followed.get(topic_image.name) is topic_image:
                 continue
             for index, partition in sorted(topic_image.partitions.items()):
-                if index in known or self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
+                if index in known:
+                    known[index].leader_epoch = partition.leader_epoch
+                    continue
+                if self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
                     continue
                 found = await self._try_to_open(image, topic_image, index)
                 if found is not None:
                     opened.append(found)
+            self._followed[topic_image.name] = topic_image
         return opened, gone
 
     def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
@@ -118,9 +121,12 @@ class PartitionStore:
 
     def offline_replicas(self, topic: str, index: int) -> list[int]:
         """This broker, where its replica could not be opened or has failed since."""
+        return [self._node_id] if self.is_offline(topic, index) else []
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether this broker's replica could not be opened or has failed since."""
         partition = self.by_name.get(topic, {}).get(index)
-        is_offline = TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
-        return [self._node_id] if is_offline else []
+        return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
     def offline_folder_count(self) -> int:
@@ -143,7 +149,7 @@ class PartitionStore:
         problem: OSError | None = None
         for folder in self._live_folders():
             try:
-                await self._write_checkpoints_of(folder)
+                await self._offsets.write(folder, self._logs_in(folder), [key for key, place in self.offline.items() if place is folder])
             except OSError as error:
                 problem = error
                 if error.errno not in FULL:
@@ -151,28 +157,18 @@ class PartitionStore:
         if problem is not None:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
 
-    async def _write_checkpoints_of(self, folder: DataFolder) -> None:
-        disk = self._world.disk
-        logs = {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
-        recovery_points = {key: opened.recovery_point for key, opened in logs.items()}
-        await write_checkpoint(disk, f"{folder.path}/{RECOVERY_POINT}", recovery_points)
-        starts = {key: opened.log_start_offset for key, opened in logs.items() if opened.log_start_offset > 0}
-        await write_checkpoint(disk, f"{folder.path}/{LOG_START_OFFSET}", starts)
-        cleaned = {key: opened.first_dirty_offset for key, opened in logs.items() if opened.first_dirty_offset > opened.log_start_offset}
-        await write_checkpoint(disk, f"{folder.path}/{CLEANER_OFFSET}", cleaned)
+    def _logs_in(self, folder: DataFolder) -> dict[TopicPartition, PartitionLog]:
+        return {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
 
-    async def close(self) -> None:
-        """Every log is synced and closed; the checkpoints are written."""
+    async def close(self) -> list[DataFolder]:
+        """Every log is synced and closed, the checkpoints are written. The folders in which that is true of each partition."""
         for partition in self.all():
             await _close(partition)
         await self.write_checkpoints()
+        unclosed = [*self.offline.values(), *(self._folder_of[partition] for partition in self.all() if partition.log.is_failed)]
         self.by_name.clear()
         self.by_id.clear()
-
-    def _is_gone(self, image: ClusterImage, topic: str) -> bool:
-        current = image.topics.get(topic)
-        partition = next(iter(self.by_name[topic].values()))
-        return current is None or current.topic_id != partition.topic_id
+        return [folder for folder in self._live_folders() if folder not in unclosed]
 
     def fail_folder(self, folder: DataFolder) -> None:
         """The folder's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
@@ -201,23 +197,28 @@ class PartitionStore:
                 self.fail_folder(folder)
             except (DecodeError, StorageError) as error:
                 reason = error.message
-        self.offline.add(key)
+        self.offline[key] = folder
+        self.on_partition_failed()
         log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
         return None
 
     async def _open(self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder) -> Partition:
         index = key.partition
+        await check_damage(self._world.disk, folder.partition_path(key))
+        known = self._offsets.of(key)
         opened = await PartitionLog.open(
             self._world.disk,
             folder.partition_path(key),
             config=log_config(self._config, image.topic_configs(topic.name)),
             now_ms=self._world.clock.now_ms(),
             clean=folder.was_clean,
-            recovery_point=self._recovery_points.pop(key, 0),
-            log_start_offset=self._start_offsets.pop(key, 0),
-            first_dirty_offset=self._cleaner_offsets.pop(key, 0),
+            recovery_point=known.recovery_point,
+            log_start_offset=known.log_start_offset,
+            first_dirty_offset=known.first_dirty_offset,
         )
-        opened.on_failed = partial(self.fail_folder, folder)
+        self._offsets.forget(key)
+        opened.on_failed = self.on_partition_failed
+        opened.on_disk_failed = partial(self.fail_folder, folder)
         epoch = topic.partitions[index].leader_epoch
         partition = Partition(
             topic.name,
@@ -242,18 +243,18 @@ class PartitionStore:
             if found_id == topic_id:
                 return folder
             await self._remove_folder(folder, key)  # of an earlier topic of this name
-        self._recovery_points.pop(key, None)
-        self._start_offsets.pop(key, None)
-        self._cleaner_offsets.pop(key, None)
+        self._offsets.forget(key)
         used = list(self._folder_of.values())
         folder = min(self._live_folders(), key=used.count) if len(self._folders) > 1 else self._folders[0]
         await folder.create_partition(key, topic_id)
         return folder
 
     async def _delete(self, topic: str) -> None:
-        partitions = self.by_name.pop(topic)
-        self.meters.pop(topic)
-        del self._overrides[topic]
+        del self._followed[topic]
+        self.offline = {key: folder for key, folder in self.offline.items() if key.topic != topic}
+        partitions = self.by_name.pop(topic, {})
+        self.meters.pop(topic, None)
+        self._overrides.pop(topic, None)
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)
             for waiter in list(partition.waiters):
@@ -265,6 +266,12 @@ class PartitionStore:
 
     async def _remove_folder(self, folder: DataFolder, key: TopicPartition) -> None:
         await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
+
+
+def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
+    """Whether the topic is deleted; another of its name may have come."""
+    current = image.topics.get(topic.name)
+    return current is None or current.topic_id != topic.topic_id
 
 
 def key_of(partition: Partition) -> TopicPartition:

@@ -1,4 +1,7 @@
-"""The scrubber: reads every closed segment once in a while, slowly, and takes a partition offline whose files are damaged."""
+"""The scrubber: reads every closed segment once in a while, slowly, and takes a partition offline whose files are damaged.
+
+It stays offline, over restarts too, until the segment is whole again (``storage.damage``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import structlog
 
 from ottla.broker.rounds import Rounds
 from ottla.errors import WorkerDied
+from ottla.storage.damage import remember_damage
 from ottla.storage.scrubbing import SCRUB_JOB, ScrubRequest
 
 if TYPE_CHECKING:
@@ -70,3 +74,7 @@ class Scrubber:
                 reason=found.damage,
             )  # fmt: skip
             partition.fail()
+            try:
+                await remember_damage(self._broker.world.disk, request.path, found.damage)
+            except OSError as error:
+                log.error("damage_not_remembered", file=request.path, reason=str(error))

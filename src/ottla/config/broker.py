@@ -62,6 +62,10 @@ class BrokerConfig:
                 return value if value < 0 else min(value * factor, 2**63 - 1)
         return BROKER_KEYS[name].default if value is None else value
 
+    def static(self, name: str) -> Any:
+        """The value that the broker was started with, or the default."""
+        return self._given.get(name, BROKER_KEYS[name].default)
+
     def of_listener(self, listener: str, name: str) -> Any:
         """The value that holds for one listener alone (``listener.name.<listener>.<name>``); None when it has none."""
         return next((value for _, value in self._set(f"listener.name.{listener.lower()}.{name}")), None)

@@ -28,6 +28,7 @@ from ottla.config import (
     parse_topic_configs,
 )
 from ottla.config.definition import parse_list
+from ottla.controller.features import check_min_isr_change
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
@@ -128,7 +129,7 @@ def _edited(resource_type: int, change: ConfigChange, current: str | None, confi
 def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict[str, str], config: BrokerConfig) -> ConfigAlteration:
     current = image.configs.get((resource_type, name), {})
     changed = {key: wanted.get(key) for key in sorted(current.keys() | wanted.keys()) if current.get(key) != wanted.get(key)}
-    _check_values(resource_type, name, wanted, changed, config)
+    _check_values(image, resource_type, name, wanted, changed, config)
     return ConfigAlteration(tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items()))
 
 
@@ -152,7 +153,7 @@ def _check_resource(image: ClusterImage, resource_type: int, name: str) -> None:
 
 
 def _check_values(
-    resource_type: int, name: str, wanted: Mapping[str, str], changed: Mapping[str, str | None], config: BrokerConfig
+    image: ClusterImage, resource_type: int, name: str, wanted: Mapping[str, str], changed: Mapping[str, str | None], config: BrokerConfig
 ) -> None:
     for key, value in changed.items():
         if value is not None and len(value.encode("utf-8", "surrogatepass")) > VALUE_BYTES_MAX:
@@ -160,6 +161,7 @@ def _check_values(
     if resource_type == RESOURCE_TOPIC:
         parse_topic_configs(wanted)
     elif resource_type == RESOURCE_BROKER:
+        check_min_isr_change(image, name, changed)
         _check_broker_values({key: value for key, value in changed.items() if value is not None}, is_default=not name)
     elif resource_type == RESOURCE_GROUP:
         _check_group_values(wanted, config)

@@ -1,18 +1,21 @@
-"""Who leads: what ElectLeaders decides over an image.
+"""Who leads: elections that are asked for, and those that follow from what a broker can serve.
 
 A preferred election gives a partition back to the first of its replicas. An unclean one is for a partition without a leader: any
-replica that is up may take it, and what only the others had is lost. Source: KIP-183, KIP-460.
+replica that is up may take it, and what only the others had is lost. A replica whose disk has failed is not up, whatever its
+broker is. Source: KIP-183, KIP-460, KIP-112; eligible leader replicas: KIP-966.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ottla.controller.features import ELR_VERSION
 from ottla.controller.topics import find_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.types import NO_LEADER
 
 
@@ -25,27 +28,55 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """The record that makes a partition's leader."""
+    """The records that make leaders, or unmake them."""
 
-    records: tuple[PartitionChangeRecord]
+    records: tuple[PartitionChangeRecord, ...]
 
 
-def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType) -> Election:
-    """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be."""
+def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType, *, offline: Collection[int] = ()) -> Election:
+    """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be. ``offline`` replicas are not up."""
     found, partition = find_partition(image, topic, index)
-    live = {broker.broker_id for broker in image.live_brokers}
+    up = [broker.broker_id for broker in image.live_brokers if broker.broker_id not in offline]
     if kind is ElectionType.PREFERRED:
         leader = partition.replicas[0]
         if partition.leader == leader:
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads {topic}-{index} already")
-        if leader not in live or leader not in partition.isr:
+        if leader not in up or leader not in partition.isr:
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {leader} is not up and in sync for {topic}-{index}")
-        return Election((PartitionChangeRecord(index, found.topic_id, leader=leader),))
+        return Election((_led_by(leader, found.topic_id, index, partition),))
     if partition.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{index} has a leader, broker {partition.leader}")
-    candidates = [node for node in partition.isr if node in live] or [node for node in partition.replicas if node in live]
+    candidates = [node for node in (*partition.isr, *partition.elr, *partition.replicas) if node in up]
     if not candidates:
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {topic}-{index} is up")
-    leader = candidates[0]
-    isr = list(partition.isr) if leader in partition.isr else [leader]
-    return Election((PartitionChangeRecord(index, found.topic_id, isr=isr, leader=leader),))
+    return Election((_led_by(candidates[0], found.topic_id, index, partition),))
+
+
+def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Election:
+    """A broker gives up the partitions that it leads and cannot serve, and takes those without a leader whose data it has and can serve.
+
+    Nobody else can lead them here: there is one broker. Who gives up stays in the ISR as its last member, or becomes eligible
+    where the cluster keeps eligible leader replicas.
+    """
+    records = []
+    for name, topic in sorted(image.topics.items()):
+        for index, partition in sorted(topic.partitions.items()):
+            if partition.leader == node and is_offline(name, index):
+                record = PartitionChangeRecord(index, topic.topic_id, leader=NO_LEADER)
+                if image.features.get(ELR_VERSION, 0) > 0:
+                    record.isr = [other for other in partition.isr if other != node]
+                    record.eligible_leader_replicas = [*partition.elr, node]
+                records.append(record)
+            elif partition.leader == NO_LEADER and node in (*partition.isr, *partition.elr) and not is_offline(name, index):
+                records.append(_led_by(node, topic.topic_id, index, partition))
+    return Election(tuple(records))
+
+
+def _led_by(leader: int, topic_id: bytes, index: int, partition: PartitionImage) -> PartitionChangeRecord:
+    """Whoever leads without having been in sync is all that is in sync then."""
+    record = PartitionChangeRecord(index, topic_id, leader=leader)
+    if leader not in partition.isr:
+        record.isr = [leader]
+    if leader in partition.elr:
+        record.eligible_leader_replicas = [node for node in partition.elr if node != leader]
+    return record

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import FeatureLevelRecord
-from ottla.metadata.image import ClusterImage
+from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
+from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
+
+METADATA_VERSION: Final = "metadata.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+MIN_ISR: Final = "min.insync.replicas"
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_VERSION: (7, 30), ELR_VERSION: (0, 1)}
+"""Feature name to supported levels; a new cluster has the highest ones. Both are Kafka 4.3's."""
 
 
 class UpgradeType(IntEnum):
@@ -32,10 +39,18 @@ class FeatureUpdate:
 class FeatureChange:
     """The records of all updates of one request."""
 
-    records: tuple[FeatureLevelRecord, ...]
+    records: tuple[FeatureLevelRecord | ConfigRecord, ...]
 
 
-def update_features(image: ClusterImage, updates: Sequence[FeatureUpdate], *, supported: Mapping[str, tuple[int, int]]) -> FeatureChange:
+def first_features(image: ClusterImage, *, min_isr: int) -> FeatureChange:
+    """What a controller records when it becomes active: the features of a new cluster, and what those ask for."""
+    levels = [] if image.features else [FeatureLevelRecord(name, high) for name, (_, high) in sorted(FEATURES.items())]
+    return FeatureChange((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+
+
+def update_features(
+    image: ClusterImage, updates: Sequence[FeatureUpdate], *, supported: Mapping[str, tuple[int, int]], min_isr: int
+) -> FeatureChange:
     """All levels are moved, or none: a KafkaError that names the first that cannot be."""
     names = [update.name for update in updates]
     if len(set(names)) != len(names):
@@ -43,7 +58,33 @@ def update_features(image: ClusterImage, updates: Sequence[FeatureUpdate], *, su
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
-    return FeatureChange(tuple(FeatureLevelRecord(update.name, update.level) for update in changed))
+    levels = [FeatureLevelRecord(update.name, update.level) for update in changed]
+    return FeatureChange((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+
+
+def _min_isr_for_elr(image: ClusterImage, levels: Sequence[FeatureLevelRecord], min_isr: int) -> list[ConfigRecord]:
+    """Who is eligible depends on min.insync.replicas, so that all brokers have the same: it is set for the cluster, and for no broker.
+
+    ``min_isr`` is what the active controller was started with (KIP-966).
+    """
+    level = next((record.feature_level for record in levels if record.name == ELR_VERSION), image.features.get(ELR_VERSION, 0))
+    if level == 0:
+        return []
+    own = [name for (kind, name), values in sorted(image.configs.items()) if kind == RESOURCE_BROKER and name and MIN_ISR in values]
+    records = [ConfigRecord(RESOURCE_BROKER, name, MIN_ISR, None) for name in own]
+    if MIN_ISR not in image.broker_configs(""):
+        records.append(ConfigRecord(RESOURCE_BROKER, "", MIN_ISR, str(min_isr)))
+    return records
+
+
+def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str, str | None]) -> None:
+    """INVALID_CONFIG for a change that eligible leader replicas do not allow; ``broker`` is empty for all of them."""
+    if MIN_ISR not in changed or image.features.get(ELR_VERSION, 0) == 0:
+        return
+    if broker:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} is set for all brokers alike while {ELR_VERSION} is on")
+    if changed[MIN_ISR] is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} of all brokers cannot be removed while {ELR_VERSION} is on")
 
 
 def _check(current: int, update: FeatureUpdate, supported: Mapping[str, tuple[int, int]]) -> None:

@@ -29,16 +29,19 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition. Invariant: ``isr`` is within ``replicas``; ``leader`` is in ``isr`` or NO_LEADER."""
+    """One partition. Invariant: ``isr`` and ``elr`` are within ``replicas`` and apart; ``leader`` is in ``isr`` or NO_LEADER."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int
     partition_epoch: int
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas: no longer in sync, yet known to have everything that was committed (KIP-966)."""
 
     def __post_init__(self) -> None:
-        assert set(self.isr) <= set(self.replicas), "the ISR is within the replicas"
+        assert {*self.isr, *self.elr} <= set(self.replicas), "the ISR and the ELR are within the replicas"
+        assert not set(self.isr) & set(self.elr), "who is in sync is not merely eligible"
         assert self.leader == NO_LEADER or self.leader in self.isr, "the leader is in the ISR"
 
 

@@ -60,7 +60,12 @@ class _Builder:
                 self._names[record.topic_id] = record.name
             case PartitionRecord():
                 self._partitions_of(record.topic_id)[record.partition_id] = PartitionImage(
-                    tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch, record.partition_epoch
+                    replicas=tuple(record.replicas),
+                    isr=tuple(record.isr),
+                    leader=record.leader,
+                    leader_epoch=record.leader_epoch,
+                    partition_epoch=record.partition_epoch,
+                    elr=tuple(record.eligible_leader_replicas or ()),
                 )
             case PartitionChangeRecord():
                 self._change_partition(record)
@@ -117,6 +122,7 @@ class _Builder:
             leader=record.leader if new_leader else old.leader,
             leader_epoch=old.leader_epoch + 1 if new_leader else old.leader_epoch,
             partition_epoch=old.partition_epoch + 1,
+            elr=old.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
         )
 
     def _set_config(self, record: ConfigRecord) -> None:
@@ -163,6 +169,7 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.partition_epoch,
+                eligible_leader_replicas=list(partition.elr) or None,
             )
     for (resource_type, resource_name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):

@@ -5,7 +5,7 @@
 batches count: for ``log_end_offset``, for readers, for indexes, epochs and producers.
 
 A disk that fails once is not trusted again: the log ``is_failed``, refuses everything from then on, and tells its owner
-(``on_failed``). A full disk is another matter: what was staged is refused, nothing of it stays in the file, and the next batch
+(``on_disk_failed``). A full disk is another matter: what was staged is refused, nothing of it stays in the file, and the next batch
 is tried anew. ``drop_count`` counts these refusals, so that whoever staged knows what became of it.
 """
 
@@ -53,7 +53,7 @@ class LogEnd:
         "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
         "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending", "_places",
         "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "_wants_roll",
-        "config", "drop_count", "epochs", "first_dirty_offset", "is_failed", "on_failed", "segments",
+        "config", "drop_count", "epochs", "first_dirty_offset", "is_failed", "on_disk_failed", "on_failed", "segments",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
@@ -78,6 +78,7 @@ class LogEnd:
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
         self.is_failed = False
         self.on_failed: Callable[[], None] = _nobody
+        self.on_disk_failed: Callable[[], None] = _nobody  # after on_failed, when it was the disk
         self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
         self.first_dirty_offset = self._start_offset  # below it, the log was compacted; the owner checkpoints it
         self.configure(config)
@@ -272,8 +273,10 @@ class LogEnd:
 
     def fail(self) -> None:
         """Nothing is served from the log any more; what was staged will never be written."""
-        self.is_failed = True
-        self._drop_staged()
+        if not self.is_failed:
+            self.is_failed = True
+            self._drop_staged()
+            self.on_failed()
 
     def fail_unless_full(self, error: OSError) -> None:
         """As ``fail_with_disk``, unless the error only says that there is no room."""
@@ -284,7 +287,7 @@ class LogEnd:
         """As ``fail``; it is the disk that failed, and the owner is told."""
         if not self.is_failed:
             self.fail()
-            self.on_failed()
+            self.on_disk_failed()
 
     def _drop_staged(self) -> None:
         self.drop_count += 1

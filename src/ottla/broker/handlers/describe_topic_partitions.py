@@ -18,7 +18,7 @@ from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.metadata.image import PartitionImage
-from ottla.types import INTERNAL_TOPICS, topic_name_problem
+from ottla.types import INTERNAL_TOPICS, NO_LEADER, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -62,12 +62,13 @@ def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartit
 
 def _describe(broker: Broker, topic: str, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
+        eligible_leader_replicas=list(partition.elr),
         last_known_elr=[],
         offline_replicas=broker.partitions.offline_replicas(topic, index),
     )

@@ -26,7 +26,11 @@ async def handle(broker: Broker, context: RequestContext, request: ElectLeadersR
         wanted = [(name, index) for name, topic in sorted(broker.image.topics.items()) for index in sorted(topic.partitions)]
     else:
         wanted = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    outcomes = await broker.controller.decide([partial(elect_leader, topic=topic, index=index, kind=kind) for topic, index in wanted])
+    decisions = [
+        partial(elect_leader, topic=topic, index=index, kind=kind, offline=broker.partitions.offline_replicas(topic, index))
+        for topic, index in wanted
+    ]
+    outcomes = await broker.controller.decide(decisions)
     results: dict[str, ReplicaElectionResult] = {}
     for (topic, index), outcome in zip(wanted, outcomes, strict=True):
         result = PartitionResult(index, error_message=None)

@@ -20,7 +20,7 @@ from ottla.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.metadata.image import TopicImage
-from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
+from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, topic_name_problem
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _look_up(broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequ
 def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = [
         MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
             partition_index=index,
             leader_id=partition.leader,
             leader_epoch=partition.leader_epoch,

@@ -22,7 +22,7 @@ WITHOUT_RESULTS_SINCE = 2
 
 async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     updates = [FeatureUpdate(key.feature, key.max_version_level, _upgrade_type(key, context.version)) for key in request.feature_updates]
-    decision = partial(update_features, updates=updates, supported=broker.features)
+    decision = partial(update_features, updates=updates, supported=broker.features, min_isr=broker.controller.static_min_isr)
     [outcome] = await broker.controller.decide([decision], validate_only=request.validate_only)
     response = UpdateFeaturesResponse(error_message=None)
     if isinstance(outcome, KafkaError):

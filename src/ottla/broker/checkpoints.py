@@ -1,0 +1,59 @@
+"""What the checkpoint files of all data folders say about each partition, while it is not open and after.
+
+An open log knows its offsets itself. Those of a partition that could not be opened are kept as they were read and written back
+with the others: without its start offset, deleted records would come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.ports import Disk
+from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
+from ottla.storage.folder import DataFolder
+from ottla.storage.log import PartitionLog
+from ottla.types import TopicPartition
+
+
+class LogOffsets(NamedTuple):
+    """Where recovery begins, where the log starts, up to where it is compacted."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    first_dirty_offset: int = 0
+
+
+class Checkpoints:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._read: dict[TopicPartition, LogOffsets] = {}  # of partitions that are not open
+
+    async def read(self, folder: DataFolder) -> None:
+        """What the folder's files say is known."""
+        points, starts, cleaned = [
+            await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET)
+        ]
+        for key in {*points, *starts, *cleaned}:
+            self._read[key] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
+
+    def of(self, key: TopicPartition) -> LogOffsets:
+        """What was read; zeros where nothing was, or where it is forgotten."""
+        return self._read.get(key, LogOffsets())
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is open, or there is another one of that name."""
+        self._read.pop(key, None)
+
+    async def write(self, folder: DataFolder, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
+        """The folder's files tell of its open logs, and of those that are ``closed`` what was read of them."""
+        offsets = {key: self.of(key) for key in closed}
+        for key, log in logs.items():
+            dirty = log.first_dirty_offset if log.first_dirty_offset > log.log_start_offset else 0
+            offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty)
+        await self._write(folder, RECOVERY_POINT, {key: found.recovery_point for key, found in offsets.items()})
+        await self._write(folder, LOG_START_OFFSET, {key: found.log_start_offset for key, found in offsets.items() if found[1]})
+        await self._write(folder, CLEANER_OFFSET, {key: found.first_dirty_offset for key, found in offsets.items() if found[2]})
+
+    async def _write(self, folder: DataFolder, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        await write_checkpoint(self._disk, f"{folder.path}/{name}", offsets)

@@ -1,0 +1,62 @@
+"""What this broker leads follows what it can serve.
+
+A partition whose log has failed gets no leader, so that clients are told by Metadata and do not ask in vain; one that can be
+opened again, after a start, gets its leader back. The metadata log keeps both, each with a leader epoch of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ottla.broker import eager
+from ottla.broker.turns import Turns
+from ottla.controller.elections import follow_replicas
+from ottla.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+log = structlog.get_logger()
+
+
+class Leadership:
+    """Asleep until ``start``: what fails while the broker opens its partitions is settled by that."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._settle = Turns(self._settle_once)
+        self._is_on = False
+        self._is_due = False
+
+    async def start(self) -> None:
+        """The image says what this broker leads now, and every later failure will be told by ``settle_soon``."""
+        self._is_on = True
+        await self._settle()
+
+    def stop(self) -> None:
+        self._is_on = False
+
+    def settle_soon(self) -> None:
+        """A partition of this broker went offline; many at once are one decision."""
+        if self._is_on and not self._is_due:
+            self._is_due = True
+            self._broker.world.timers.call_later_ms(0, self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        if self._is_on:
+            eager.run(self._settle(), self._finished)
+
+    async def _settle_once(self) -> None:
+        broker = self._broker
+        decision = partial(follow_replicas, node=broker.node_id, is_offline=broker.partitions.is_offline)
+        await broker.controller.decide([decision])
+
+    def _finished(self, _: None, error: BaseException | None) -> None:
+        if isinstance(error, StorageError):  # the metadata log has failed, and the broker with it
+            log.error("leadership_not_settled", reason=error.message)
+        elif error is not None:
+            log.error("leadership_not_settled", exc_info=error)

@@ -1,0 +1,46 @@
+"""Damage that the scrubber found is remembered beside the segment, so that a start does not serve it as if it were whole.
+
+``<base offset>.damaged`` says what was wrong. It goes once the segment is whole again, or is there no more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import StorageError, WorkerDied
+from ottla.ports import Disk
+from ottla.storage.recovery import offsets_of
+from ottla.storage.scrubbing import SCRUB_JOB, ScrubRequest
+from ottla.storage.segment import LOG_SUFFIX, file_stem
+
+DAMAGED_SUFFIX: Final = ".damaged"
+
+
+async def remember_damage(disk: Disk, log_path: str, reason: str) -> None:
+    """The next start will look at the segment before it serves its partition."""
+    await disk.write_file_atomic(log_path.removesuffix(LOG_SUFFIX) + DAMAGED_SUFFIX, reason.encode())
+
+
+async def check_damage(disk: Disk, folder: str) -> None:
+    """Segments that were damaged are read again. StorageError when one still is; else nothing of it is remembered."""
+    marked = await offsets_of(disk, folder, DAMAGED_SUFFIX)
+    if not marked:
+        return
+    bases = await offsets_of(disk, folder, LOG_SUFFIX)
+    for base in marked:
+        if base in bases:
+            end_offset = next((following for following in bases if following > base), -1)
+            await _check(disk, f"{folder}/{file_stem(base)}{LOG_SUFFIX}", base, end_offset)
+        await disk.remove(f"{folder}/{file_stem(base)}{DAMAGED_SUFFIX}")
+
+
+async def _check(disk: Disk, path: str, base_offset: int, end_offset: int) -> None:
+    file = await disk.open(path)
+    size = file.size
+    await file.close()
+    try:
+        found = await disk.work(SCRUB_JOB, ScrubRequest(path, base_offset, end_offset, size))
+    except WorkerDied as error:
+        raise StorageError(f"{path} was damaged, and whether it still is cannot be told: {error}") from error
+    if found.damage is not None:
+        raise StorageError(f"{path} is damaged behind its first {found.whole_bytes} bytes: {found.damage}")
