@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+
+BACKLOG: Final = 1024
 
 Pace = Callable[[int], Awaitable[None]]
 """``await pace(size)``: so many more bytes were read or written; it returns when the rate of the job allows to go on."""
@@ -242,8 +244,11 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler]) -> Listener:
-        """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken."""
+    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG) -> Listener:
+        """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
+
+        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer.
+        """
         ...
 
     async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:

@@ -39,14 +39,27 @@ def lasting_port() -> int:
 class BrokerProcess:
     """``with BrokerProcess(folder) as broker:``; ended by its own process id."""
 
-    def __init__(self, folder: Path, *, port: int = 0, command: Sequence[str] = (), module: str = "ottla", **properties: str) -> None:
-        """Dots of a property are underscores here. ``command`` is a program that runs the interpreter, ``module`` what it runs."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        command: Sequence[str] = (),
+        module: str = "ottla",
+        options: Sequence[str] = (),
+        **properties: str,
+    ) -> None:
+        """Dots of a property are underscores here. ``command`` is a program that runs the interpreter, ``module`` what it runs.
+
+        ``options`` are those of ``broker start``.
+        """
         self.folder = folder
         self.data = folder / "data"
         self.log_file = folder / "broker.log"
         self.port = port
         self.command = command
         self.module = module
+        self.options = options
         given = {key.replace("_", "."): value for key, value in properties.items()}
         self.properties = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"} | given
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,7 +79,7 @@ class BrokerProcess:
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
         values = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data)} | self.properties
-        arguments = [*self.command, sys.executable, "-m", self.module, "broker", "start", "--ready-file", str(ready)]
+        arguments = [*self.command, sys.executable, "-m", self.module, "broker", "start", "--ready-file", str(ready), *self.options]
         for key, value in values.items():
             arguments += ["-X", f"{key}={value}"]
         with self.log_file.open("ab") as log:

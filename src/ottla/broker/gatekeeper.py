@@ -15,7 +15,7 @@ from ottla.broker.listeners import ListenerAddress
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
-from ottla.ports import Connection, ConnectionHandler, Listener, TimerHandle, World
+from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
@@ -54,8 +54,10 @@ class Gatekeeper:
         """The ports are taken; nobody is let in before ``open``. OSError when one is taken already, INVALID_CONFIG for a bad limit."""
         addresses = list(addresses)
         self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
+        key = "socket.listen.backlog.size"
+        backlog = self._config[key] if self._config.is_given(key) else BACKLOG  # Kafka's 50 are few for one loop that does it all
         for address in addresses:
-            listener = await self._world.network.listen(address.host, address.port, self._acceptor(address.name))
+            listener = await self._world.network.listen(address.host, address.port, self._acceptor(address.name), backlog=backlog)
             listener.pause()
             self._listeners[address.name] = listener
 

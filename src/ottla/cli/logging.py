@@ -6,20 +6,31 @@ import logging
 import sys
 
 import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
 
 
 def configure_logging(level: str, *, json: bool | None = None) -> None:
     """Lines for people on a terminal, JSON otherwise; ``json`` decides when it is given."""
-    as_json = not sys.stderr.isatty() if json is None else json
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(pad_event_to=0)
+    is_terminal = sys.stderr.isatty()
+    rendering: list[Processor] = [structlog.processors.JSONRenderer()]
+    if is_terminal if json is None else not json:
+        # What a client names itself is shown by its repr, so that it neither begins a line nor commands a terminal.
+        rendering = [_traceback_as_value, structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, repr_native_str=True)]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([structlog.processors.format_exc_info] if as_json else []),
-            renderer,
+            structlog.processors.format_exc_info,
+            *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _traceback_as_value(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """The renderer would print the lines of an ``exception`` as lines."""
+    if "exception" in event:
+        event["traceback"] = event.pop("exception")
+    return event

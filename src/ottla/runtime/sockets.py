@@ -9,12 +9,12 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from ottla.ports import Connection, ConnectionHandler
+from ottla.ports import BACKLOG, Connection, ConnectionHandler
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.warming import Warmer
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
-BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE_MAX: Final = 1024
 OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
 
 
@@ -24,8 +24,10 @@ class RealListener:
         self._socket = sock
         self._accept = accept
         self._loop = asyncio.get_running_loop()
-        self._is_paused = True
-        self.resume()
+        self._is_paused = False  # by its owner
+        self._is_starved = False  # of descriptors, for a while
+        self._is_watched = False
+        self._watch()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -33,8 +35,8 @@ class RealListener:
         return name
 
     def _on_readable(self) -> None:
-        for _ in range(BACKLOG):
-            if self._is_paused:  # by whoever took the last one
+        for _ in range(ACCEPTED_AT_ONCE_MAX):
+            if not self._is_watched:  # it was paused by whoever took the last one
                 return
             try:
                 sock, _address = self._socket.accept()
@@ -42,8 +44,8 @@ class RealListener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):  # out of descriptors: those that wait stay in the backlog
-                    self.pause()
-                    self._loop.call_later(OUT_OF_DESCRIPTORS_SECONDS, self.resume)
+                    self._set_starved(True)
+                    self._loop.call_later(OUT_OF_DESCRIPTORS_SECONDS, self._set_starved, False)
                     return
                 raise
             with contextlib.suppress(OSError):  # the peer may be gone already
@@ -51,14 +53,27 @@ class RealListener:
                 connection.start(self._accept(connection))
 
     def pause(self) -> None:
-        if not self._is_paused and self._socket.fileno() >= 0:
-            self._is_paused = True
-            self._loop.remove_reader(self._socket)
+        self._is_paused = True
+        self._watch()
 
     def resume(self) -> None:
-        if self._is_paused and self._socket.fileno() >= 0:
-            self._is_paused = False
+        self._is_paused = False
+        self._watch()
+
+    def _set_starved(self, is_starved: bool) -> None:
+        self._is_starved = is_starved
+        self._watch()
+
+    def _watch(self) -> None:
+        """Newcomers are looked for unless something speaks against it."""
+        is_wanted = not self._is_paused and not self._is_starved
+        if is_wanted == self._is_watched or self._socket.fileno() < 0:
+            return
+        self._is_watched = is_wanted
+        if is_wanted:
             self._loop.add_reader(self._socket, self._on_readable)
+        else:
+            self._loop.remove_reader(self._socket)
 
     async def close(self) -> None:
         self.pause()
@@ -82,14 +97,16 @@ class RealNetwork:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return RealConnection(self, sock)
 
-    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler]) -> RealListener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG
+    ) -> RealListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
             sock.bind((host, port))
-            sock.listen(BACKLOG)
+            sock.listen(backlog)
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error

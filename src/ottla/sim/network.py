@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion
 from ottla.sim.disk import PowerCut
 from ottla.sim.trace import Trace
 
@@ -242,7 +242,9 @@ class SimNetwork:
         self._fabric = fabric
         self._host = host
 
-    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler]) -> SimListener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG
+    ) -> SimListener:
         address = (self._host, port or self._fabric.port())
         if address in self._fabric.listeners:
             raise OSError(f"cannot listen on {address[0]}:{address[1]}: address in use")

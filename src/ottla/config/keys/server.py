@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import INT_MAX, LONG_MAX, ConfigKey, Scope, boolean, class_name, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, ONE_BROKER, SECURITY
+from ottla.config.keys.reasons import DESIGN, JAVA, ONE_BROKER, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -74,7 +74,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("socket.send.buffer.bytes", 102400, "SO_SNDBUF of client sockets; -1 leaves it to the system.", without_effect=DESIGN),
     int32("socket.receive.buffer.bytes", 102400, "SO_RCVBUF of client sockets; -1 leaves it to the system.", without_effect=DESIGN),
     int32("socket.request.max.bytes", 104857600, "The largest request read.", low=1),
-    int32("socket.listen.backlog.size", 50, "Connections that may wait to be accepted.", low=1, without_effect=NOT_YET),
+    int32("socket.listen.backlog.size", 50, "Connections that may wait to be accepted. Without a value: 1024.", low=1),
     int32("max.connections", INT_MAX, "Connections that the broker holds at most.", low=0, scope=Scope.CLUSTER_WIDE),
     int32("max.connections.per.ip", INT_MAX, "Connections from one address at most.", low=0, scope=Scope.CLUSTER_WIDE),
     string(

@@ -1,0 +1,67 @@
+"""The broker's logs: one event, one line, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.clients.broker_process import BrokerProcess
+from tests.clients.wire import RawClient
+
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.headers import RequestHeader, encode_request_header
+
+TROUBLE = r"""
+import sys, structlog
+from ottla.cli.logging import configure_logging
+configure_logging("info", json=sys.argv[1] == "json")
+log = structlog.get_logger()
+log.debug("unseen")
+try:
+    raise ValueError("one\ntwo")
+except ValueError as error:
+    log.error("trouble", client="evil\n2026-01-01 [info] forged\r\x1b[31m\u2028", count=3, exc_info=error)
+"""
+
+
+def lines_of(form: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", TROUBLE, form], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ""
+    return done.stderr.splitlines()  # at every character that ends a line somewhere
+
+
+def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_json() -> None:
+    [line] = lines_of("json")
+    event = json.loads(line)
+    assert (event["event"], event["level"], event["count"]) == ("trouble", "error", 3)
+    assert event["client"].startswith("evil\n2026")
+    assert event["exception"].endswith("ValueError: one\ntwo")
+    assert event["timestamp"].endswith("Z")
+
+
+def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> None:
+    [line] = lines_of("text")
+    assert r"evil\n2026-01-01 [info] forged\r\x1b[31m\u2028" in line
+    assert r"ValueError: one\ntwo" in line
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_every_line_of_a_broker_is_an_event(tmp_path: Path, form: str) -> None:
+    """Starts, stops, unknown keys, a failed request and a killed process included."""
+    with BrokerProcess(tmp_path, options=["--log-format", form, "--log-level", "debug"], nonsense="1") as broker:
+        with RawClient(broker.port) as client:
+            client.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+            client.send_frame(encode_request_header(RequestHeader(0, 9, 1, "no\nbody"), is_flexible=True) + b"\xff" * 20)
+            assert client.is_closed_by_broker(), "what cannot be read ends the connection"
+        broker.kill()
+        broker.start()
+        broker.stop()
+        lines = broker.log().splitlines()
+    assert len(lines) > 5
+    if form == "json":
+        assert {"broker_started", "broker_stopped", "config_unknown"} < {json.loads(line)["event"] for line in lines}
+    else:
+        assert all(line[:4].isdigit() and " [" in line for line in lines), lines

@@ -1,0 +1,103 @@
+"""A real listener: who may wait in its backlog, and what it does when there are no descriptors left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from ottla.config import BrokerConfig
+from ottla.ports import BACKLOG, Connection, ConnectionHandler
+from ottla.runtime import sockets
+from ottla.runtime.serve import BrokerThread
+from ottla.runtime.sockets import RealListener, RealNetwork
+from ottla.runtime.warming import Warmer
+
+WAIT_SECONDS_MAX = 30
+
+
+class Mute:
+    """Takes a connection, and tells when."""
+
+    def __init__(self) -> None:
+        self.came: asyncio.Queue[Connection] = asyncio.Queue()
+
+    def accept(self, connection: Connection) -> ConnectionHandler:
+        self.came.put_nowait(connection)
+        return self
+
+    async def next(self) -> Connection:
+        return await asyncio.wait_for(self.came.get(), WAIT_SECONDS_MAX)
+
+    def on_data(self, data: memoryview) -> bool:
+        return False
+
+    def on_drain(self) -> None: ...
+    def on_close(self, error: Exception | None) -> None: ...
+
+
+def backlog_of(listener: RealListener) -> int:
+    """What the kernel was told: ``tcpi_sacked`` of a listening socket."""
+    info = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    found: int = struct.unpack_from("=I", info, 28)[0]
+    return found
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, BACKLOG), ({"socket.listen.backlog.size": "7"}, 7)])
+def test_the_backlog_is_what_the_configuration_says(tmp_path: Path, given: dict[str, str], expected: int) -> None:
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data"), **given}
+    assert BrokerConfig(given)["socket.listen.backlog.size"] == (7 if given else 50), "as Kafka tells it"
+    with BrokerThread(properties) as broker:
+        assert broker._broker is not None
+        listener = broker._broker.gate._listeners["PLAINTEXT"]
+        assert isinstance(listener, RealListener)
+        assert backlog_of(listener) == min(expected, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+
+
+def test_newcomers_wait_for_descriptors_and_for_a_listener_that_was_paused_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "OUT_OF_DESCRIPTORS_SECONDS", 0)
+
+    async def main() -> None:
+        network, mute = RealNetwork(Warmer(1)), Mute()
+        listener = await network.listen("127.0.0.1", 0, mute.accept)
+        first = socket.create_connection(listener.address)
+        await mute.next()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        newcomer = socket.socket()
+        newcomer.setblocking(False)
+        assert newcomer.connect_ex(listener.address) in (0, errno.EINPROGRESS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newcomer.fileno() + 1, limits[1]))  # all below are taken, or will be
+        fillers = []
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(socket.socket())
+        try:
+            listener._on_readable()
+            assert listener._is_starved, "it has seen that there is none"
+            assert mute.came.empty()
+            listener.pause()
+        finally:
+            for filler in fillers:
+                filler.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        while listener._is_starved:  # its timer
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert mute.came.empty(), "who is paused stays paused"
+        listener.resume()
+        assert (await mute.next()).peer[1] == newcomer.getsockname()[1]
+        await listener.close()
+        for sock in (first, newcomer):
+            sock.close()
+        for connection in list(network.connections):
+            connection.abort()
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_SECONDS_MAX))
