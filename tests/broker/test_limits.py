@@ -13,6 +13,7 @@ import pytest
 from tests.broker.test_node import properties
 from tests.clients.wire import RawClient, batch_of, produce_request
 
+from ottla.client.admin import Admin as AsyncAdmin
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.find_coordinator import FindCoordinatorRequest
@@ -20,6 +21,7 @@ from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.metadata.image import CONNECTION_RATE
 from ottla.ports import Connection
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import PORT, SimBroker, Simulation
@@ -120,8 +122,9 @@ def test_an_address_with_too_many_connections_is_refused_at_once(tmp_path: Path,
 class Knocking:
     """A client that asks once and notes when it is answered."""
 
-    def __init__(self, answered_ms: list[int], now_ms: Callable[[], int]) -> None:
+    def __init__(self, answered_ms: list[int], now_ms: Callable[[], int], ended_ms: list[int] | None = None) -> None:
         self._answered_ms = answered_ms
+        self._ended_ms = ended_ms
         self._now_ms = now_ms
         self._cutter = FrameCutter(1 << 20)  # an answer may come in pieces
         self.is_closed = False
@@ -134,6 +137,8 @@ class Knocking:
 
     def on_close(self, _error: Exception | None) -> None:
         self.is_closed = True
+        if self._ended_ms is not None:
+            self._ended_ms.append(self._now_ms())
 
 
 def ask_api_versions(connection: Connection) -> None:
@@ -158,6 +163,35 @@ def test_the_creation_rate_spreads_newcomers_over_time() -> None:
         assert after_ms[4] < 200
         for place in range(6, 10):  # the rate is met to within one
             assert 0 <= after_ms[place] - 200 * (place - 5) < 100
+
+    run(main())
+
+
+def test_an_address_that_connects_too_fast_is_not_served_and_closed_after_its_pause() -> None:
+    async def main() -> None:
+        simulation = Simulation(1)
+        broker = SimBroker(simulation, {"max.connections": "12"})
+        await broker.start()
+        admin = AsyncAdmin(broker.client("admin"))
+        assert list((await admin.alter_client_quotas({(("ip", None),): {CONNECTION_RATE: 5.0}})).values()) == [None]
+        await admin.close()
+        worlds = {host: simulation.machine(host).boot() for host in ("client", "other")}
+        answered: dict[str, list[int]] = {"client": [], "other": []}
+        ended: dict[str, list[int]] = {"client": [], "other": []}
+        began_ms = worlds["client"].clock.monotonic_ms()
+        for (host, world), count in zip(worlds.items(), (6, 5)):
+            for _ in range(count):
+                knocking = Knocking(answered[host], world.clock.monotonic_ms, ended[host])
+                ask_api_versions(await world.network.connect("broker", PORT, lambda _, knocking=knocking: knocking))  # type: ignore[misc]
+        await asyncio.sleep(0.1)
+        assert (len(answered["client"]), len(answered["other"])) == (5, 5)
+        await asyncio.sleep(5)
+        assert (len(answered["client"]), len(answered["other"])) == (5, 5), "it is never served"
+        assert len(ended["client"]) == 1
+        assert 0 < ended["client"][0] - began_ms < 300
+        ask_api_versions(await worlds["client"].network.connect("broker", PORT, lambda _: Knocking(answered["client"], lambda: 0)))
+        await asyncio.sleep(0.1)
+        assert len(answered["client"]) == 6
 
     run(main())
 

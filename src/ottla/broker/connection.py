@@ -24,6 +24,7 @@ log = structlog.get_logger()
 
 OPEN_REQUESTS_MAX: Final = 1000
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
+FOREVER_MS: Final = 2**63
 
 
 class Parked(Protocol):
@@ -105,6 +106,11 @@ class BrokerConnection:
         if out:
             self._out = []
             self.transport.send(out)
+        self.update_reading()
+
+    def mute_for_good(self) -> None:
+        """Nothing of it is read any more."""
+        self.muted_until_ms = FOREVER_MS
         self.update_reading()
 
     def update_reading(self) -> None:

@@ -14,6 +14,7 @@ import structlog
 from ottla.broker.listeners import ListenerAddress
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import CONNECTION_RATE, ClusterImage
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 
@@ -83,6 +84,11 @@ class Gatekeeper:
         self._admission.set_limits(admission_limits(self._config, list(self._listeners)))
         self._let_in()
 
+    def follow(self, image: ClusterImage) -> None:
+        """The image's quotas of addresses are in force."""
+        rates = {entity[0][1]: values[CONNECTION_RATE] for entity, values in image.quotas.items() if CONNECTION_RATE in values}
+        self._admission.set_ip_rates(rates)
+
     def left(self, connection: BrokerConnection) -> None:
         """A connection has ended: whoever waited for its place is let in."""
         self._admission.left(connection.listener, connection.client_host)
@@ -96,8 +102,15 @@ class Gatekeeper:
                 self.refused_count += 1
                 log.info("connection_refused", listener=name, peer=handler.client_host, reason="max.connections.per.ip")
                 connection.abort()
-            elif self._admission.is_above_maximum():
-                self._close_least_recently_used(besides=name)
+            else:
+                if self._admission.is_above_maximum():
+                    self._close_least_recently_used(besides=name)
+                pause_ms = self._admission.ip_pause_ms(handler.client_host, self._world.clock.monotonic_ms())
+                if pause_ms:
+                    self.refused_count += 1
+                    log.info("connection_refused", listener=name, peer=handler.client_host, reason=CONNECTION_RATE)
+                    handler.mute_for_good()
+                    self._world.timers.call_later_ms(pause_ms, connection.close)
             self._let_in()
             return handler
 

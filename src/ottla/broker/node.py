@@ -218,6 +218,7 @@ class Broker:
 
     async def _follow(self, image: ClusterImage) -> None:
         self.throttling.follow(image)
+        self.gate.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")
         has_changed = self.config.set_dynamic(own=own, default=default)
         self.partitions.reconfigure(image, has_broker_changed=has_changed)

@@ -14,7 +14,7 @@ from typing import Final
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ClientQuotaRecord
 from ottla.messages.metadata_records import QuotaEntity as RecordedEntity
-from ottla.metadata.image import CLIENT_ID, IP, USER, ClusterImage, QuotaEntity
+from ottla.metadata.image import CLIENT_ID, CONNECTION_RATE, IP, USER, ClusterImage, QuotaEntity
 
 _CLIENT_KEYS: Final = {
     "producer_byte_rate": True,
@@ -22,7 +22,7 @@ _CLIENT_KEYS: Final = {
     "request_percentage": False,
     "controller_mutation_rate": False,
 }
-_IP_KEYS: Final = {"connection_creation_rate": True}
+_IP_KEYS: Final = {CONNECTION_RATE: True}
 """Key to whether it takes whole numbers only."""
 
 NAME_LENGTH_MAX: Final = 255

@@ -21,6 +21,7 @@ RESOURCE_GROUP: Final = 32
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
+CONNECTION_RATE: Final = "connection_creation_rate"
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Pairs of type (one of the three above) and name, sorted by type; a name of None is the default of its type."""
 

@@ -5,6 +5,8 @@
                                       nobody is accepted until a connection ends: newcomers wait in the kernel's backlog
 ``max.connection.creation.rate``      a second, of the broker or of one listener. Above it, accepting pauses
 ``max.connections.per.ip``            of one address, with exceptions by address. Above it, the newcomer is closed at once
+``connection_creation_rate``          a quota of one address, or of any, in connections a second. Above it, the newcomer is
+                                      not served, and closed once its address might have come again
 ====================================  ====================================================================================
 
 The brokers' own listener is protected, where there is another one: ``max.connections`` of the broker does not hold it up,
@@ -18,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.quotas import TokenBucket
+from ottla.quotas import CLIENTS_MAX, TokenBucket
 
 UNLIMITED: Final = 2**31 - 1
 
@@ -62,6 +64,8 @@ class Admission:
     def __init__(self, limits: AdmissionLimits, listeners: list[str]) -> None:
         self._counts = dict.fromkeys(listeners, 0)
         self._by_ip: dict[str, int] = {}
+        self._ip_rates: Mapping[str | None, float] = {}
+        self._ip_buckets: dict[str, TokenBucket] = {}
         self.set_limits(limits)
 
     def set_limits(self, limits: AdmissionLimits) -> None:
@@ -69,6 +73,20 @@ class Admission:
         self._limits = limits
         self._rate = RateGate(limits.creation_rate)
         self._listener_rates = {name: RateGate(self._of(name).creation_rate) for name in self._counts}
+
+    def set_ip_rates(self, rates: Mapping[str | None, float]) -> None:
+        """Connections a second that addresses may make; under None, what holds for those that are not named."""
+        self._ip_rates = rates
+
+    def ip_pause_ms(self, ip: str, now_ms: int) -> int:
+        """The newcomer's address makes connections too fast: how long until it may make one again; 0 when this one was not too fast."""
+        rate = self._ip_rates.get(ip, self._ip_rates.get(None))
+        if rate is None:
+            return 0
+        if ip not in self._ip_buckets and len(self._ip_buckets) >= CLIENTS_MAX:
+            self._ip_buckets.clear()
+        bucket = self._ip_buckets.setdefault(ip, TokenBucket())
+        return bucket.spend(1, rate, max(1.0, rate), now_ms, is_strict=True)[0]
 
     @property
     def count(self) -> int:

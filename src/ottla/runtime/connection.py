@@ -41,6 +41,7 @@ class RealConnection:
     __slots__ = (
         "_closing",
         "_handler",
+        "_is_paused",
         "_is_warming",
         "_is_writing",
         "_loop",
@@ -63,6 +64,7 @@ class RealConnection:
         self._is_warming = False  # waiting for a worker to read what comes next
         self._closing = False
         self._reading = False
+        self._is_paused = False
         self.peer: tuple[str, int] = sock.getpeername()[:2]
         self.local: tuple[str, int] = sock.getsockname()[:2]
         self._handler: ConnectionHandler | None = None
@@ -73,7 +75,8 @@ class RealConnection:
             return
         self._handler = handler
         self._network.connections[self] = None
-        self.resume_reading()
+        if not self._is_paused:
+            self.resume_reading()
 
     @property
     def unsent_bytes(self) -> int:
@@ -84,11 +87,13 @@ class RealConnection:
         return self._socket.fileno() < 0
 
     def pause_reading(self) -> None:
+        self._is_paused = True
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._socket)
 
     def resume_reading(self) -> None:
+        self._is_paused = False
         if not self._reading and not self._closing and not self.is_closed:
             self._reading = True
             self._loop.add_reader(self._socket, self._on_readable)

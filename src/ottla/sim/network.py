@@ -40,6 +40,12 @@ class SimConnection:
         self._arrives_ms = 0.0  # of the last chunk sent: order is kept
         self.is_closed = False
 
+    def start(self, handler: ConnectionHandler) -> None:
+        """What has arrived meanwhile is read, unless the handler does not want to."""
+        self.handler = handler
+        if self._incoming:
+            asyncio.get_running_loop().call_soon(self._read)
+
     @property
     def unsent_bytes(self) -> int:
         return self._on_the_way
@@ -110,7 +116,6 @@ class SimListener:
 
     def accept(self, connection: SimConnection) -> None:
         if self._is_paused:
-            connection.pause_reading()
             self._backlog.append(connection)
         else:
             self._hand_over(connection)
@@ -120,7 +125,7 @@ class SimListener:
         if connection.is_closed:  # refused by whoever made the handler
             handler.on_close(None)
         else:
-            connection.handler = handler
+            connection.start(handler)
 
     def pause(self) -> None:
         self._is_paused = True
@@ -130,7 +135,6 @@ class SimListener:
         while self._backlog and not self._is_paused:
             connection = self._backlog.pop(0)
             self._hand_over(connection)
-            connection.resume_reading()
 
     async def close(self) -> None:
         self._fabric.listeners.pop(self.address, None)
