@@ -261,6 +261,9 @@ class Admin(_Blocking[aio.Admin]):
     ) -> dict[QuotaEntity, KafkaError | None]:
         return self._run(self._inner.alter_client_quotas(changes, validate_only=validate_only))
 
+    def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
+        return self._run(self._inner.alter_replica_log_dirs(node_id, folders))
+
     def describe_log_dirs(self) -> dict[int, list[DescribeLogDirsResult]]:
         return self._run(self._inner.describe_log_dirs())
 

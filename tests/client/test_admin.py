@@ -40,7 +40,8 @@ def code_of(error: object) -> ErrorCode:
 
 
 def own_values(admin: Admin, kind: int, name: str) -> dict[str, str | None]:
-    return {entry.name: entry.value for entry in admin.describe_configs(kind, name) if entry.config_source in (1, 2, 3, 8)}
+    """Those of the resource itself, and of brokers: a cluster's defaults are not its own."""
+    return {entry.name: entry.value for entry in admin.describe_configs(kind, name) if entry.config_source in (1, 2, 8)}
 
 
 def test_topics_grow_and_those_that_cannot_say_why(admin: Admin, topic: str) -> None:
@@ -121,6 +122,9 @@ def test_leaders_replicas_folders_quorum_and_features_are_told(admin: Admin, top
     assert admin.list_partition_reassignments() == {}
     [folder] = admin.describe_log_dirs()[1]
     assert topic in {found.name for found in folder.topics}
+    assert admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): folder.log_dir}) == {TopicPartition(topic, 0): None}
+    nowhere = admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): "/nowhere"})
+    assert code_of(nowhere[TopicPartition(topic, 0)]) == ErrorCode.LOG_DIR_NOT_FOUND
     assert [voter.replica_id for voter in admin.describe_quorum().current_voters] == [1]
     admin.update_features({"metadata.version": 28}, upgrade_type=SAFE_DOWNGRADE)
     with pytest.raises(KafkaError) as refused:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPar
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonTopicPartition
+from kafka.errors import LogDirNotFoundError, NoError
+from kafka.structs import TopicPartitionReplica
 from tests.clients.broker_process import BrokerProcess, lasting_port
 from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
 
@@ -225,6 +229,39 @@ def test_kafka_python_describes_folders(broker: BrokerProcess, topic: str) -> No
         assert topic in str(admin.describe_log_dirs())
     finally:
         admin.close()
+
+
+def test_kafka_python_moves_a_replica_to_another_folder(broker: BrokerProcess, client: RawClient, topic: str) -> None:
+    append(client, topic, 3)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        replica = TopicPartitionReplica(topic, 0, 1)
+        folders = {str(broker.folder / name) for name in ("first", "second")}
+        source = folder_of(client, topic)
+        [target] = folders - {source}
+        assert admin.alter_replica_log_dirs({replica: source}) == {replica: NoError}
+        assert admin.alter_replica_log_dirs({replica: "/nowhere"}) == {replica: LogDirNotFoundError}
+        assert admin.alter_replica_log_dirs({replica: target}) == {replica: NoError}
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while folder_of(client, topic) != target:
+            assert time.monotonic() < deadline
+        assert not os.path.exists(f"{source}/{topic}-0")
+        append(client, topic, 2)
+        assert end_offsets(client, topic, 2) == [5, 0]
+    finally:
+        admin.close()
+
+
+def folder_of(client: RawClient, topic: str) -> str:
+    """Where the first partition lies; a replica on its way does not count."""
+    [folder] = [
+        str(folder.log_dir)
+        for folder in client.ask(DescribeLogDirsRequest([DescribableLogDirTopic(topic, [0])]), 4).results
+        for found in folder.topics
+        for replica in found.partitions
+        if not replica.is_future_key
+    ]
+    return folder
 
 
 # Producers

@@ -22,6 +22,7 @@ from ottla.broker.leadership import Leadership
 from ottla.broker.listeners import advertised, listeners
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.partitions import PartitionStore
+from ottla.broker.replica_mover import ReplicaMover
 from ottla.broker.roles import check_roles
 from ottla.broker.router import Router, Service, fail_loudly
 from ottla.broker.scrubber import Scrubber
@@ -70,6 +71,7 @@ class Broker:
         self._leadership = Leadership(self)
         self._cleaner = LogCleaner(self)
         self._scrubber = Scrubber(self)
+        self.mover = ReplicaMover(self)
         self._has_offline_folders = False
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
@@ -114,6 +116,7 @@ class Broker:
         self.housekeeping.start()
         self._cleaner.start()
         self._scrubber.start()
+        self.mover.start()
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
 
@@ -123,6 +126,7 @@ class Broker:
         self._leadership.stop()
         await self._cleaner.stop()
         await self._scrubber.stop()
+        await self.mover.stop()
         await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()

@@ -12,6 +12,7 @@ vectored write, and only then does the high watermark move. Source: KIP-101, KIP
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ottla.broker.turns import Turns
@@ -74,6 +75,15 @@ class Partition:
             await self._flush()
         if self.log.is_failed or self.log.drop_count != drop_count:
             raise StorageError(f"the log of {self.topic}-{self.index} was not written")
+
+    async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
+        """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
+
+        async def run() -> None:
+            async with self.changing:
+                await work()
+
+        await self._flush(run)
 
     async def sync(self) -> None:
         """What was in the log before the call survives a power cut."""

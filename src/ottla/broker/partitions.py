@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -31,6 +31,8 @@ from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 
 log = structlog.get_logger()
 
+WANTED_FOLDERS_MAX: Final = 10_000
+
 
 class PartitionStore:
     """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index."""
@@ -46,11 +48,13 @@ class PartitionStore:
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self._folder_of: dict[Partition, DataFolder] = {}
-        self._found: dict[TopicPartition, tuple[DataFolder, str | None]] = {}  # on disk and not open
+        self._found: dict[TopicPartition, list[tuple[DataFolder, str | None]]] = {}  # on disk and not open: where, of which topic id
         self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
+        self.interrupted_moves: dict[TopicPartition, DataFolder] = {}  # found by the scan
+        self._wanted_folders: dict[TopicPartition, DataFolder] = {}  # of partitions that do not exist yet
         self._must_be_found = has_offline_folders  # what is not found while starting lies in one of those, and is not made anew
         self.offline: dict[TopicPartition, DataFolder | None] = {}  # that could not be opened, and where they lie if that is known
         self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
@@ -60,8 +64,9 @@ class PartitionStore:
         """Remembers which partition folders exist, and removes what an interrupted deletion left."""
         for folder in self._folders:
             await folder.remove_deleted()
+            self.interrupted_moves |= dict.fromkeys(await folder.remove_futures(), folder)
             for key, topic_id in (await folder.partitions()).items():
-                self._found[key] = (folder, topic_id)
+                self._found.setdefault(key, []).append((folder, topic_id))
             await self._offsets.read(folder)
 
     async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
@@ -100,8 +105,8 @@ class PartitionStore:
 
     async def remove_strays(self) -> None:
         """Folders that no topic of the image claimed are deleted."""
-        for key, (folder, _) in sorted(self._found.items()):
-            if not key.topic.startswith("__cluster_metadata"):
+        for key, places in sorted(self._found.items()):
+            for folder, _ in places if not key.topic.startswith("__cluster_metadata") else ():
                 log.info("stray_folder_removed", folder=folder.partition_path(key))
                 await self._remove_folder(folder, key)
         self._found.clear()
@@ -136,10 +141,34 @@ class PartitionStore:
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
-    def by_folder(self) -> Iterator[tuple[str, list[Partition]]]:
+    def by_folder(self) -> Iterator[tuple[DataFolder, list[Partition]]]:
         """Each data folder, and the partitions in it."""
         for folder in self._folders:
-            yield folder.path, [partition for partition in self.all() if self._folder_of[partition] is folder]
+            yield folder, [partition for partition in self.all() if self._folder_of[partition] is folder]
+
+    def folder_at(self, path: str) -> DataFolder | None:
+        """The data folder of that path."""
+        return next((folder for folder in self._folders if folder.path == path), None)
+
+    def folder_of(self, partition: Partition) -> DataFolder:
+        return self._folder_of[partition]
+
+    def prefer(self, key: TopicPartition, folder: DataFolder) -> None:
+        """The partition, which is not here, will be made there if it is made before the broker stops."""
+        if len(self._wanted_folders) >= WANTED_FOLDERS_MAX:
+            self._wanted_folders.clear()
+        self._wanted_folders[key] = folder
+
+    async def relocated(self, partition: Partition, folder: DataFolder) -> None:
+        """The partition's log lies in that folder now; what it was copied from is removed."""
+        old = self._folder_of[partition]
+        self._folder_of[partition] = folder
+        partition.log.on_disk_failed = partial(self.fail_folder, folder)
+        try:
+            await self._remove_folder(old, key_of(partition))
+        except OSError as error:
+            log.error("moved_replica_not_removed", partition=str(key_of(partition)), folder=old.path, reason=str(error))
+            self.fail_folder(old)
 
     async def write_checkpoints(self) -> None:
         """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
@@ -237,15 +266,23 @@ class PartitionStore:
         return partition
 
     async def _folder_for(self, key: TopicPartition, topic_id: str) -> DataFolder:
-        found = self._found.pop(key, None)
-        if found is not None:
-            folder, found_id = found
-            if found_id == topic_id:
-                return folder
-            await self._remove_folder(folder, key)  # of an earlier topic of this name
+        places = self._found.pop(key, [])
+        own = [folder for folder, found_id in places if found_id == topic_id]
+        if len(own) > 1:  # a crash came between the two renames that end a move: the copy has all that the other has, or more by now
+            sizes = [await folder.log_bytes(key) for folder in own]
+            own = [own[sizes.index(max(sizes))]]
+            log.warning("replica_found_twice", partition=str(key), kept=own[0].path)
+        for folder, _ in places:
+            if folder not in own:
+                await self._remove_folder(folder, key)  # the shorter one, or that of an earlier topic of this name
+        if own:
+            return own[0]
         self._offsets.forget(key)
-        used = list(self._folder_of.values())
-        folder = min(self._live_folders(), key=used.count) if len(self._folders) > 1 else self._folders[0]
+        wanted = self._wanted_folders.pop(key, None)
+        folder = self._folders[0]
+        if len(self._folders) > 1:
+            used = list(self._folder_of.values())
+            folder = min(self._live_folders(), key=lambda live: (live is not wanted, used.count(live)))
         await folder.create_partition(key, topic_id)
         return folder
 

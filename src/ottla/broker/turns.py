@@ -23,14 +23,15 @@ class Turns:
     def is_running(self) -> bool:
         return self._is_running
 
-    async def __call__(self) -> None:
+    async def __call__(self, instead: Callable[[], Awaitable[None]] | None = None) -> None:
+        """With ``instead``, that is done in this turn."""
         while self._is_running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
         self._is_running = True
         try:
-            await self._run()
+            await (self._run if instead is None else instead)()
         finally:
             self._is_running = False
             waiters, self._waiters = self._waiters, []

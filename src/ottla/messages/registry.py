@@ -10,6 +10,7 @@ from typing import Final
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from ottla.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -71,6 +72,7 @@ class ApiKey(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -139,6 +141,7 @@ APIS: Final[Mapping[int, Api]] = {
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(AlterConfigsRequest, AlterConfigsResponse),
+        _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),

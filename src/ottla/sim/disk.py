@@ -173,8 +173,11 @@ class SimDisk:
         self.kill()
         mode = self._rng.choice(("nothing", "everything", "some"))
         self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
-        names = self._surviving_names(mode)
-        self._folders = set(self._durable_folders) if mode != "everything" else self._folders
+        names, renamed = self._surviving_names(mode)
+        if mode != "everything":
+            self._folders = set(self._durable_folders)
+            for source, target in renamed:
+                self._folders = {_moved(path, source, target) for path in self._folders}
         self._files = {}
         for path, inode in sorted(names.items()):
             survivor = _Inode()
@@ -186,11 +189,12 @@ class SimDisk:
         self._durable_folders = set(self._folders)
         self._renames.clear()
 
-    def _surviving_names(self, mode: str) -> dict[str, _Inode]:
+    def _surviving_names(self, mode: str) -> tuple[dict[str, _Inode], list[tuple[str, str]]]:
+        """The files by name, and the renames of folders that survive."""
         if mode == "nothing":
-            return dict(self._durable_files)
+            return dict(self._durable_files), []
         if mode == "everything":
-            return dict(self._files)
+            return dict(self._files), []
         names = dict(self._durable_files)
         chosen: dict[str, bool] = {}  # names that renames connect share one fate: a rename is there or not, never by half
         for path in sorted(self._durable_files.keys() | self._files.keys()):
@@ -199,11 +203,11 @@ class SimDisk:
                     names[path] = self._files[path]
                 else:
                     names.pop(path, None)
-        return names
+        return names, [(source, target) for source, target in self._renames if chosen.get(self._family(source))]
 
     def _family(self, path: str) -> str:
-        """One name for all that unsynced renames connect with this one."""
-        family = {path}
+        """One name for all that unsynced renames connect with this one, those of the folders that it lies in among them."""
+        family = {path, *(name for pair in self._renames for name in pair if _is_within_any(path, list(pair)))}
         for _ in self._renames:
             grown = family | {name for pair in self._renames if family & set(pair) for name in pair}
             if grown == family:
@@ -286,6 +290,7 @@ class SimDisk:
             return
         if source not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._renames.append((source, target))
         self._folders = {_moved(path, source, target) for path in self._folders}
         self._files = {_moved(path, source, target): inode for path, inode in self._files.items()}
 
@@ -312,6 +317,10 @@ class SimDisk:
         await self.step("sync_dir", path, "")
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        for source, target in self._renames:  # what was durable in a renamed folder is so under its new name
+            if _is_in(source, path) and _is_in(target, path) and source in self._durable_folders:
+                self._durable_files |= {_moved(name, source, target): found for name, found in self._durable_files.items()}
+                self._durable_folders |= {_moved(name, source, target) for name in self._durable_folders}
         known = self._files.keys() | self._folders
         gone = [name for name in self._durable_files.keys() | self._durable_folders if _is_in(name, path) and name not in known]
         self._durable_files = {name: inode for name, inode in self._durable_files.items() if not _is_within_any(name, gone)}

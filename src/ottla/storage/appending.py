@@ -58,7 +58,7 @@ class LogEnd:
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
         self._disk: Final = disk
-        self._folder: Final = folder
+        self._folder = folder
         self.segments: Final = recovered.segments
         self.epochs: Final = recovered.epochs
         self._producers = producers

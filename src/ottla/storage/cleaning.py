@@ -64,6 +64,7 @@ class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Cleaned(msgspec.Struct, frozen=True):
     """What came of some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times."""
 
+    folder: str
     sources: list[Source]
     size: int
     max_timestamp: int
@@ -201,7 +202,7 @@ async def _write_group(disk: Disk, request: CleanRequest, sources: list[Source],
         index = await _create(disk, stem + suffix)
         await index.append([data])
         await index.sync()
-    return Cleaned(sources, tally.size, tally.max_timestamp)
+    return Cleaned(request.folder, sources, tally.size, tally.max_timestamp)
 
 
 async def _create(disk: Disk, path: str) -> File:

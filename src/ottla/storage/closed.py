@@ -170,6 +170,8 @@ class ClosedSegments(LogEnd):
 
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """The cleaned segment is in the place of those that it came from; False, and its files are gone, when they changed meanwhile."""
+        if cleaned.folder != self._folder:  # the log has moved, and left them behind
+            return False
         bases = [source.base_offset for source in cleaned.sources]
         replaced = [segment for segment in self.segments[:-1] if segment.base_offset in bases]
         if [(segment.base_offset, segment.size) for segment in replaced] != [

@@ -53,8 +53,8 @@ async def count(disk: Disk, file: File, request: CountRequest, *, may_be_a_job: 
     if may_be_a_job and request.size > INLINE_BYTES_MAX:
         try:
             return await disk.work(COUNT_JOB, request)
-        except WorkerDied:
-            pass  # a log must open all the same, even if the system ends every worker for want of memory
+        except (WorkerDied, FileNotFoundError):
+            pass  # a log must open all the same, though the system ends every worker for want of memory, or the file has another name now
     return await _count(file, request, _no_pace)
 
 

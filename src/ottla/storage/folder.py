@@ -5,7 +5,8 @@ touched: it may be Kafka's, or anybody's. The mark of a clean stop, ``.kafka_cle
 an orderly end and removed as the first thing of a start, durably, so that a crash never finds an old one.
 
 A partition has a folder ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
-``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start.
+``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start. One that
+is on its way here from another data folder is ``topic-0.<id>-future``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ FORMAT_VERSION: Final = 1
 
 _MARK: Final = "ottla.format.version"
 _FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+_FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
 _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in folders that are otherwise empty
@@ -124,13 +126,48 @@ class DataFolder:
                 return path
         await self._disk.make_dirs(path)
         await self._disk.sync_dir(self.path)
-        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        await self._write_topic_id(path, topic_id)
         return path
+
+    async def create_future(self, key: TopicPartition, topic_id: str, unique: str) -> str:
+        """An empty folder for a partition that is to come here, durable."""
+        path = self._renamed(key, unique, "future")
+        await self._disk.make_dirs(path)
+        await self._disk.sync_dir(self.path)
+        await self._write_topic_id(path, topic_id)
+        return path
+
+    async def promote(self, key: TopicPartition, future: str) -> str:
+        """The partition lies here, durably: its folder ``future`` has the partition's name."""
+        path = self.partition_path(key)
+        await self._disk.rename(future, path)
+        await self._disk.sync_dir(self.path)
+        return path
+
+    async def remove_futures(self) -> list[TopicPartition]:
+        """Partitions that were on their way here and did not come; what there was of them is gone."""
+        found = [(name, match) for name in await self._disk.list_dir(self.path) if (match := _FUTURE.fullmatch(name))]
+        for name, _ in found:
+            await self._disk.remove_tree(f"{self.path}/{name}")
+        return [TopicPartition(match[1], int(match[2])) for _, match in found]
+
+    async def log_bytes(self, key: TopicPartition) -> int:
+        """How much the partition's log files hold."""
+        path, total = self.partition_path(key), 0
+        for name in await self._disk.list_dir(path):
+            if name.endswith(".log"):
+                file = await self._disk.open(f"{path}/{name}")
+                total += file.size
+                await file.close()
+        return total
+
+    def _renamed(self, key: TopicPartition, unique: str, kind: str) -> str:
+        suffix = f"-{key.partition}.{unique}-{kind}"
+        return f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
 
     async def delete_partition(self, key: TopicPartition, unique: str) -> str:
         """The partition is gone; its renamed folder, which ``remove_deleted`` removes, is returned."""
-        suffix = f"-{key.partition}.{unique}-delete"
-        renamed = f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
+        renamed = self._renamed(key, unique, "delete")
         await self._disk.rename(self.partition_path(key), renamed)
         await self._disk.sync_dir(self.path)
         return renamed
@@ -141,6 +178,9 @@ class DataFolder:
         for name in deleted:
             await self._disk.remove_tree(f"{self.path}/{name}")
         return len(deleted)
+
+    async def _write_topic_id(self, path: str, topic_id: str) -> None:
+        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
 
     async def _topic_id(self, name: str) -> str | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA_NAME}"

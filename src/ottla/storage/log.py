@@ -9,8 +9,10 @@ Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.errors import DecodeError, StorageError
-from ottla.ports import Disk
+from ottla.ports import Disk, File
 from ottla.records.epochs import CHECKPOINT_NAME
 from ottla.storage.appending import FULL, Appended
 from ottla.storage.closed import ClosedSegments
@@ -189,6 +191,27 @@ class PartitionLog(ClosedSegments):
     def expire_producers(self, now_ms: int) -> int:
         """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # -- its place
+
+    @property
+    def folder(self) -> str:
+        return self._folder
+
+    def relocate(self, folder: str, files: Sequence[File]) -> None:
+        """The log lies in another folder, where all of it is durable; ``files`` are those of its segments. Readers are not disturbed.
+
+        Only between flushes and syncs. What is staged will be written there. The old folder and all in it are the owner's to remove.
+        """
+        assert not self._is_flushing, "nothing is being written"
+        self.segments[:] = [segment.relocated(folder, file) for segment, file in zip(self.segments, files, strict=True)]
+        self._folder = folder
+        self._recovery_point = self._end_offset
+        self._unsynced_since_ms = -1
+        self._epochs_changed = self._folder_changed = False
+        self._unsynced.clear()
+        self._deleted.clear()
+        self._places.forget()
 
     # -- durability
 

@@ -10,6 +10,7 @@ missing only makes the walk longer, but for the newest time of a closed segment:
 
 from __future__ import annotations
 
+import copy
 from typing import Final
 
 from ottla.errors import DecodeError
@@ -70,6 +71,13 @@ class Segment(Tally):
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size + size <= POSITION_MAX
         )
+
+    def relocated(self, folder: str, file: File) -> Segment:
+        """The same segment, whose log file is a copy in another folder; this one is retired."""
+        other = copy.copy(self)
+        other._folder, other._path, other.file = folder, f"{folder}/{file_stem(self.base_offset)}", file
+        self.is_retired = True
+        return other
 
     # -- indexes as files
 

@@ -1,13 +1,16 @@
 """DescribeLogDirs, versions 1-5: each data folder with its replicas and their sizes.  v2 flexible; v4 space (KIP-827).
 
-Without topics in the request, all replicas are told; every folder is, even an empty one.
+Without topics in the request, all replicas are told; every folder is, even an empty one. A replica on its way to a folder is
+told there as a future one, with how many offsets it lacks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.partitions import key_of
 from ottla.errors import ErrorCode
 from ottla.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -16,29 +19,35 @@ from ottla.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
 
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    wanted = None if request.topics is None else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    wanted = (
+        None if request.topics is None else {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    )
     results = []
-    for path, partitions in broker.partitions.by_folder():
-        result = DescribeLogDirsResult(log_dir=path)
-        result.topics = _topics([partition for partition in partitions if wanted is None or (partition.topic, partition.index) in wanted])
+    for folder, partitions in broker.partitions.by_folder():
+        replicas = [(key_of(partition), partition.log.size_bytes, 0, False) for partition in partitions]
+        replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in broker.mover.moving_to(folder)]
+        result = DescribeLogDirsResult(log_dir=folder.path)
+        result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
         try:
-            result.total_bytes, result.usable_bytes = await broker.world.disk.space(path)
+            result.total_bytes, result.usable_bytes = await broker.world.disk.space(folder.path)
         except OSError:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if folder.is_failed:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         results.append(result)
     return DescribeLogDirsResponse(results=results)
 
 
-def _topics(partitions: list[Partition]) -> list[DescribeLogDirsTopic]:
+def _topics(replicas: Iterable[tuple[TopicPartition, int, int, bool]]) -> list[DescribeLogDirsTopic]:
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for partition in partitions:
-        topic = topics.setdefault(partition.topic, DescribeLogDirsTopic(partition.topic))
-        topic.partitions.append(DescribeLogDirsPartition(partition.index, partition.log.size_bytes))
+    for key, size_bytes, lag, is_future in replicas:
+        topic = topics.setdefault(key.topic, DescribeLogDirsTopic(key.topic))
+        topic.partitions.append(DescribeLogDirsPartition(key.partition, size_bytes, lag, is_future))
     return list(topics.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.cluster import Node
 from ottla.errors import KafkaError
+from ottla.messages import alter_replica_log_dirs as moving
 from ottla.messages import describe_producers as producers
 from ottla.messages import describe_quorum as quorum
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -42,6 +43,26 @@ class BrokerAdmin(AdminBase):
             raise_for(response.error_code, None)
             results[node_id] = response.results
         return results
+
+    async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
+        """The broker has begun to move its replicas to these data folders; ``describe_log_dirs`` shows how far it is.
+
+        REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the folder if it comes to be.
+        """
+        by_path: dict[str, list[TopicPartition]] = {}
+        for key, path in folders.items():
+            by_path.setdefault(path, []).append(key)
+        dirs = [
+            moving.AlterReplicaLogDir(path, [moving.AlterReplicaLogDirTopic(*item) for item in by_topic(keys).items()])
+            for path, keys in by_path.items()
+        ]
+        await self._cluster.refresh()
+        response = await self._cluster.ask(node_id, moving.AlterReplicaLogDirsRequest(dirs), moving.AlterReplicaLogDirsResponse)
+        return {
+            TopicPartition(topic.topic_name, found.partition_index): error_of(found.error_code, None)
+            for topic in response.results
+            for found in topic.partitions
+        }
 
     async def describe_quorum(self) -> quorum.PartitionQuorum:
         """Leader, voters and observers of the metadata log."""

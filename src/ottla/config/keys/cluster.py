@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
-from ottla.config.keys.reasons import JAVA, NOT_YET, ONE_BROKER, TIERED
+from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, ONE_BROKER, TIERED
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings("controller.listener.names", None, "Listeners of the controller. A broker that is its own controller opens none of them."),
@@ -211,9 +211,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second when replicas move between data folders.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=ONE_BROKER,
     ),
-    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between data folders.", without_effect=ONE_BROKER),
+    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between data folders.", without_effect=DESIGN),
     int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1, without_effect=ONE_BROKER),
     int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1, without_effect=ONE_BROKER),
     int32(
@@ -221,13 +220,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         11,
         "Windows over which the rate of moves between data folders is measured.",
         low=1,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
     int32(
         "alter.log.dirs.replication.quota.window.size.seconds",
         1,
         "Length of one window of the rate of moves between data folders.",
         low=1,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
 )

@@ -1,0 +1,48 @@
+"""AlterReplicaLogDirs, versions 1-2: replicas move between the data folders of this broker (KIP-113).
+
+The answer tells that a move was begun; DescribeLogDirs shows how far it is. A partition that is not here is answered with
+REPLICA_NOT_AVAILABLE, and made in the folder if it comes to be. v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import RequestContext
+from ottla.errors import ErrorCode
+from ottla.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
+            for index in topic.partitions:
+                code = _move(broker, wanted.path, TopicPartition(topic.name, index))
+                result.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _move(broker: Broker, path: str, key: TopicPartition) -> ErrorCode:
+    partitions = broker.partitions
+    folder = partitions.folder_at(path)
+    if folder is None:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if folder.is_failed or partitions.is_offline(key.topic, key.partition):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    partition = partitions.by_name.get(key.topic, {}).get(key.partition)
+    if partition is None:
+        partitions.prefer(key, folder)
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    broker.mover.move(partition, folder)
+    return ErrorCode.NONE

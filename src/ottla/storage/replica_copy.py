@@ -1,0 +1,154 @@
+"""A partition's log copied to another data folder while it goes on, until only little is missing; the rest while it stands still.
+
+The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``folder.py``). The bytes are
+copied by a job (class c), at its rate, and synced; a segment that compaction or retention takes away meanwhile goes from the
+copy, too. Indexes of closed segments come along; others are in memory or made anew.
+
+Source: KIP-113.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ottla.ports import Disk, File, Job, Pace
+from ottla.records.epochs import CHECKPOINT_NAME
+from ottla.storage.log import PartitionLog
+from ottla.storage.producers import SNAPSHOT_SUFFIX
+from ottla.storage.recovery import offsets_of
+from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
+
+SMALL_BYTES: Final = 1 << 20
+"""So much may be missing when the log is made to stand still: about what a disk writes in ten milliseconds."""
+ROUNDS_MAX: Final = 20
+"""A log that grows as fast as it is copied stands still for longer in the end."""
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class CopyRequest(msgspec.Struct, frozen=True):
+    """The bytes from ``start`` to ``end`` of the file ``source`` go to the end of the file ``target``, which has ``start`` bytes."""
+
+    source: str
+    target: str
+    start: int
+    end: int
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """All of it is there and durable."""
+
+    size: int
+
+
+async def _copy(disk: Disk, request: CopyRequest, pace: Pace) -> Copied:
+    source, target = await disk.open(request.source), await disk.open(request.target, create=True)
+    if target.size > request.start:
+        await target.truncate(request.start)
+    position = request.start
+    while position < request.end:
+        data = await source.pread(position, min(_CHUNK_BYTES, request.end - position))
+        if not data:
+            raise OSError(f"{request.source} ends at byte {position}, not {request.end}")
+        await target.append([data])
+        position += len(data)
+        await pace(len(data))
+    await target.sync()
+    await source.close()
+    await target.close()
+    return Copied(position)
+
+
+COPY_JOB: Final = Job(f"{__name__}:COPY_JOB", _copy, CopyRequest, Copied, is_background=True)
+
+
+class ReplicaCopy:
+    """The copy of one log in ``folder``, which exists and is empty."""
+
+    def __init__(self, disk: Disk, log: PartitionLog, folder: str) -> None:
+        self._disk = disk
+        self._log = log
+        self._folder = folder
+        self._sizes: dict[Segment, int] = {}  # what is copied, and synced
+        self._has_indexes: set[Segment] = set()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is copied."""
+        return sum(self._sizes.values())
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much is not."""
+        return sum(segment.size - self._sizes.get(segment, 0) for segment in self._log.segments)
+
+    @property
+    def offset_lag(self) -> int:
+        """How many offsets are missing, at most: those of a segment that is copied in part all count."""
+        parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size]
+        return self._log.log_end_offset - parts[0].base_offset if parts else 0
+
+    async def catch_up(self, *, bytes_per_second: float) -> None:
+        """Little is missing. OSError when a disk refuses; KafkaError when the worker died."""
+        for _ in range(ROUNDS_MAX):
+            if self.missing_bytes <= SMALL_BYTES and self._sizes:
+                return
+            await self._copy_missing(bytes_per_second)
+
+    async def finish(self) -> None:
+        """All is there and durable, nothing else is. The log must stand still."""
+        await self._copy_missing(float("inf"))
+        for segment in [copied for copied in self._sizes if copied not in self._log.segments]:
+            await self._drop(segment)
+        for offset in (await offsets_of(self._disk, self._log.folder, SNAPSHOT_SUFFIX))[-2:]:  # older ones only make recovery shorter
+            name = f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+            await self._disk.write_file_atomic(f"{self._folder}/{name}", await self._disk.read_file(f"{self._log.folder}/{name}"))
+        await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self._log.epochs.to_text().encode())
+        await self._disk.sync_dir(self._folder)
+
+    async def open_files(self, folder: str) -> list[File]:
+        """The log file of each segment, in order, in the folder that the copy has become."""
+        return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
+
+    async def _copy_missing(self, bytes_per_second: float) -> None:
+        for segment in list(self._log.segments):
+            if segment.is_retired:  # replaced or deleted while another one was copied
+                continue
+            stale = [other for other in self._sizes if other.base_offset == segment.base_offset and other is not segment]
+            for other in stale:
+                await self._drop(other)
+            start, end = self._sizes.get(segment, 0), segment.size
+            if start == end and segment in self._sizes:
+                continue
+            target = f"{self._folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
+            try:
+                await self._disk.work(COPY_JOB, CopyRequest(segment.file.path, target, start, end), bytes_per_second=bytes_per_second)
+            except FileNotFoundError:
+                if segment in self._log.segments:
+                    raise
+                continue
+            self._sizes[segment] = end
+        for segment in self._log.segments[:-1]:
+            if segment in self._sizes and segment not in self._has_indexes:
+                await self._copy_indexes(segment)
+                self._has_indexes.add(segment)
+
+    async def _copy_indexes(self, segment: Segment) -> None:
+        stem = file_stem(segment.base_offset)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            source = f"{self._log.folder}/{stem}{suffix}"
+            try:
+                data = await self._disk.read_file(source)
+            except FileNotFoundError:
+                continue
+            await self._disk.write_file_atomic(f"{self._folder}/{stem}{suffix}", data)
+
+    async def _drop(self, segment: Segment) -> None:
+        del self._sizes[segment]
+        self._has_indexes.discard(segment)
+        stem = file_stem(segment.base_offset)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+            if await self._disk.exists(f"{self._folder}/{stem}{suffix}"):
+                await self._disk.remove(f"{self._folder}/{stem}{suffix}")

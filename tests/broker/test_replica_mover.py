@@ -1,0 +1,283 @@
+"""A replica moves to another data folder while it is served, through crashes and with what else happens to a log. Simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
+from tests.simulation.hunt import silence
+
+from ottla.client.admin import Admin
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode
+from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.disk import Fault
+from ottla.sim.loop import run
+from ottla.types import TopicPartition
+
+KEY = TopicPartition("t", 0)
+WAIT_SECONDS_MAX = 60
+FOLDERS = SMALL | {"log.dirs": "/data,/spare"}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    silence()
+
+
+async def move(broker: SimBroker, path: str, key: TopicPartition = KEY) -> ErrorCode | int:
+    admin = Admin(broker.client("admin"))
+    [error] = (await admin.alter_replica_log_dirs(1, {key: path})).values()
+    await admin.close()
+    return ErrorCode.NONE if error is None else error.code
+
+
+async def futures(broker: SimBroker) -> dict[str, tuple[int, int]]:
+    """Replicas on their way, by folder: size and lag."""
+    admin = Admin(broker.client("admin"))
+    found = {
+        folder.log_dir: (replica.partition_size, replica.offset_lag)
+        for folder in (await admin.describe_log_dirs())[1]
+        for topic in folder.topics
+        for replica in topic.partitions
+        if replica.is_future_key
+    }
+    await admin.close()
+    return found
+
+
+async def settled(broker: SimBroker) -> None:
+    """No replica is on its way."""
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while await futures(broker):
+            await asyncio.sleep(0.05)
+
+
+def other(path: str) -> str:
+    return {"data": "/spare", "spare": "/data"}[path]
+
+
+async def folders_on_disk(broker: SimBroker) -> list[str]:
+    """The data folders that have anything of the partition but what waits to be deleted."""
+    disk = broker.machine.disk
+    return [
+        path
+        for path in ("/data", "/spare")
+        for name in await disk.list_dir(path)
+        if name.startswith("t-0") and not name.endswith("-delete")
+    ]
+
+
+def test_a_replica_moves_while_records_come_in() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"%d" % number) for number in range(50)])
+        producer = Producer(broker.client("producer"), ProducerSettings(linger_ms=0))
+
+        async def go_on() -> None:
+            for number in range(50, 400):
+                await (await producer.send("t", b"%d" % number, partition=0))
+
+        sending = asyncio.ensure_future(go_on())
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        await settled(broker)
+        assert not sending.done(), "it was moved while records came"
+        assert folder_of(broker, "t", 0) == other(source).strip("/")
+        await sending
+        await producer.close()
+        assert await folders_on_disk(broker) == [other(source)]
+        for power_cut in (None, False):
+            records = await records_of(log_of(broker, "t"))
+            assert [record.value for record in records] == [b"%d" % number for number in range(400)]
+            assert [record.offset for record in records] == list(range(400))
+            if power_cut is None:
+                await broker.stop()
+            else:
+                broker.kill(power_cut=power_cut)
+            await broker.start()
+            assert await folders_on_disk(broker) == [other(source)]
+        assert await move(broker, "/" + source) == ErrorCode.NONE
+        await settled(broker)
+        assert len(await records_of(log_of(broker, "t"))) == 400
+
+    run(main())
+
+
+async def moved_with_a_crash(step: int, *, power_cut: bool, seed: int) -> int:
+    """Crashed so many disk operations after the move began; how many of them the move had left."""
+    broker = SimBroker(Simulation(seed), FOLDERS | {"log.flush.interval.messages": "1"})
+    await broker.start()
+    await create(broker, "t")
+    source = folder_of(broker, "t", 0)
+    await send(broker, "t", [(None, b"%d" % number) for number in range(30)])
+    crashed: list[bool] = []
+
+    def crash() -> None:
+        crashed.append(True)
+        broker.kill(power_cut=power_cut)
+
+    disk = broker.machine.disk
+    begun = disk.steps
+    assert broker.broker is not None
+    disk.crash_at, disk.on_crash = begun + step, crash
+    broker.broker.mover.move(broker.broker.partitions.by_name["t"][0], broker.broker.partitions._folders[1 if source == "data" else 0])
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while not crashed and folder_of(broker, "t", 0) == source:
+            await asyncio.sleep(0.01)
+    left = 0 if crashed else step - (disk.steps - begun)
+    if not crashed:
+        disk.crash_at = None
+        broker.kill(power_cut=power_cut)
+    await asyncio.sleep(1)  # whatever still ran on the machine has noticed
+    await broker.start()
+    await settled(broker)
+    assert len(await folders_on_disk(broker)) == 1
+    assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"%d" % number for number in range(30)]
+    await send(broker, "t", [(None, b"after")])
+    await broker.stop()
+    await broker.start()
+    assert [record.offset for record in await records_of(log_of(broker, "t"))] == list(range(31))
+    return left
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_crash_at_any_disk_operation_of_a_move_loses_nothing_and_leaves_one_replica(power_cut: bool) -> None:
+    step = 1
+    for seed in range(4 if power_cut else 1):  # power cuts differ by what they keep
+        step = 1
+        while run(moved_with_a_crash(step, power_cut=power_cut, seed=100 * seed + step)) <= 0:
+            step += 1
+    assert step > 30, "a move has many steps"
+
+
+def test_a_move_goes_on_after_a_restart() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"x" * 100)] * 50)
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        assert await move(broker, other(source)) == ErrorCode.NONE, "asked twice is once"
+        await asyncio.sleep(10)
+        [(path, (size, lag))] = (await futures(broker)).items()
+        assert (path, 0 < size < 5000, 0 < lag <= 50) == (other(source), True, True)
+        await broker.stop()
+        await broker.start()
+        assert list(await futures(broker)) == [other(source)]
+        await asyncio.sleep(120)
+        await settled(broker)
+        assert folder_of(broker, "t", 0) == other(source).strip("/")
+
+    run(main())
+
+
+def test_a_move_is_taken_back_by_asking_for_the_old_folder() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"x" * 100)] * 50)
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        await asyncio.sleep(10)
+        assert await move(broker, "/" + source) == ErrorCode.NONE
+        await asyncio.sleep(1)
+        assert await futures(broker) == {}
+        assert await folders_on_disk(broker) == ["/" + source]
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["compact", "delete"])
+def test_compaction_and_retention_go_on_while_a_replica_moves(what: str) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "2000"})
+        await broker.start()
+        configs = {"cleanup_policy": what, "min_cleanable_dirty_ratio": "0.01", "retention_bytes": "3000"}
+        await create(broker, "t", 1, **configs)
+        source = folder_of(broker, "t", 0)
+        for _ in range(3):
+            await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number + b"x" * 100) for number in range(40)])
+            assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+            await asyncio.sleep(3)
+            await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number + b"x" * 100) for number in range(40)])
+            await settled(broker)
+        assert folder_of(broker, "t", 0) == other(source).strip("/")
+        await asyncio.sleep(60)
+        before = await records_of(log_of(broker, "t"))
+        assert 3 <= len(before) < 60, "little is left of 240"
+        broker.kill(power_cut=False)
+        await broker.start()
+        assert await records_of(log_of(broker, "t")) == before
+        assert await folders_on_disk(broker) == [other(source)]
+
+    run(main())
+
+
+def test_a_topic_deleted_on_its_way_is_gone() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 100)] * 50)
+        assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+        await asyncio.sleep(5)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_topics(["t"])
+        await asyncio.sleep(120)
+        assert await futures(broker) == {}
+        assert await folders_on_disk(broker) == []
+        assert (await admin.describe_log_dirs())[1][0].error_code == ErrorCode.NONE
+        await admin.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_target_that_refuses_leaves_the_replica_where_it_was(code: int) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"x" * 100)] * 50)
+        broker.machine.disk.faults.append(Fault("append", f"-future/{0:020d}.log", code))
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        await settled(broker)
+        assert await folders_on_disk(broker) == ["/" + source]
+        await send(broker, "t", [(None, b"after")])
+        assert len(await records_of(log_of(broker, "t"))) == 51
+
+    run(main())
+
+
+def test_what_cannot_be_moved_is_answered_for_itself() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t", 2)
+        assert await move(broker, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        assert await move(broker, "/" + folder_of(broker, "t", 0)) == ErrorCode.NONE
+        assert await futures(broker) == {}
+        for path in ("/spare", "/data"):
+            new = TopicPartition(f"new{path.strip('/')}", 0)
+            assert await move(broker, path, new) == ErrorCode.REPLICA_NOT_AVAILABLE
+            await create(broker, new.topic)
+            assert folder_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
+        assert broker.broker is not None
+        broker.broker.partitions.fail_folder(broker.broker.partitions._folders[1])
+        key = TopicPartition("t", next(index for index in range(2) if folder_of(broker, "t", index) == "data"))
+        assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR
+        admin = Admin(broker.client("admin"))
+        errors = {folder.log_dir: folder.error_code for folder in (await admin.describe_log_dirs())[1]}
+        assert errors == {"/data": ErrorCode.NONE, "/spare": ErrorCode.KAFKA_STORAGE_ERROR}
+        await admin.close()
+
+    run(main())

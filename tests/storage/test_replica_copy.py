@@ -1,0 +1,123 @@
+"""A log copied to another folder, and what was begun in the old one."""
+
+from __future__ import annotations
+
+import random
+
+from ottla.records.batch import iterate_batches
+from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import Record, iterate_records
+from ottla.sim.disk import SimDisk
+from ottla.sim.loop import run
+from ottla.sim.trace import Trace
+from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.config import LogConfig
+from ottla.storage.log import PartitionLog
+from ottla.storage.replica_copy import ReplicaCopy
+
+OLD, NEW = "/data/t-0", "/spare/t-0"
+CONFIG = LogConfig(cleanup_policy="compact", segment_bytes=300, index_interval_bytes=100)
+NOW_MS = 10_000
+
+
+async def log_of(disk: SimDisk, count: int) -> PartitionLog:
+    for folder in (OLD, NEW):
+        await disk.make_dirs(folder)
+    log = await PartitionLog.open(disk, OLD, config=CONFIG, now_ms=NOW_MS, clean=False)
+    await append(log, count)
+    return log
+
+
+async def append(log: PartitionLog, count: int) -> None:
+    for number in range(count):
+        builder = BatchBuilder()
+        builder.append(b"%d" % (number % 3), b"value %d" % number, timestamp_ms=NOW_MS + number)
+        log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=NOW_MS)
+        await log.flush()
+    await log.sync()
+
+
+async def records_of(log: PartitionLog) -> list[Record]:
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        part = await log.read(offset, max_bytes=1, end_offset=log.log_end_offset)
+        assert part is not None
+        data = part.region.read()
+        for position, header in iterate_batches(data, check_crc=True):
+            found += iterate_records(data, position)
+            offset = header.last_offset + 1
+    return found
+
+
+async def relocate(disk: SimDisk, log: PartitionLog) -> None:
+    copy = ReplicaCopy(disk, log, NEW)
+    await copy.catch_up(bytes_per_second=float("inf"))
+    await copy.finish()
+    assert (copy.missing_bytes, copy.offset_lag) == (0, 0)
+    log.relocate(NEW, await copy.open_files(NEW))
+    await disk.remove_tree(OLD)
+
+
+def disk_of() -> SimDisk:
+    return SimDisk(random.Random(1), Trace(), "disk", delay_ms_max=0)
+
+
+def test_the_copy_is_the_log_in_another_place() -> None:
+    async def main() -> None:
+        disk = disk_of()
+        log = await log_of(disk, 20)
+        names = await disk.list_dir(OLD)
+        before = await records_of(log)
+        await relocate(disk, log)
+        assert [name for name in names if name.endswith((".log", "index", "epoch-checkpoint"))] == [
+            name for name in await disk.list_dir(NEW) if not name.endswith(".snapshot")
+        ]
+        assert await records_of(log) == before
+        found = await log.offset_for_timestamp(NOW_MS + 7)
+        assert found is not None
+        assert found.offset == 7
+        await append(log, 20)
+        await log.close()
+        again = await PartitionLog.open(disk, NEW, config=CONFIG, now_ms=NOW_MS, clean=True, recovery_point=log.recovery_point)
+        assert (await records_of(again))[:20] == before
+        assert again.log_end_offset == 40
+
+    run(main())
+
+
+def test_a_cleaning_that_was_begun_in_the_old_place_is_not_installed() -> None:
+    async def main() -> None:
+        disk = disk_of()
+        log = await log_of(disk, 20)
+        request = await log.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
+        assert request is not None
+        result = await disk.work(CLEAN_JOB, request)
+        assert result.cleaned
+        before = await records_of(log)
+        await relocate(disk, log)
+        assert [await log.install(cleaned, now_ms=NOW_MS) for cleaned in result.cleaned] == [False] * len(result.cleaned)
+        assert await records_of(log) == before
+        request = await log.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
+        assert request is not None
+        for cleaned in (await disk.work(CLEAN_JOB, request)).cleaned:
+            assert await log.install(cleaned, now_ms=NOW_MS)
+        assert 3 <= len(await records_of(log)) < 10
+
+    run(main())
+
+
+def test_segments_that_go_while_others_are_copied_go_from_the_copy() -> None:
+    async def main() -> None:
+        disk = disk_of()
+        log = await log_of(disk, 20)
+        copy = ReplicaCopy(disk, log, NEW)
+        await copy.catch_up(bytes_per_second=float("inf"))
+        first = log.segments[2].base_offset
+        await log.delete_segments_below(first, now_ms=NOW_MS)
+        await append(log, 10)
+        await copy.finish()
+        log.relocate(NEW, await copy.open_files(NEW))
+        assert sorted(name for name in await disk.list_dir(NEW) if name.endswith(".log"))[0] == f"{first:020d}.log"
+        assert [record.offset for record in await records_of(log)] == list(range(first, 30))
+
+    run(main())
