@@ -18,6 +18,7 @@ from ottla.ports import Connection
 from ottla.wire.frames import FrameCutter
 
 if TYPE_CHECKING:
+    from ottla.broker.repeated_head import RepeatedHead
     from ottla.broker.router import Router
 
 log = structlog.get_logger()
@@ -37,8 +38,8 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "last_used_ms", "listener", "muted_until_ms", "parked", "router",
-        "transport", "unwritten_count",
+        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "last_used_ms", "listener", "muted_until_ms", "parked",
+        "repeated", "router", "transport", "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
@@ -53,6 +54,7 @@ class BrokerConnection:
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
         self.parked: dict[Parked, None] = {}
+        self.repeated: RepeatedHead | None = None  # of the last produce request, where it was one for a single partition
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
         self.behind: list[memoryview] = []  # what came after them and might ask for what they bring
 

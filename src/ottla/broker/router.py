@@ -17,8 +17,10 @@ import structlog
 from ottla.broker import eager
 from ottla.broker.connection import BrokerConnection
 from ottla.broker.context import RequestContext
+from ottla.broker.repeated_head import RepeatedHead
 from ottla.errors import DecodeError, StorageError
 from ottla.messages.headers import decode_request_header, decode_request_header_start
+from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import Api, ApiKey
 from ottla.metrics import RequestMeters
 from ottla.ports import Clock, Connection
@@ -108,6 +110,16 @@ class Router:
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
         """The request is begun. DecodeError when the connection cannot go on."""
+        repeated = connection.repeated
+        if repeated is not None and not connection.behind and repeated.repeats(frame):
+            meters, version = repeated.meters, repeated.version
+            meters.requests[version] += 1
+            place = connection.enter()
+            client_id, correlation_id = repeated.client_id, repeated.correlation_id
+            context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self._burst_us)
+            self._run(context, repeated.request)
+            repeated.release()
+            return
         api_key, version, correlation_id = decode_request_header_start(frame)
         if self._staged and api_key != ApiKey.PRODUCE:
             self._flush_staged()  # whatever this one asks, what the client sent before is there
@@ -131,6 +143,14 @@ class Router:
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self._burst_us)
+        self._run(context, request)
+        if type(request) is ProduceRequest:
+            repeated = connection.repeated = RepeatedHead.of(context, request, frame)
+            if repeated is not None:
+                repeated.release()
+
+    def _run(self, context: RequestContext, request: Any) -> None:
+        service = self._services[context.api.key]
         if self.throttling.times_requests:
             self.throttling.run(context, lambda: self._begin(service, context, request))
         else:
@@ -152,7 +172,7 @@ class Router:
     def stage(self, produce: StagedProduce) -> None:
         """The burst's logs will be flushed before this request is answered."""
         self._staged.append(produce)
-        for partition in produce.partitions:
+        for partition, _, _ in produce.staged:
             self._dirty[partition] = None
 
     def end_burst(self) -> bool:

@@ -32,31 +32,25 @@ TOPIC_IDS_SINCE = 13
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write."""
 
-    __slots__ = ("_acks", "_context", "_drop_counts", "_response", "_results", "partitions")
+    __slots__ = ("_acks", "_context", "_response", "staged")
 
     def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
         self._context = context
         self._acks = acks
         self._response = response
-        self._results: list[PartitionProduceResponse] = []
-        self._drop_counts: list[int] = []  # of the partitions' logs, when the batches were staged
-        self.partitions: list[Partition] = []
+        self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
 
     @property
     def connection(self) -> BrokerConnection:
         return self._context.connection
 
-    def add(self, partition: Partition, result: PartitionProduceResponse) -> None:
-        self.partitions.append(partition)
-        self._drop_counts.append(partition.log.drop_count)
-        self._results.append(result)
-
     def finish(self, failed: frozenset[Partition]) -> None:
         """Answers; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
-        for index, partition in enumerate(self.partitions):
-            if partition.log.drop_count != self._drop_counts[index] or (failed and partition in failed):
+        for partition, drop_count, result in self.staged:
+            if partition.log.drop_count != drop_count or (failed and partition in failed):
                 text = f"the log of {partition.topic}-{partition.index} was not written"
-                _fail(self._results[index], KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
+                _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
         answer(self._context, self._acks, self._response)
 
 
@@ -86,7 +80,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
     if broker.throttling.limits_produce:
         size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
         response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
-    if staged.partitions:
+    if staged.staged:
         broker.router.stage(staged)
     else:
         staged.finish(frozenset())
@@ -145,8 +139,9 @@ def _stage(
         raise
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
-    result.log_start_offset = partition.log.log_start_offset
-    staged.add(partition, result)
+    log = partition.log
+    result.log_start_offset = log.log_start_offset
+    staged.staged.append((partition, log.drop_count, result))
 
 
 def _fail(result: PartitionProduceResponse, error: KafkaError) -> None:
