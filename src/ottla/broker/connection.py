@@ -7,7 +7,8 @@ read its answers, is not read until that is over: back-pressure instead of memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -69,12 +70,23 @@ class BrokerConnection:
     def on_data(self, data: memoryview) -> bool:
         return self._work((frame for frame, _ in self._cutter.feed(data)))
 
-    def written(self) -> None:
-        """The records of a produce request are in their log, or were refused: what had to wait for them goes on."""
-        self.unwritten_count -= 1
+    def written(self, count: int) -> None:
+        """The records of produce requests are in their logs, or were refused: what had to wait for them goes on."""
+        self.unwritten_count -= count
         if self.unwritten_count == 0 and self.behind and not self.transport.is_closed:
             behind, self.behind = self.behind, []
             self._work(behind)
+
+    @contextlib.contextmanager
+    def answers_together(self) -> Iterator[None]:
+        """Answers that are ready meanwhile leave in one send at the end, as those of a burst do."""
+        was_in_burst, self._in_burst = self._in_burst, True
+        try:
+            yield
+        finally:
+            self._in_burst = was_in_burst
+            if not was_in_burst:
+                self._leave()
 
     def _work(self, frames: Iterable[memoryview]) -> bool:
         """One burst; whether a write still needs the frames' memory."""

@@ -195,18 +195,17 @@ class Router:
             if error is not None:
                 fail_loudly("produce", error)
                 failed = frozenset(dirty)
-            for produce in staged:
-                produce.finish(failed or frozenset())
-            if counted:
+            connection = staged[0].connection  # a burst is one connection's
+            with connection.answers_together():
                 for produce in staged:
-                    produce.connection.written()
+                    produce.finish(failed or frozenset())
+            connection.written(counted)
 
         if not eager.run(flush, finished):
             self._keeps_received = True
             counted = len(staged)
             self._begin_work(counted)
-            for produce in staged:
-                produce.connection.unwritten_count += 1
+            staged[0].connection.unwritten_count += counted
 
     def _begin_work(self, count: int) -> None:
         self.working_count += count

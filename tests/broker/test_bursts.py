@@ -1,0 +1,81 @@
+"""What one receive brings is one burst: its answers leave in one send, whether its records are written at once or by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.test_node import properties
+from tests.clients.wire import batch_of, produce_request
+
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.headers import RequestHeader, encode_request_header
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.runtime.files import INLINE_APPEND_BYTES_MAX
+from ottla.runtime.world import real_world
+from ottla.wire.compiler import encode
+from ottla.wire.frames import FrameCutter
+from ottla.wire.schema import Request
+
+WAIT_SECONDS_MAX = 30
+
+
+class Transport:
+    """Notes each send."""
+
+    peer = local = ("127.0.0.1", 0)
+    unsent_bytes = 0
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.sends: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def send(self, buffers: Sequence[Any]) -> None:
+        self.sends.put_nowait(b"".join(buffers))
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None:
+        raise AssertionError("the broker refused the request")
+
+    async def next(self) -> list[int]:
+        """The correlation ids of the answers of one send."""
+        data = await asyncio.wait_for(self.sends.get(), WAIT_SECONDS_MAX)
+        return [int.from_bytes(frame[:4], "big") for frame, _ in FrameCutter(1 << 20).feed(memoryview(data))]
+
+
+def frame_of(correlation_id: int, request: Request, api_key: int, version: int) -> bytes:
+    frame = encode_request_header(RequestHeader(api_key, version, correlation_id, None), is_flexible=False) + encode(request, version)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+@pytest.mark.parametrize("size", [100, INLINE_APPEND_BYTES_MAX])
+def test_the_answers_of_a_burst_leave_together(tmp_path: Path, size: int) -> None:
+    async def main() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
+        await broker.start()
+        transport = Transport()
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 19, 2))))
+        assert await transport.next() == [1]
+        produce = produce_request("t", batch_of(bytes(size)))
+        ends = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+        burst = b"".join(frame_of(number, produce, 0, 7) for number in range(2, 7)) + frame_of(7, ends, 2, 1)
+        connection.on_data(memoryview(bytearray(burst)))
+        is_written_at_once = size < INLINE_APPEND_BYTES_MAX
+        assert transport.sends.qsize() == is_written_at_once, "large records are written by a thread"
+        if is_written_at_once:
+            assert await transport.next() == [2, 3, 4, 5, 6, 7]
+        else:
+            assert await transport.next() == [2, 3, 4, 5, 6]
+            assert await transport.next() == [7], "what asked for their end waited for it"
+        assert transport.sends.empty()
+        await broker.stop()
+
+    asyncio.run(main())
