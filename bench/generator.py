@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import selectors
 import socket
 import statistics
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -117,12 +119,12 @@ class Throughput:
 
 
 class _Pipeline:
-    """One connection with ``window`` requests in flight."""
+    """One connection with ``window`` requests in flight, the given ones in turn."""
 
-    def __init__(self, address: tuple[str, int], request: bytes, window: int) -> None:
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], window: int) -> None:
         self.sock = connect(address)
         self.sock.setblocking(False)
-        self._request = request
+        self._requests = itertools.cycle(requests)
         self._window = window
         self._to_send = memoryview(b"")
         self._in_flight = 0
@@ -138,7 +140,7 @@ class _Pipeline:
             room = self._window - self._in_flight
             if room <= 0:
                 return
-            self._to_send = memoryview(self._request * room)
+            self._to_send = memoryview(b"".join(itertools.islice(self._requests, room)))
             self._in_flight += room
         try:
             while self._to_send:
@@ -174,9 +176,9 @@ class _Pipeline:
                 self._in_flight -= 1
 
 
-def pipelined(address: tuple[str, int], requests: list[bytes], *, window: int, seconds: float) -> Throughput:
-    """One connection for each request, each sending it again and again for ``seconds``."""
-    pipelines = [_Pipeline(address, request, window) for request in requests]
+def pipelined(address: tuple[str, int], requests: Sequence[bytes | list[bytes]], *, window: int, seconds: float) -> Throughput:
+    """One connection for each request, or list of requests, sending it again and again for ``seconds``."""
+    pipelines = [_Pipeline(address, request if isinstance(request, list) else [request], window) for request in requests]
     selector = selectors.DefaultSelector()
     for pipeline in pipelines:
         selector.register(pipeline.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, pipeline)
@@ -207,7 +209,12 @@ def round_trips(address: tuple[str, int], request: bytes, *, count: int) -> tupl
             start = time.perf_counter()
             exchange(sock, request)
             times.append((time.perf_counter() - start) * 1000)
-    times.sort()
+    return percentiles(times)
+
+
+def percentiles(times: list[float]) -> tuple[float, float]:
+    """p50 and p99."""
+    times = sorted(times)
     return statistics.median(times), times[int(len(times) * 0.99)]
 
 
@@ -225,8 +232,7 @@ def end_to_end(address: tuple[str, int], topic: str, partition: int, *, count: i
             times.append((time.perf_counter() - start) * 1000)
             receive(writer)
             offset += 1
-    times.sort()
-    return statistics.median(times), times[int(len(times) * 0.99)]
+    return percentiles(times)
 
 
 def _end_offset(sock: socket.socket, topic: str, partition: int) -> int:

@@ -6,22 +6,27 @@ from typing import Final, NamedTuple
 
 
 class Goal(NamedTuple):
-    """Of ours to theirs: at least ``low`` or at most ``high``; ``own_high`` bounds our own figure besides."""
+    """Of ours to theirs: at least ``low`` or at most ``high``; ``own_low`` and ``own_high`` bound our own figure, alone or besides."""
 
     low: float | None = None
     high: float | None = None
+    own_low: float | None = None
     own_high: float | None = None
 
-    def is_met(self, ratio: float, own: float) -> bool:
-        return (
-            (self.low is None or ratio >= self.low)
-            and (self.high is None or ratio <= self.high)
-            and (self.own_high is None or own <= self.own_high)
-        )
+    def is_met(self, ratio: float | None, own: float) -> bool | None:
+        """None when it is a goal beside a peer, and there is none."""
+        if ratio is None and (self.low is not None or self.high is not None):
+            return None
+        return (ratio is None or _lies_within(ratio, self.low, self.high)) and _lies_within(own, self.own_low, self.own_high)
 
     def __str__(self) -> str:
-        text = f">= {self.low:g}" if self.low is not None else f"<= {self.high:.3g}"
-        return text if self.own_high is None else f"{text}, own <= {self.own_high:g}"
+        bounds = {">= ": self.low, "<= ": self.high, "own >= ": self.own_low, "own <= ": self.own_high}
+        given = {name: bound for name, bound in bounds.items() if bound is not None}
+        return ", ".join(name + (f"{bound:.3g}" if bound < 1000 else f"{bound:,.0f}") for name, bound in given.items())
+
+
+def _lies_within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 GOALS: Final = {
@@ -44,4 +49,11 @@ GOALS: Final = {
     "CPU s/GB, 16 KiB batches": Goal(high=0.35),
     "CPU s/GB, 1 MiB batches": Goal(high=0.5),
     "CPU s/GB, fetch": Goal(high=1.0),
+    "produce p99 beside a cold read, x quiet": Goal(own_high=3),
+    "fetch p99 beside a cold read, x quiet": Goal(own_high=3),
+    "2,000 partitions: one-record rate, of that with 10": Goal(own_low=0.8),
+    "2,000 partitions: 16 KiB batch rate, of that with 10": Goal(own_low=0.8),
+    "2,000 partitions: 4 KiB fetch rate, of that with 10": Goal(own_low=0.8),
+    "2,000 partitions: RSS, MB": Goal(own_high=200),
+    "2,000 partitions: start to first acknowledgement, ms": Goal(own_high=3000),
 }

@@ -39,19 +39,19 @@ def prepare(peer: Peer) -> None:
     with connect(peer.address) as sock:
         mebi = produce_frame("fetched", 0, batch_bytes=MEBI_BYTES, record_bytes=10_000)
         for _ in range(4):
-            _write(sock, "fetched", mebi)
+            write(sock, "fetched", mebi)
         for index in range(SMALL_PARTITIONS):
-            _write(sock, SMALL_TOPIC, produce_frame(SMALL_TOPIC, index, batch_bytes=4096, record_bytes=1000))
+            write(sock, SMALL_TOPIC, produce_frame(SMALL_TOPIC, index, batch_bytes=4096, record_bytes=1000))
 
 
-def _write(sock: socket.socket, topic: str, request: bytes) -> None:
+def write(sock: socket.socket, topic: str, request: bytes) -> None:
     """A fresh topic's leader may take a moment to know that it is one."""
-    _until_served(lambda: _acknowledged(exchange(sock, request), topic))
+    until_served(lambda: _acknowledged(exchange(sock, request), topic))
 
 
 def prepare_when_served(peer: Peer) -> None:
     """As ``prepare``, of a broker that may listen before it serves."""
-    _until_served(lambda: create_topic(peer.address, "warm", 1))
+    until_served(lambda: create_topic(peer.address, "warm", 1))
     prepare(peer)
 
 
@@ -151,9 +151,9 @@ def first_acknowledgement(peer: Peer) -> Figures:
     """From the start of the process. The peer is prepared and not running."""
     begin = time.perf_counter()
     peer.start()
-    _until_served(lambda: create_topic(peer.address, "first", 1))
+    until_served(lambda: create_topic(peer.address, "first", 1))
     with connect(peer.address) as sock:
-        _write(sock, "first", produce_frame("first", 0, batch_bytes=0, record_bytes=RECORD_BYTES))
+        write(sock, "first", produce_frame("first", 0, batch_bytes=0, record_bytes=RECORD_BYTES))
     return {"start to first acknowledgement, ms": (time.perf_counter() - begin) * 1000}
 
 
@@ -180,7 +180,8 @@ def first_group(peer: Peer) -> Figures:
     return {"first record of a first group, ms": took}
 
 
-def _until_served(call: Callable[[], None]) -> None:
+def until_served(call: Callable[[], None]) -> None:
+    """The call has succeeded, after as many tries as a minute allows."""
     deadline = time.monotonic() + 60
     while True:
         try:
