@@ -18,7 +18,7 @@ help:
 	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
 	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
 	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
-	@echo "make bench-spark  benchmarks of the Spark source and sink"
+	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 

@@ -223,7 +223,7 @@ def end_to_end(address: tuple[str, int], topic: str, partition: int, *, count: i
     times = []
     request = produce_frame(topic, partition, batch_bytes=0, record_bytes=record_bytes)
     with connect(address) as writer, connect(address) as reader:
-        offset = _end_offset(writer, topic, partition)
+        offset = end_offset(writer, topic, partition)
         for _ in range(count):
             reader.sendall(fetch_frame(topic, partition, offset=offset, max_bytes=1 << 20))
             start = time.perf_counter()
@@ -235,7 +235,8 @@ def end_to_end(address: tuple[str, int], topic: str, partition: int, *, count: i
     return percentiles(times)
 
 
-def _end_offset(sock: socket.socket, topic: str, partition: int) -> int:
+def end_offset(sock: socket.socket, topic: str, partition: int) -> int:
+    """-1 while the partition is not served."""
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])])
     answer = decode(ListOffsetsResponse, LIST_OFFSETS_VERSION, exchange(sock, frame(request, LIST_OFFSETS_VERSION))[4:])
     offset: int = answer.topics[0].partitions[0].offset

@@ -57,3 +57,8 @@ GOALS: Final = {
     "2,000 partitions: RSS, MB": Goal(own_high=200),
     "2,000 partitions: start to first acknowledgement, ms": Goal(own_high=3000),
 }
+
+SPARK_GOALS: Final = {
+    "source rows/s, ottla": Goal(low=1.0),
+    "sink rows/s, ottla": Goal(low=1.5),
+}

@@ -1,56 +1,141 @@
-"""``make bench-spark``, first form: rows a second through the Spark source, batch read to the noop sink.
+"""``make bench-spark``: the Spark source and sink beside Spark's own Kafka connector, both on ottla and both on Apache Kafka.
 
-100-byte values, keys of 8 bytes, local[2]; the second and later reads count (the first one warms the JVM and the workers).
+Source: a batch read of all seven columns to the noop sink. Sink: a batch write of key and value, at least once (acks=all,
+idempotent, no compression), of rows that Spark has in memory. A batch and not a stream, for both: a stream adds the same
+checkpoints to either. Values of 100 bytes, keys of 8, two partitions of the topic and so two tasks for either connector,
+local[2], one session; rounds are interleaved, and the first one only warms.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
+import contextlib
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from bench.generator import connect, create_topic, exchange, frame
-from bench.peers import Ottla
+from tests.interop.connector import jars
+
+from bench.generator import connect, create_topic, end_offset, exchange, frame
+from bench.goals import SPARK_GOALS
+from bench.measures import Figures, until_served
+from bench.peers import Kafka, Ottla, Peer
+from bench.report import Rounds, note, report
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.builder import BatchBuilder
 
-PARTITIONS = 4
-ROWS = 2_000_000
-ROWS_A_BATCH = 1000
-ROUNDS = 4
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROUNDS: Final = 3
+PARTITIONS: Final = 2
+SOURCE_ROWS: Final = 2_000_000
+SINK_ROWS: Final = 1_000_000
+BATCH_ROWS: Final = 1000
+KEY_BYTES, VALUE_BYTES = 8, 100
+SIDES: Final = {"ottla": "ottla", "JVM connector": "kafka"}  # Spark's name of each format
 
 
 def main() -> None:
     from ottla.spark import session
 
-    with Ottla() as broker:
-        create_topic(broker.address, "rows", PARTITIONS)
-        _fill(broker.address)
-        spark = session("bench", master="local[2]")
-        host, port = broker.address
-        rates = []
-        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", f"{host}:{port}").option("subscribe", "rows")
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            reader.load().write.format("noop").mode("overwrite").save()
-            rates.append(ROWS / (time.perf_counter() - start))
-        count = reader.load().count()
-        spark.stop()
-    assert count == ROWS, f"{count} of {ROWS} rows came"
-    sys.stdout.write(
-        f"Spark source rows/s, warm, median of {ROUNDS - 1}: {statistics.median(rates[1:]):,.0f} (first, cold: {rates[0]:,.0f})\n"
-    )
+    why_not = Kafka.why_not()
+    kinds: list[type[Peer]] = [Ottla] if why_not is not None else [Ottla, Kafka]
+    sides = SIDES if why_not is None else {"ottla": SIDES["ottla"]}
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(kind()) for kind in kinds]
+        for peer in peers:
+            _prepare(peer)
+        config = {"spark.driver.memory": "2g"} | ({"spark.jars": jars()} if why_not is None else {})
+        spark = session("bench", master="local[2]", config=config)
+        stack.callback(spark.stop)
+        figures = _rounds(spark, peers, sides)
+    beside = "spark-sql-kafka-0-10 4.2.0 with kafka-clients 3.9.2" if why_not is None else f"none: {why_not}"
+    report("spark", figures, beside=beside, goals=SPARK_GOALS)
 
 
-def _fill(address: tuple[str, int]) -> None:
+def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Rounds:
+    rows = _rows(spark)
+    found: Rounds = {side: [] for side in sides}
+    for number in range(ROUNDS + 1):
+        figures: dict[str, Figures] = {side: {} for side in sides}
+        for peer in peers:
+            for side, format_name in sides.items():
+                figures[side][f"source rows/s, {peer.name}"] = SOURCE_ROWS / _read(spark, peer, format_name, is_checked=number == 0)
+                figures[side][f"sink rows/s, {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name)
+        if number:  # the first round warms
+            for side, round_figures in figures.items():
+                found[side].append(round_figures)
+        note(f"round {number} of {ROUNDS}")
+    return found
+
+
+def _prepare(peer: Peer) -> None:
+    """Both topics are there, the one to read from with its rows."""
+    until_served(lambda: create_topic(peer.address, "rows", PARTITIONS))
+    create_topic(peer.address, "written", PARTITIONS)
     builder = BatchBuilder()
-    for number in range(ROWS_A_BATCH):
-        builder.append(b"%08d" % number, bytes(100), timestamp_ms=time.time_ns() // 1_000_000)
+    for number in range(BATCH_ROWS):
+        builder.append(b"%08d" % number, bytes(VALUE_BYTES), timestamp_ms=time.time_ns() // 1_000_000)
     batch = builder.build()
-    with connect(address) as sock:
-        for number in range(ROWS // ROWS_A_BATCH):
-            data = TopicProduceData("rows", partition_data=[PartitionProduceData(number % PARTITIONS, batch)])
-            exchange(sock, frame(ProduceRequest(None, 1, 30_000, [data]), 7))
+    requests = [
+        frame(ProduceRequest(None, 1, 30_000, [TopicProduceData("rows", partition_data=[PartitionProduceData(index, batch)])]), 7)
+        for index in range(PARTITIONS)
+    ]
+    until_served(lambda: _served(peer))
+    with connect(peer.address) as sock:
+        while (missing := SOURCE_ROWS - _end(peer, "rows")) > 0:
+            for number in range(missing // BATCH_ROWS):
+                exchange(sock, requests[number % PARTITIONS])
+
+
+def _served(peer: Peer) -> None:
+    """AssertionError while a leader of either topic does not know yet that it is one."""
+    with connect(peer.address) as sock:
+        for topic in ("rows", "written"):
+            for index in range(PARTITIONS):
+                assert end_offset(sock, topic, index) == 0, f"{topic}-{index} is empty and served"
+
+
+def _end(peer: Peer, topic: str) -> int:
+    """Records of the topic."""
+    with connect(peer.address) as sock:
+        return sum(end_offset(sock, topic, index) for index in range(PARTITIONS))
+
+
+def _rows(spark: SparkSession) -> DataFrame:
+    """In memory, in as many parts as the topic has."""
+    columns = [
+        f"cast(lpad(cast(id as string), {size}, '0') as binary) as {name}" for name, size in (("key", KEY_BYTES), ("value", VALUE_BYTES))
+    ]
+    rows = spark.range(0, SINK_ROWS, 1, PARTITIONS).selectExpr(*columns).persist()
+    assert rows.count() == SINK_ROWS, "the rows are in memory"
+    return rows
+
+
+def _read(spark: SparkSession, peer: Peer, format_name: str, *, is_checked: bool) -> float:
+    """Seconds."""
+    source = spark.read.format(format_name).option("kafka.bootstrap.servers", peer.bootstrap).option("subscribe", "rows").load()
+    if is_checked:
+        assert len(source.columns) == 7, source.columns
+        assert source.rdd.getNumPartitions() == PARTITIONS, f"{source.rdd.getNumPartitions()} tasks"
+        assert source.count() == SOURCE_ROWS, "every row comes"
+    return _seconds(lambda: source.write.format("noop").mode("overwrite").save())
+
+
+def _write(rows: DataFrame, peer: Peer, format_name: str) -> float:
+    """Seconds."""
+    before = _end(peer, "written")
+    sink = rows.write.format(format_name).option("kafka.bootstrap.servers", peer.bootstrap).option("topic", "written").mode("append")
+    seconds = _seconds(sink.save)
+    written = _end(peer, "written") - before
+    assert written >= SINK_ROWS, f"{written} of {SINK_ROWS} rows were written"
+    return seconds
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

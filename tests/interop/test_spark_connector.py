@@ -7,29 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.clients.broker_process import BrokerProcess, lasting_port
 from tests.clients.workload import CODECS, PARTITION_COUNT, RECORD_COUNT, Record, assert_sent, assert_stored_as, key_of, value_of
-from tests.interop.tools import HERE, TARGET, maven
+from tests.interop.connector import jars
 
 from ottla import sync
 from ottla.runtime.java import use_java
-
-JARS = [
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.12.1",
-]
-FOLDER = TARGET / "spark-jars"
-
-
-def jar(coordinates: str) -> Path:
-    """Fetched alone, without what its description asks for: PySpark brings that."""
-    _, artifact, version = coordinates.split(":")
-    path = FOLDER / f"{artifact}-{version}.jar"
-    if not path.exists():
-        plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-        maven(plugin, f"-Dartifact={coordinates}", f"-DoutputDirectory={FOLDER}", cwd=HERE)
-    assert path.exists(), f"{coordinates} was not fetched"
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +18,7 @@ def spark() -> Iterator[SparkSession]:
     use_java()
     builder = SparkSession.builder.master("local[2]").appName("interop")
     settings = {
-        "spark.jars": ",".join(str(jar(coordinates)) for coordinates in JARS),
+        "spark.jars": jars(),
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
