@@ -5,12 +5,13 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format interop sim torture bench bench-steps bench-spark lock clean
+.PHONY: help setup run test test-paths check format interop sim torture bench bench-steps bench-spark lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
 	@echo "make run          the demonstration: real flights through a broker and PySpark (ARGS=--keep resumes)"
 	@echo "make test         the tests; needs Python and the package index only"
+	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
 	@echo "make check        ruff, mypy --strict, import contract"
 	@echo "make format       lets ruff put imports and layout in order"
 	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
@@ -34,6 +35,13 @@ run: setup
 # Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py).
 test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
+
+# Those that reach real files. What each word does stands in src/ottla/runtime/paths.py.
+PATHS_TESTS := $(addprefix tests/,admin_http broker cli client clients durability examples hostile runtime spark storage)
+
+test-paths: setup
+	OTTLA_PATHS=sendfile,offload,cold $(PYTEST) -n 2 --dist loadgroup $(PATHS_TESTS) $(ARGS)
+	OTTLA_PATHS=copy,inline,warm $(PYTEST) -n 2 --dist loadgroup $(PATHS_TESTS) $(ARGS)
 
 check: setup
 	$(VENV)/bin/ruff check .

@@ -8,31 +8,20 @@ from __future__ import annotations
 
 import statistics
 import sys
-from typing import Final
+from typing import ClassVar, Final
 
 from bench.generator import fetch_frame, pipelined
 from bench.measures import SECONDS, prepare_when_served
 from bench.peers import Ottla
 
 ROUNDS: Final = 3
-WITHOUT_SENDFILE: Final = """
-import sys
-from ottla.runtime import connection
-connection._HAS_SENDFILE = False
-from ottla.cli.main import main
-sys.argv[0] = "ottla"
-main()
-"""
 
 
 class Copying(Ottla):
-    """The broker without sendfile."""
+    """The broker told not to use sendfile."""
 
     name = "ottla-copying"
-
-    def command(self) -> list[str]:
-        python, _, _, *rest = super().command()  # python -m ottla ...
-        return [python, "-c", WITHOUT_SENDFILE, *rest]
+    environment: ClassVar = {"OTTLA_PATHS": "copy"}
 
 
 def main() -> None:

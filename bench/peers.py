@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -25,6 +25,7 @@ class Peer:
     """A broker that is started by ``with`` and ended by its own process id; the folder goes with it."""
 
     name = ""
+    environment: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix=f"{self.name}-bench-")
@@ -43,7 +44,8 @@ class Peer:
         """What is done once before the first start, and is not part of it."""
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        environment = os.environ | self.environment
+        self._process = subprocess.Popen(self.command(), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         self.wait_until_ready()
 
     def stop(self) -> None:

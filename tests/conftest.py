@@ -1,9 +1,12 @@
 """What all tests share: which folders are asked for by name, where Spark's tests run, how hypothesis searches."""
 
+import dataclasses
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from ottla.runtime.paths import PATHS, VARIABLE, chosen
 
 # These need more than Python and the package index, or much time: they run only when named (make interop, make torture).
 ONLY_WHEN_NAMED = frozenset({"interop", "torture"})
@@ -13,6 +16,14 @@ TESTS = Path(__file__).parent
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("torture", deadline=None, max_examples=5_000, print_blob=True)
 hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture
+def default_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes go to and from files as by default, whatever ``make test-paths`` forces: for tests of what is chosen by default."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for name, value in dataclasses.asdict(chosen("")).items():
+        monkeypatch.setattr(PATHS, name, value)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

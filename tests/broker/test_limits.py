@@ -230,6 +230,7 @@ def create_synced_topics(broker: BrokerThread, *names: str) -> None:
         assert set(admin.create_topics([*synced, NewTopic("plain", 1)]).values()) == {None}
 
 
+@pytest.mark.usefixtures("default_paths")
 def test_an_io_thread_that_waits_for_the_disk_holds_up_those_alone_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"num.io.threads": "1"})))
@@ -330,6 +331,7 @@ def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_pa
         assert late.receive().error_code == 0
 
 
+@pytest.mark.usefixtures("default_paths")
 def test_a_request_behind_records_that_a_thread_writes_waits_until_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And other connections do not wait for either."""
     large = produce_request("plain", batch_of(bytes(200_000)), acks=0)

@@ -452,6 +452,7 @@ def test_mechanism_18_compression_type_of_a_topic_decides_how_its_batches_are_st
 # Files
 
 
+@pytest.mark.usefixtures("default_paths")
 def test_mechanism_48_large_fetches_leave_by_sendfile_and_are_not_read(tmp_path: Path) -> None:
     """The broker's own system calls, counted in its process: 8 MB fetched, and next to nothing of it read into the program."""
     batch = batch_of(bytes(900_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import threading
@@ -15,12 +16,14 @@ from ottla.ports import Connection, World
 from ottla.runtime import connection as connection_module
 from ottla.runtime import warming
 from ottla.runtime.files import RealFileRegion
+from ottla.runtime.paths import PATHS
 from ottla.runtime.sockets import RealNetwork
 from ottla.runtime.warming import WINDOW_BYTES, is_warm, read_if_warm
 from ottla.runtime.world import real_world
 
 CONTENT = random.Random(1).randbytes(3 * WINDOW_BYTES + 1000)
 WAIT_SECONDS_MAX = 30
+pytestmark = pytest.mark.usefixtures("default_paths")
 
 
 @pytest.fixture
@@ -30,10 +33,9 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def all_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_is_cold(default_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it has been warmed, no range is found in the page cache."""
-    monkeypatch.setattr(connection_module, "is_warm", lambda *_: False)
-    monkeypatch.setattr(connection_module, "read_if_warm", lambda *_: None)
+    monkeypatch.setattr(PATHS, "counts_as_cold", True)
 
 
 class Handler:
@@ -113,7 +115,7 @@ def test_cold_ranges_arrive_whole_and_in_order(path: str) -> None:
 
 
 def test_where_the_kernel_cannot_tell_everything_counts_as_warm(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "_NOWAIT", None)
+    monkeypatch.setattr(PATHS, "nowait", None)
 
     async def body(pairs: Pairs) -> None:
         file = await pairs.world.disk.open(path)
@@ -204,8 +206,15 @@ def test_probing_and_reading_what_is_cached(path: str) -> None:
 
 
 def test_mechanism_49_the_path_that_copies_gives_the_same_bytes(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "_HAS_SENDFILE", False)
+    monkeypatch.setattr(PATHS, "sendfile_bytes_min", math.inf)
     monkeypatch.setattr(os, "sendfile", None)
+    lengths: list[int] = []
+
+    def noted(descriptor: int, offset: int, length: int) -> bytes | None:
+        lengths.append(length)
+        return read_if_warm(descriptor, offset, length)
+
+    monkeypatch.setattr(connection_module, "read_if_warm", noted)
 
     async def body(pairs: Pairs) -> None:
         file = await pairs.world.disk.open(path)
@@ -213,5 +222,7 @@ def test_mechanism_49_the_path_that_copies_gives_the_same_bytes(path: str, monke
         sent, expected = pieces(file.region)  # type: ignore[arg-type]
         sender.send(sent)
         assert await receiver.get(len(expected)) == expected
+        assert max(lengths) == WINDOW_BYTES, "no more than that is read at a time"
+        assert sender.unsent_bytes == 0
 
     run(body)

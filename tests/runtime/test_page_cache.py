@@ -51,6 +51,7 @@ def read_all(bootstrap: str) -> int:
     return size
 
 
+@pytest.mark.usefixtures("default_paths")
 def test_mechanisms_45_and_47_a_cold_fetch_reads_the_disk_in_large_pieces_and_the_next_one_the_cache(
     disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

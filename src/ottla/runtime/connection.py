@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.ports import Buffer, ConnectionHandler, FileRegion
 from ottla.runtime.files import IOV_MAX, RealFileRegion
+from ottla.runtime.paths import PATHS
 from ottla.runtime.warming import WINDOW_BYTES, is_warm, read_if_warm
 
 if TYPE_CHECKING:
     from ottla.runtime.sockets import RealNetwork
 
-SENDFILE_BYTES_MIN: Final = 64 * 1024
 GATHER_BYTES_MAX: Final = 512 * 1024  # in one sendmsg
 DRAIN_GRACE_SECONDS: Final = 5.0
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-_HAS_SENDFILE: Final = hasattr(os, "sendfile") and os.uname().sysname == "Linux"
 
 
 class _ColdError(Exception):
@@ -122,7 +121,10 @@ class RealConnection:
             length = len(item)
             if length:
                 assert isinstance(item, (bytes, bytearray, memoryview, RealFileRegion)), "regions of this world's files only"
-                out.append(item)
+                if WINDOW_BYTES < length < PATHS.sendfile_bytes_min and isinstance(item, RealFileRegion):
+                    out.extend(item.windows(WINDOW_BYTES))  # where sendfile is missing, no more than that is read at a time
+                else:
+                    out.append(item)
                 self._unsent += length
         if not self._is_writing and not self._is_warming:
             self._write()
@@ -133,7 +135,7 @@ class RealConnection:
         try:
             while out:
                 first = out[0]
-                if isinstance(first, RealFileRegion) and first.length >= SENDFILE_BYTES_MIN and _HAS_SENDFILE:
+                if isinstance(first, RealFileRegion) and first.length >= PATHS.sendfile_bytes_min:
                     self._send_file(first)
                 else:
                     self._send_gathered()
@@ -200,7 +202,7 @@ class RealConnection:
         size = 0
         for item in out:
             if isinstance(item, RealFileRegion):
-                if item.length >= SENDFILE_BYTES_MIN and _HAS_SENDFILE:
+                if item.length >= PATHS.sendfile_bytes_min:
                     flags = _MSG_MORE
                     break
                 found = _bytes_of(item)

@@ -12,11 +12,12 @@ import fcntl
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ottla.ports import Buffer, Job
+from ottla.runtime.paths import PATHS
 from ottla.runtime.warming import read_if_warm
 from ottla.runtime.worker import Worker
 
@@ -25,8 +26,6 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 IOV_MAX: Final = 1024
-INLINE_APPEND_BYTES_MAX: Final = 64 * 1024
-"""Larger appends would hold up every other connection while the kernel finds fresh pages for them."""
 
 
 class RealFileRegion:
@@ -46,6 +45,11 @@ class RealFileRegion:
     def read(self) -> bytes:
         return os.pread(self.file.descriptor, self.length, self.offset)
 
+    def windows(self, length: int) -> Iterator[RealFileRegion]:
+        """The same bytes as regions of at most ``length``."""
+        end = self.offset + self.length
+        return (RealFileRegion(self.file, start, min(length, end - start)) for start in range(self.offset, end, length))
+
 
 class RealFile:
     """One descriptor. It is closed when the last reference to the object goes: a region being sent holds one."""
@@ -64,7 +68,7 @@ class RealFile:
     async def append(self, buffers: Sequence[Buffer]) -> int:
         position = self.size
         total = sum(map(len, buffers))
-        if total < INLINE_APPEND_BYTES_MAX:
+        if total < PATHS.inline_append_bytes_max:
             self._write(buffers, total, position)
         else:
             await self._hop(lambda: self._write(buffers, total, position))

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ottla.runtime.paths import PATHS
+
 WINDOW_BYTES: Final = 512 * 1024
 """Asked for, warmed and sent at a time: large enough for the disk to stream, small enough to stay cached until it is sent."""
 
-_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _CANNOT_TELL: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _PIECE_BYTES: Final = 128 * 1024
 
@@ -30,11 +31,13 @@ def is_warm(descriptor: int, offset: int, length: int) -> bool:
 
 def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | None:
     """The bytes, if all are cached or the file ends before them; None when the disk would have to be asked."""
-    if _NOWAIT is None:
+    if PATHS.counts_as_cold:
+        return None
+    if PATHS.nowait is None:
         return os.pread(descriptor, length, offset)
     data = bytearray(length)
     try:
-        count = os.preadv(descriptor, (data,), offset, _NOWAIT)
+        count = os.preadv(descriptor, (data,), offset, PATHS.nowait)
     except OSError as error:
         if error.errno in _CANNOT_TELL:
             return os.pread(descriptor, length, offset)
@@ -47,10 +50,12 @@ def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | None:
 
 
 def _is_cached(descriptor: int, offset: int) -> bool:
-    if _NOWAIT is None:
+    if PATHS.counts_as_cold:
+        return False
+    if PATHS.nowait is None:
         return True
     try:
-        os.preadv(descriptor, (bytearray(1),), offset, _NOWAIT)
+        os.preadv(descriptor, (bytearray(1),), offset, PATHS.nowait)
     except OSError as error:
         if error.errno == errno.EAGAIN:
             return False
