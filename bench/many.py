@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from bench.generator import connect, create_topic, fetch_frame, pipelined, produce_frame
-from bench.measures import BATCH_BYTES, RECORD_BYTES, SECONDS, Figures, until_served, write
+from bench.generator import connect, create_topic, exchange, fetch_frame, pipelined, produce_frame
+from bench.measures import BATCH_BYTES, RECORD_BYTES, SECONDS, Figures, acknowledged, until_served, write
 from bench.peers import Peer
 
 TOPIC: Final = "many"
@@ -29,7 +29,7 @@ def prepare(peer: Peer, partitions: int) -> None:
             write(sock, TOPIC, produce_frame(TOPIC, index, batch_bytes=4096, record_bytes=1000))
 
 
-def throughput(peer: Peer, partitions: int) -> Figures:
+def _throughput(peer: Peer, partitions: int) -> Figures:
     """Requests a second, by kind."""
     indexes = range(partitions)
     records = [produce_frame(TOPIC, index, batch_bytes=0, record_bytes=RECORD_BYTES) for index in indexes]
@@ -49,10 +49,10 @@ def _rate(peer: Peer, requests: Sequence[bytes], window: int) -> float:
 def compared(few: Peer, many: Peer) -> Figures:
     """One round of both."""
     figures: Figures = {}
-    before, after = throughput(few, FEW), throughput(many, MANY)
-    for kind, rate in after.items():
+    with_few, with_many = _throughput(few, FEW), _throughput(many, MANY)
+    for kind, rate in with_many.items():
         figures[f"2,000 partitions: {kind} requests/s"] = rate
-        figures[f"2,000 partitions: {kind} rate, of that with 10"] = rate / before[kind]
+        figures[f"2,000 partitions: {kind} rate, of that with 10"] = rate / with_few[kind]
     figures["2,000 partitions: RSS, MB"] = many.rss_bytes() / 1e6
     return figures
 
@@ -64,9 +64,9 @@ def restart(peer: Peer) -> Figures:
     peer.start()
     request = produce_frame(TOPIC, MANY - 1, batch_bytes=0, record_bytes=RECORD_BYTES)
 
-    def acknowledged() -> None:
+    def produce() -> None:
         with connect(peer.address) as sock:
-            write(sock, TOPIC, request)
+            acknowledged(exchange(sock, request), TOPIC)
 
-    until_served(acknowledged)
+    until_served(produce)
     return {"2,000 partitions: start to first acknowledgement, ms": (time.perf_counter() - begin) * 1000}

@@ -46,7 +46,7 @@ def prepare(peer: Peer) -> None:
 
 def write(sock: socket.socket, topic: str, request: bytes) -> None:
     """A fresh topic's leader may take a moment to know that it is one."""
-    until_served(lambda: _acknowledged(exchange(sock, request), topic))
+    until_served(lambda: acknowledged(exchange(sock, request), topic))
 
 
 def prepare_when_served(peer: Peer) -> None:
@@ -157,7 +157,8 @@ def first_acknowledgement(peer: Peer) -> Figures:
     return {"start to first acknowledgement, ms": (time.perf_counter() - begin) * 1000}
 
 
-def _acknowledged(answer: bytes, topic: str) -> None:
+def acknowledged(answer: bytes, topic: str) -> None:
+    """ConnectionError unless the answer to a produce request says that the batch was taken."""
     # correlation id, one topic, its name, one partition, its index; then the error
     at = 4 + 4 + 2 + len(topic) + 4 + 4
     if int.from_bytes(answer[at : at + 2], "big", signed=True):

@@ -98,11 +98,12 @@ async def _steps(broker: Broker) -> dict[str, tuple[Step, int]]:
     sink = Sink()
     connection = broker.router.accept(sink, "PLAINTEXT")  # type: ignore[arg-type]
     broker.gate._admission.admitted("PLAINTEXT", "127.0.0.1", 0)
-    connection.on_data(memoryview(bytearray(create_topic_frame("t", 8))))
+    connection.on_data(memoryview(bytearray(create_topic_frame("t", BURST))))
     while not sink.sent_count:  # the topic is there when this is answered
         await asyncio.sleep(0.001)
 
     one = produce_frame("t", 0, batch_bytes=0, record_bytes=100)
+    spread = b"".join(produce_frame("t", index, batch_bytes=0, record_bytes=100) for index in range(BURST))
     body = memoryview(bytearray(one[4:]))
     _, body_start = decode_request_header(body, is_flexible=False)
     request, _ = decode_from(ProduceRequest, PRODUCE_VERSION, body, body_start)
@@ -125,6 +126,7 @@ async def _steps(broker: Broker) -> dict[str, tuple[Step, int]]:
         "answer": (lambda: (encode_response_header(1, is_flexible=False), encode(answer, PRODUCE_VERSION)), 1),
         "produce, whole, one alone": (receive(one), 1),
         "produce, whole, in a burst": (receive(one * BURST), BURST),
+        "produce, whole, in a burst over as many partitions": (receive(spread), BURST),
         "fetch, whole, one alone": (receive(fetch), 1),
         "fetch, whole, in a burst": (receive(fetch * BURST), BURST),
     }
