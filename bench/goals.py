@@ -59,6 +59,6 @@ GOALS: Final = {
 }
 
 SPARK_GOALS: Final = {
-    "source rows/s, ottla": Goal(low=1.0),
-    "sink rows/s, ottla": Goal(low=1.5),
+    "source rows/s, on ottla": Goal(low=1.0),
+    "sink rows/s, on ottla": Goal(low=1.5),
 }

@@ -60,8 +60,8 @@ def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Ro
         figures: dict[str, Figures] = {side: {} for side in sides}
         for peer in peers:
             for side, format_name in sides.items():
-                figures[side][f"source rows/s, {peer.name}"] = SOURCE_ROWS / _read(spark, peer, format_name, is_checked=number == 0)
-                figures[side][f"sink rows/s, {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name)
+                figures[side][f"source rows/s, on {peer.name}"] = SOURCE_ROWS / _read(spark, peer, format_name, is_checked=number == 0)
+                figures[side][f"sink rows/s, on {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name)
         if number:  # the first round warms
             for side, round_figures in figures.items():
                 found[side].append(round_figures)
