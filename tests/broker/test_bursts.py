@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ottla.config import BrokerConfig
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.runtime.files import INLINE_APPEND_BYTES_MAX
+from ottla.runtime.paths import PATHS
 from ottla.runtime.world import real_world
 from ottla.wire.compiler import encode
 from ottla.wire.frames import FrameCutter
@@ -55,8 +56,10 @@ def frame_of(correlation_id: int, request: Request, api_key: int, version: int) 
     return len(frame).to_bytes(4, "big") + frame
 
 
-@pytest.mark.parametrize("size", [100, INLINE_APPEND_BYTES_MAX])
-def test_the_answers_of_a_burst_leave_together(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("is_written_at_once", [True, False])
+def test_the_answers_of_a_burst_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written_at_once: bool) -> None:
+    monkeypatch.setattr(PATHS, "inline_append_bytes_max", math.inf if is_written_at_once else 0)
+
     async def main() -> None:
         broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
         await broker.start()
@@ -64,18 +67,45 @@ def test_the_answers_of_a_burst_leave_together(tmp_path: Path, size: int) -> Non
         connection = broker.router.accept(transport, "PLAINTEXT")
         connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 19, 2))))
         assert await transport.next() == [1]
-        produce = produce_request("t", batch_of(bytes(size)))
+        produce = produce_request("t", batch_of(b"x"))
         ends = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
         burst = b"".join(frame_of(number, produce, 0, 7) for number in range(2, 7)) + frame_of(7, ends, 2, 1)
         connection.on_data(memoryview(bytearray(burst)))
-        is_written_at_once = size < INLINE_APPEND_BYTES_MAX
-        assert transport.sends.qsize() == is_written_at_once, "large records are written by a thread"
+        assert transport.sends.qsize() == is_written_at_once
         if is_written_at_once:
             assert await transport.next() == [2, 3, 4, 5, 6, 7]
         else:
             assert await transport.next() == [2, 3, 4, 5, 6]
             assert await transport.next() == [7], "what asked for their end waited for it"
         assert transport.sends.empty()
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_heads_are_learnt_while_they_repeat_and_seldom_looked_at_while_they_do_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
+        await broker.start()
+        transport = Transport()
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 2, 1)]), 19, 2))))
+        assert await transport.next() == [1]
+
+        def send(*partitions: int) -> bool:
+            """Whether the last one's head is known now."""
+            for partition in partitions:
+                connection.on_data(memoryview(bytearray(frame_of(2, produce_request("t", batch_of(b"x"), partition=partition), 0, 7))))
+            return connection.repeated is not None and connection.repeated.request.topic_data[0].partition_data[0].index == partitions[-1]
+
+        assert send(0)
+        assert send(1), "the newest counts"
+        assert not send(*[0, 1] * 20)
+        assert not send(0, 0, 0), "none repeated itself for long"
+        assert send(*[0] * 200)
+        assert send(1)
+        while not transport.sends.empty():
+            transport.sends.get_nowait()
         await broker.stop()
 
     asyncio.run(main())

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
+from ottla.broker.repeated_head import RepeatedHead
 from ottla.errors import DecodeError
 from ottla.net.line import Place, RequestLine
 from ottla.ports import Connection
 from ottla.wire.frames import FrameCutter
 
 if TYPE_CHECKING:
-    from ottla.broker.repeated_head import RepeatedHead
+    from ottla.broker.context import RequestContext
     from ottla.broker.router import Router
+    from ottla.messages.produce import ProduceRequest
 
 log = structlog.get_logger()
 
 OPEN_REQUESTS_MAX: Final = 1000
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
+MISSES_MAX: Final = 4
+UNLOOKED_AT: Final = 100
 FOREVER_MS: Final = 2**63
 
 
@@ -39,8 +43,8 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "last_used_ms", "listener", "muted_until_ms", "parked",
-        "repeated", "router", "transport", "unwritten_count",
+        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener", "muted_until_ms",
+        "parked", "repeated", "router", "transport", "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
@@ -56,6 +60,7 @@ class BrokerConnection:
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
         self.parked: dict[Parked, None] = {}
         self.repeated: RepeatedHead | None = None  # of the last produce request, where it was one for a single partition
+        self.head_misses = 0  # produce requests in a row that did not repeat it
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
         self.behind: list[memoryview] = []  # what came after them and might ask for what they bring
 
@@ -104,6 +109,15 @@ class BrokerConnection:
         self._leave()
         router.close_burst()
         return kept
+
+    def learn_head(self, context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
+        """The request's head may be repeated. Where none ever is, as by who writes to many partitions, few are looked at."""
+        self.head_misses += 1
+        self.repeated = RepeatedHead.of(context, request, frame) if self.head_misses <= MISSES_MAX else None
+        if self.repeated is not None:
+            self.repeated.release()
+        elif self.head_misses > MISSES_MAX + UNLOOKED_AT:
+            self.head_misses = 0
 
     def enter(self) -> Place:
         return self._line.enter()

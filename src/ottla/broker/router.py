@@ -17,7 +17,6 @@ import structlog
 from ottla.broker import eager
 from ottla.broker.connection import BrokerConnection
 from ottla.broker.context import RequestContext
-from ottla.broker.repeated_head import RepeatedHead
 from ottla.errors import DecodeError, StorageError
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
@@ -119,6 +118,7 @@ class Router:
             context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self._burst_us)
             self._run(context, repeated.request)
             repeated.release()
+            connection.head_misses = 0
             return
         api_key, version, correlation_id = decode_request_header_start(frame)
         if self._staged and api_key != ApiKey.PRODUCE:
@@ -145,9 +145,7 @@ class Router:
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self._burst_us)
         self._run(context, request)
         if type(request) is ProduceRequest:
-            repeated = connection.repeated = RepeatedHead.of(context, request, frame)
-            if repeated is not None:
-                repeated.release()
+            connection.learn_head(context, request, frame)
 
     def _run(self, context: RequestContext, request: Any) -> None:
         service = self._services[context.api.key]
