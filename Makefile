@@ -5,7 +5,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-paths check format interop sim torture bench bench-steps bench-spark lock clean
+.PHONY: help setup run test test-paths check format interop sim torture bench bench-steps bench-spark kernel wheels lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
@@ -20,6 +20,8 @@ help:
 	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
 	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
+	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
+	@echo "make wheels       both wheels, pure and compiled, into dist; without a C compiler the pure one"
 	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
@@ -32,7 +34,8 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py).
+# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py). The kernel is the plain one, which is there always.
+test: export OTTLA_KERNEL ?= plain
 test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 
@@ -48,7 +51,7 @@ check: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py
-	$(VENV)/bin/python -m bench.steps --check
+	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps --check
 
 format: setup
 	$(VENV)/bin/ruff check --fix .
@@ -77,15 +80,24 @@ bench: setup
 	$(VENV)/bin/python -m bench.paths
 
 bench-steps: setup
-	$(VENV)/bin/python -m bench.steps $(ARGS)
+	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps $(ARGS)
 
 bench-spark: setup
 	$(call need,bench/spark.py)
 	$(VENV)/bin/python -m bench.spark $(ARGS)
+
+kernel: setup
+	$(call need,tests/kernel)
+	$(VENV)/bin/python scripts/compile_kernel.py src/ottla/records
+	OTTLA_KERNEL=compiled $(PYTEST) -n 2 --dist loadgroup $(or $(ARGS),tests/kernel tests/records tests/client tests/spark/test_columns.py)
+
+wheels: setup
+	scripts/wheels
 
 lock: setup
 	scripts/lock $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -f src/ottla/records/compiled_kernel*
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +

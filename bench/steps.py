@@ -1,7 +1,7 @@
 """``make bench-steps``: what each step of the request path costs, on the real code, without sockets.
 
 Two figures for each: bytecode instructions, which come out the same on every run and machine with one
-version of Python, and microseconds, which do not.
+version of Python, and microseconds, which do not. The record kernel is the plain one: compiled code has no bytecode.
 ``--check`` compares the instructions with those that were accepted last (``bench/results/steps.json``) and fails when one has
 risen by more than 15 %; ``--accept`` writes them anew. Instructions do not see what a C function does inside: the microseconds
 beside them, and ``make bench``, do.
@@ -28,6 +28,9 @@ from ottla.config import BrokerConfig
 from ottla.messages.headers import decode_request_header, encode_response_header
 from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.records.batch import check_batch
+from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import iterate_records
+from ottla.records.kernel import FORM
 from ottla.runtime.world import real_world
 from ottla.wire.compiler import decode_from, encode
 from ottla.wire.frames import FrameCutter
@@ -35,6 +38,7 @@ from ottla.wire.frames import FrameCutter
 RESULTS: Final = Path(__file__).parent / "results" / "steps.json"
 RISE_MAX: Final = 1.15
 BURST: Final = 64
+ROWS: Final = 256
 TIMED_RUNS: Final = 2000
 Step = Callable[[], Any]
 
@@ -60,6 +64,8 @@ class Sink:
 
 
 def main() -> None:
+    if FORM != "plain":
+        sys.exit("compiled code has no bytecode to count: run it with OTTLA_KERNEL=plain")
     _quiet()
     counts, times = asyncio.run(_measure())
     all_accepted: dict[str, dict[str, int]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -116,6 +122,15 @@ async def _steps(broker: Broker) -> dict[str, tuple[Step, int]]:
 
         return step
 
+    keys: list[bytes | None] = [b"%08d" % number for number in range(ROWS)]
+    values: list[bytes | None] = [bytes(100)] * ROWS
+
+    def write_rows() -> bytearray:
+        builder = BatchBuilder()
+        builder.extend(keys, values, start=0, end=ROWS, timestamp_ms=0, size_max=1 << 20)
+        return builder.build()
+
+    batch = write_rows()
     cutter = FrameCutter(1 << 20)
     fetch = fetch_frame("t", 0, offset=0, max_bytes=4096)
     return {
@@ -123,6 +138,8 @@ async def _steps(broker: Broker) -> dict[str, tuple[Step, int]]:
         "request header": (lambda: decode_request_header(body, is_flexible=False), 1),
         "produce body": (lambda: decode_from(ProduceRequest, PRODUCE_VERSION, body, body_start), 1),
         "batch check": (lambda: check_batch(records), 1),
+        "record of 100 bytes, read": (lambda: iterate_records(batch), ROWS),
+        "record of 100 bytes, written": (write_rows, ROWS),
         "answer": (lambda: (encode_response_header(1, is_flexible=False), encode(answer, PRODUCE_VERSION)), 1),
         "produce, whole, one alone": (receive(one), 1),
         "produce, whole, in a burst": (receive(one * BURST), BURST),

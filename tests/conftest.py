@@ -8,8 +8,8 @@ import pytest
 
 from ottla.runtime.paths import PATHS, VARIABLE, chosen
 
-# These need more than Python and the package index, or much time: they run only when named (make interop, make torture).
-ONLY_WHEN_NAMED = frozenset({"interop", "torture"})
+# These need more than Python and the package index, or much time: they run only when named (make interop, kernel, torture).
+ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.

@@ -13,6 +13,9 @@ BrokerId = NewType("BrokerId", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)
 
+Headers = tuple[tuple[str, bytes | None], ...]
+"""A record's headers: names, which may come more than once, and values, in their order."""
+
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 NO_LEADER: Final = -1

@@ -12,10 +12,11 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.records.batch import check_batch, read_header, write_crc
-from ottla.records.builder import BatchBuilder, varint
+from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, EndMarker, build_end_marker, control_type_of, end_marker_of
 from ottla.records.iteration import Record, check_records, iterate_records
+from ottla.records.plain_kernel import varint
 
 CODECS = list(Codec)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)

@@ -167,3 +167,12 @@ def test_large_and_small_numbers_survive_their_varints():
     records: list = [(bytes(chance.randrange(200)), bytes(chance.randrange(70_000)), [], chance.randrange(2**40)) for _ in range(40)]
     data = build(records)
     assert rows_of(data).column("value").to_pylist() == [record.value for record in expected(data)]
+
+
+@pytest.mark.parametrize("field", ["base_offset", "base_timestamp"])
+def test_numbers_that_leave_64_bits_are_a_decode_error(field):
+    batch = bytearray(build([(b"k", b"v", [], 0), (b"k", b"v", [], 1)]))
+    at = {"base_offset": 0, "base_timestamp": 27}[field]
+    batch[at : at + 8] = (2**63 - 1).to_bytes(8, "big")
+    with pytest.raises(DecodeError):
+        rows_of(bytes(batch), start=0, end=2**64)

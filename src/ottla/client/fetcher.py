@@ -20,8 +20,8 @@ from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, Fe
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.registry import APIS, ApiKey
 from ottla.records.batch import iterate_batches
-from ottla.records.iteration import Headers, iterate_records
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from ottla.records.iteration import iterate_records
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Headers, TopicPartition
 
 TOPIC_IDS_SINCE: Final = 13
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ottla.records.batch import (
     CODEC_MASK,
@@ -19,6 +18,8 @@ from ottla.records.batch import (
 )  # fmt: skip
 from ottla.records.compression import compress
 from ottla.records.iteration import Record
+from ottla.records.kernel import encode_columns, encode_record
+from ottla.types import Headers
 
 
 class BatchBuilder:
@@ -34,16 +35,49 @@ class BatchBuilder:
 
     def append(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = (), *, timestamp_ms: int) -> int:
         """The record is in the batch; the bytes of the batch so far, as they are without compression."""
-        count = self._count
-        if count == 0:
+        self._reach(timestamp_ms)
+        self._records += encode_record(timestamp_ms - self._base_timestamp, self._count, key, value, headers)
+        self._count += 1
+        return HEADER_SIZE + len(self._records)
+
+    def extend(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers] | None = None,
+        *,
+        start: int,
+        end: int,
+        timestamp_ms: int,
+        size_max: int,
+    ) -> int:
+        """Rows from ``start`` on, at least one, are in the batch; the first one that is not.
+
+        They end before row ``end``, or with the row that brings the batch to ``size_max`` bytes, which it does not have yet.
+        ``headers`` is None without any.
+        """
+        assert start < end, "there is a row"
+        assert self.size_bytes < size_max, "there is room for it"
+        self._reach(timestamp_ms)
+        encoded, reached = encode_columns(
+            keys,
+            values,
+            headers,
+            start=start,
+            end=end,
+            time_delta=timestamp_ms - self._base_timestamp,
+            offset_delta=self._count,
+            size_max=size_max - self.size_bytes,
+        )
+        self._records += encoded
+        self._count += reached - start
+        return reached
+
+    def _reach(self, timestamp_ms: int) -> None:
+        if self._count == 0:
             self._base_timestamp = self._max_timestamp = timestamp_ms
         elif timestamp_ms > self._max_timestamp:
             self._max_timestamp = timestamp_ms
-        body = encode_record(timestamp_ms - self._base_timestamp, count, key, value, headers)
-        self._records += varint(len(body))
-        self._records += body
-        self._count = count + 1
-        return HEADER_SIZE + len(self._records)
 
     @property
     def count(self) -> int:
@@ -80,32 +114,6 @@ class BatchBuilder:
         return batch
 
 
-def encode_record(
-    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
-) -> bytearray:
-    """The record without its length."""
-    body = bytearray(1)  # attributes
-    body += varint(timestamp_delta)
-    body += varint(offset_delta)
-    if key is None:
-        body += _NULL
-    else:
-        body += varint(len(key))
-        body += key
-    if value is None:
-        body += _NULL
-    else:
-        body += varint(len(value))
-        body += value
-    body += varint(len(headers))
-    for name, content in headers:
-        encoded = name.encode()
-        body += varint(len(encoded))
-        body += encoded
-        body += _NULL if content is None else varint(len(content)) + content
-    return body
-
-
 def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
     """The batch with only these of its records; its offsets, epochs, producer and codec stay.
 
@@ -117,11 +125,9 @@ def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
         attributes, base_timestamp = attributes | DELETE_HORIZON, delete_horizon_ms
     payload = bytearray()
     for record in records:
-        body = encode_record(
+        payload += encode_record(
             record.timestamp_ms - base_timestamp, record.offset - header.base_offset, record.key, record.value, record.headers
         )
-        payload += varint(len(body))
-        payload += body
     if not records:
         # There is nothing that a codec could open, that has a time, or that a transaction could commit.
         attributes &= ~(CODEC_MASK | (0 if header.is_control else TRANSACTIONAL))
@@ -136,22 +142,3 @@ def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
     )  # fmt: skip
     write_crc(batch)
     return batch
-
-
-def _encode_varint(value: int) -> bytes:
-    zigzag = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while zigzag >= 0x80:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
-
-
-_SMALL: Final = [_encode_varint(value) for value in range(4096)]
-_NULL: Final = _encode_varint(-1)
-
-
-def varint(value: int) -> bytes:
-    """A zig-zag varint."""
-    return _SMALL[value] if 0 <= value < 4096 else _encode_varint(value)

@@ -1,12 +1,10 @@
 """From the bytes of record batches to columns, without a Python object for each record.
 
-The work is in two steps. ``Columns.add`` walks a batch's records once and puts keys, values, offsets and timestamps into lists
-of their own; topic, partition and timestamp type, which a batch has once, are kept as runs. ``Columns.take`` turns what has
-been gathered into one Arrow record batch: numbers through numpy, keys and values as one buffer with offsets.
+The work is in two steps. ``Columns.add`` lets the record kernel walk a batch's records once and put keys, values, offsets and
+timestamps into lists of their own; topic, partition and timestamp type, which a batch has once, are kept as runs. ``Columns.take``
+turns what has been gathered into one Arrow record batch: numbers through numpy, keys and values as one buffer with offsets.
 
-``_walk`` is plain typed Python over bytes and lists, with the varints of one byte decoded in place, so that it may also be
-compiled. A column that is not wanted is neither sliced nor built. Only ``DecodeError`` escapes, as in ``records.iteration``,
-whose rules these are.
+A column that is not wanted is neither sliced nor built. Only ``DecodeError`` escapes, as in ``records.iteration``.
 """
 
 from __future__ import annotations
@@ -17,7 +15,9 @@ from ottla.errors import DecodeError
 from ottla.ports import Buffer
 from ottla.records.batch import HEADER_SIZE, BatchHeader
 from ottla.records.compression import decompress
-from ottla.records.iteration import Headers, decode_records
+from ottla.records.iteration import check_end
+from ottla.records.kernel import decode_columns
+from ottla.types import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,6 @@ COLUMN_TYPES: Final = {
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 1 << 20
-_VARINT_BITS_MAX: Final = 63
 
 
 class Columns:
@@ -70,38 +69,37 @@ class Columns:
 
         view = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
         payload = bytes(decompress(header.codec, view))
-        low, high = start - header.base_offset, end - header.base_offset
-        deltas: list[int] = []
-        timestamps: list[int] = []
-        headers: list[Headers] = []
-        try:
-            has_headers = _walk(
-                payload,
-                header.count,
-                max(low, 0),
-                min(high - 1, header.last_offset_delta),
-                deltas,
-                timestamps,
-                self._keys if self._wants_keys else None,
-                self._values if self._wants_values else None,
-            )
-        except IndexError:
-            raise DecodeError(f"the records of offset {header.base_offset} end inside a record") from None
-        if not deltas:
+        offsets: list[int] = []
+        times: list[int] = []
+        end_of_records = decode_columns(
+            payload,
+            0,
+            header.count,
+            base_offset=header.base_offset,
+            base_timestamp=header.base_timestamp,
+            last_delta=header.last_offset_delta,
+            delta_min=min(max(start - header.base_offset, 0), header.last_offset_delta + 1),
+            delta_max=max(min(end - 1 - header.base_offset, header.last_offset_delta), -1),
+            offsets=offsets,
+            times=times,
+            keys=self._keys if self._wants_keys else None,
+            values=self._values if self._wants_values else None,
+            headers=self._headers if self._wants_headers else None,
+        )
+        check_end(payload, end_of_records, header)
+        if not offsets:
             return
-        if self._wants_headers:
-            if has_headers:
-                headers = [record.headers for record in decode_records(payload, header) if start <= record.offset < end]
-            self._headers += headers or [()] * len(deltas)
-        if self._wants_offsets:
-            self._offsets.append(np.array(deltas, np.int64) + header.base_offset)
-        if self._wants_timestamps:
-            if header.is_log_append_time:
-                self._timestamps.append(np.full(len(deltas), header.max_timestamp, np.int64))
-            else:
-                self._timestamps.append(np.array(timestamps, np.int64) + header.base_timestamp)
-        self._runs.append((topic, partition, 1 if header.is_log_append_time else 0, len(deltas)))
-        self.row_count += len(deltas)
+        if header.is_log_append_time:
+            times = [header.max_timestamp] * len(times)
+        try:
+            if self._wants_offsets:
+                self._offsets.append(np.array(offsets, np.int64))
+            if self._wants_timestamps:
+                self._timestamps.append(np.array(times, np.int64))
+        except OverflowError:
+            raise DecodeError(f"the batch of offset {header.base_offset} has an offset or a time of more than 64 bits") from None
+        self._runs.append((topic, partition, 1 if header.is_log_append_time else 0, len(offsets)))
+        self.row_count += len(offsets)
         self.size_bytes += len(payload)
 
     def take(self) -> pa.RecordBatch:
@@ -154,97 +152,3 @@ def _joined(parts: list[Any]) -> Any:
     import numpy as np
 
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _walk(
-    data: bytes,
-    count: int,
-    delta_min: int,
-    delta_max: int,
-    deltas: list[int],
-    timestamps: list[int],
-    keys: list[bytes | None] | None,
-    values: list[bytes | None] | None,
-) -> bool:
-    """Adds each record whose offset delta is wanted to the lists (timestamps as deltas); whether any record has headers."""
-    position = 0
-    end = len(data)
-    has_headers = False
-    while count > 0:
-        count -= 1
-        number = data[position]
-        position += 1
-        if number >= 0x80:
-            number, position = _varint(data, position, number)
-        record_end = position + (number >> 1)
-        if number & 1 or record_end > end:
-            raise DecodeError(f"a record at byte {position} says it ends at byte {record_end} of {end}")
-        number = data[position + 1]  # the byte before it are the attributes: none is defined
-        position += 2
-        if number >= 0x80:
-            number, position = _varint(data, position, number)
-        timestamp = (number >> 1) ^ -(number & 1)
-        number = data[position]
-        position += 1
-        if number >= 0x80:
-            number, position = _varint(data, position, number)
-        delta = (number >> 1) ^ -(number & 1)
-        if delta < delta_min or delta > delta_max:
-            position = record_end
-            continue
-        deltas.append(delta)
-        timestamps.append(timestamp)
-        number = data[position]
-        position += 1
-        if number >= 0x80:
-            number, position = _varint(data, position, number)
-        if number == 1:
-            if keys is not None:
-                keys.append(None)
-        else:
-            field_end = position + (number >> 1)
-            if number & 1 or field_end > record_end:
-                raise DecodeError(f"a key at byte {position} ends at byte {field_end}, its record at {record_end}")
-            if keys is not None:
-                keys.append(data[position:field_end])
-            position = field_end
-        number = data[position]
-        position += 1
-        if number >= 0x80:
-            number, position = _varint(data, position, number)
-        if number == 1:
-            if values is not None:
-                values.append(None)
-        else:
-            field_end = position + (number >> 1)
-            if number & 1 or field_end > record_end:
-                raise DecodeError(f"a value at byte {position} ends at byte {field_end}, its record at {record_end}")
-            if values is not None:
-                values.append(data[position:field_end])
-            position = field_end
-        if data[position]:
-            has_headers = True
-        elif position + 1 != record_end:
-            raise DecodeError(f"a record ends at byte {position + 1}, its length says {record_end}")
-        position = record_end
-    if position != end:
-        raise DecodeError(f"{end - position} bytes follow the last record of a batch")
-    return has_headers
-
-
-def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The still zig-zag number whose first byte was ``first``, and the position after it."""
-    number = first & 0x7F
-    shift = 7
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > _VARINT_BITS_MAX:
-            raise DecodeError("a varint has more than ten bytes")
-    if number >> 64:
-        raise DecodeError("a varint has more than 64 bits")
-    return number, position

@@ -20,10 +20,9 @@ from ottla.messages.produce import PartitionProduceData, ProduceRequest, Produce
 from ottla.records.batch import SEQUENCE_MAX, add_to_sequence
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
-from ottla.records.iteration import Headers
 from ottla.spark.link import Link
 from ottla.spark.options import invalid
-from ottla.types import TopicPartition
+from ottla.types import Headers, TopicPartition
 
 UNSENT_BATCHES_MAX: Final = 8
 ACKS_ALL: Final = -1

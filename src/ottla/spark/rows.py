@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.client.partitioner import partition_for_key
-from ottla.records.iteration import Headers
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
 from ottla.spark.options import boolean, invalid
+from ottla.types import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa

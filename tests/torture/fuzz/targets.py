@@ -6,8 +6,10 @@ right one in: what lies behind the door is what has to be tried.
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 from collections.abc import Callable, Coroutine
+from types import ModuleType
 from typing import Any, Final
 
 from tests.storage.memory_disk import MemoryDisk, Node, run
@@ -18,11 +20,13 @@ from ottla.errors import DecodeError, KafkaError, StorageError
 from ottla.groups.records import decode_record
 from ottla.messages.headers import decode_request_header, decode_response_header
 from ottla.messages.registry import APIS
+from ottla.records import plain_kernel
 from ottla.records.batch import HEADER, LENGTH_OVERHEAD, check_batch, write_crc
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import decompress
 from ottla.records.epochs import EpochCache
 from ottla.records.iteration import walk_records
+from ottla.records.kernel import COMPILED
 from ottla.storage.checkpoint import from_text
 from ottla.storage.config import LogConfig
 from ottla.storage.folder import FolderIdentity
@@ -34,6 +38,7 @@ from ottla.wire.compiler import decode
 from ottla.wire.frames import FrameCutter
 
 LIMIT: Final = 1 << 20
+COMPILED_KERNEL: Final = importlib.import_module(COMPILED) if importlib.util.find_spec(COMPILED) else None
 _REQUESTS: Final = [(api.request, version) for api in APIS.values() for version in range(api.version_min, api.version_max + 1)]
 _RESPONSES: Final = [(api.response, version) for api in APIS.values() for version in range(api.version_min, api.version_max + 1)]
 
@@ -89,6 +94,23 @@ def batches(data: bytes) -> None:
     check_batch(memoryview(batch), from_client=bool(data[0] & 1))
     for _ in walk_records(batch, limit=LIMIT):
         pass
+
+
+def kernel(data: bytes) -> None:
+    """Records without a batch around them; a compiled kernel, where there is one, says of them what the plain one says."""
+    said = _columns_of(plain_kernel, data)
+    if COMPILED_KERNEL is not None:
+        assert _columns_of(COMPILED_KERNEL, data) == said
+
+
+def _columns_of(form: ModuleType, data: bytes) -> Any:
+    count, first, last = data[:3] if len(data) >= 3 else (1, 0, 255)
+    columns: dict[str, list[Any]] = {name: [] for name in ("offsets", "times", "keys", "values", "headers")}
+    numbers = {"base_offset": 2**63 - 10, "base_timestamp": -(2**62), "last_delta": 200, "delta_min": first, "delta_max": last}
+    try:
+        return columns, form.decode_columns(data, 3, count, **numbers, **columns)
+    except DecodeError as error:
+        return columns, str(error)
 
 
 def _made_whole(data: bytes) -> bytearray:
@@ -188,7 +210,8 @@ TARGETS: Final[dict[str, tuple[Target, int]]] = {
     "responses": (responses, 2_000_000),
     "headers": (headers, 500_000),
     "frames": (frames, 500_000),
-    "batches": (batches, 1_500_000),
+    "batches": (batches, 1_000_000),
+    "kernel": (kernel, 500_000),
     "compression": (compression, 1_000_000),
     "groups": (groups, 700_000),
     "files": (files, 500_000),
