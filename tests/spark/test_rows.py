@@ -60,6 +60,44 @@ def test_rows_name_their_topic_partition_and_headers(topics: Topics):
     assert (first.partition, first.key, first.headers) == (1, None, (("a", b"1"), ("b", None)))
 
 
+@pytest.mark.parametrize("batch_bytes", ["1", "300", "100000"])
+def test_rows_of_every_kind_keep_their_order_in_each_partition(topics: Topics, batch_bytes: str):
+    names = [topics.create(2), topics.create(3)]
+    count = 300
+    wanted = [None if index % 3 else index % 2 for index in range(count)]
+    keys = [None if index % 4 == 1 else b"%d" % (index % 11) for index in range(count)]
+    rows = batch(
+        topic=[names[index // 7 % 2] for index in range(count)],
+        partition=pa.array(wanted, pa.int32()),
+        key=pa.array(keys, pa.binary()),
+        value=[b"%d" % index for index in range(count)],
+    )
+    settings = options(topics, **{"kafka.batch.size": batch_bytes})
+    assert write_rows(iter([rows.slice(0, 100), rows.slice(100), rows.slice(0, 0)]), settings) == count
+    seen = []
+    for number, topic in enumerate(names):
+        for partition, records in stored(topics, topic, 2 + number).items():
+            values = [int(record.value or b"") for record in records]
+            assert values == sorted(values)
+            seen += values
+            for index, record in zip(values, records, strict=True):
+                assert (names[index // 7 % 2], keys[index]) == (topic, record.key)
+                if wanted[index] is not None:
+                    assert partition == wanted[index]
+                elif record.key is not None:
+                    assert partition == partition_for_key(record.key, 2 + number)
+    assert sorted(seen) == list(range(count))
+
+
+def test_rows_without_a_key_are_spread_in_batches(topics: Topics):
+    topic = topics.create(4)
+    rows = batch(value=[bytes(100)] * 4_000)
+    write_rows(iter([rows]), options(topics, topic=topic, **{"kafka.batch.size": "2000"}))
+    counts = [len(records) for records in stored(topics, topic, 4).values()]
+    assert sum(counts) == 4_000
+    assert min(counts) > 200  # each has its turn some 50 times; that one has fewer than 10 will not be seen
+
+
 def test_the_option_topic_goes_before_the_column(topics: Topics):
     topic = topics.create()
     write_rows(iter([batch(topic=["elsewhere"], value=["v"])]), options(topics, topic=topic))
@@ -111,7 +149,7 @@ def test_a_batch_that_is_sent_again_keeps_its_place(topics: Topics):
     delivery = FailingDelivery(link_for(settings), settings)
     assert delivery.partition_count(topic) == 1
     for number in range(50):
-        delivery.add(topic, 0, None, b"%050d" % number, ())
+        delivery.add(TopicPartition(topic, 0), [None], [b"%050d" % number], None, start=0, end=1)
     delivery.flush()
     assert delivery.tries > 10
     assert [int(record.value) for record in stored(topics, topic)[0]] == list(range(50))

@@ -17,7 +17,7 @@ from typing import Final
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.records.batch import SEQUENCE_MAX, add_to_sequence
+from ottla.records.batch import HEADER_SIZE, SEQUENCE_MAX, add_to_sequence
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
@@ -39,7 +39,7 @@ class Delivery:
         if codec not in CODEC_NAMES:
             raise invalid(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_NAMES)}")
         self._codec = CODEC_NAMES[codec]
-        self._batch_bytes = int(options.get("kafka.batch.size", 262_144))
+        self.batch_bytes = max(int(options.get("kafka.batch.size", 262_144)), HEADER_SIZE + 1)  # a batch has room for a record
         self._timeout_ms = int(options.get("kafka.delivery.timeout.ms", 120_000))
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._builders: dict[TopicPartition, BatchBuilder] = {}
@@ -60,15 +60,25 @@ class Delivery:
             found = self._sticky[topic] = random.randrange(count)
         return found
 
-    def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """The record is in its partition's batch, which goes out when it is full."""
-        target = TopicPartition(topic, partition)
-        builder = self._builders.get(target)
-        if builder is None:
-            builder = self._builders[target] = BatchBuilder()
-        size = builder.append(key, value, headers, timestamp_ms=time.time_ns() // 1_000_000)
-        if size >= self._batch_bytes:
-            self._send(target)
+    def add(
+        self,
+        target: TopicPartition,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers] | None,
+        *,
+        start: int,
+        end: int,
+    ) -> None:
+        """The rows from ``start`` to ``end`` are in their partition's batches, which go out when they are full."""
+        now_ms = time.time_ns() // 1_000_000
+        while start < end:
+            builder = self._builders.get(target)
+            if builder is None:
+                builder = self._builders[target] = BatchBuilder()
+            start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=now_ms, size_max=self.batch_bytes)
+            if builder.size_bytes >= self.batch_bytes:
+                self._send(target)
 
     def flush(self) -> None:
         """Every record is acknowledged. KafkaError when one is not, after all its tries."""

@@ -1,7 +1,8 @@
 """A task's writing: rows of Arrow batches to record batches, to the partitions' leaders.
 
 The columns are those of Spark's Kafka sink: value (string or binary), and key, topic, partition, headers where they are wanted.
-A key's murmur2 picks the partition, as with every Kafka client; rows without one stay together for the length of a record batch.
+A key's murmur2 picks the partition, as with every Kafka client; rows without one stay together for about the length of a record
+batch. Rows of one partition keep their order.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ottla.client.partitioner import partition_for_key
 from ottla.spark.delivery import Delivery
+from ottla.spark.key_hashes import positive_hashes
 from ottla.spark.link import link_for
 from ottla.spark.options import boolean, invalid
-from ottla.types import Headers
+from ottla.types import Headers, TopicPartition
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-KEYS_REMEMBERED_MAX: Final = 100_000
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = {
     "key": ("string", "binary"),
@@ -81,54 +82,111 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) ->
 
 
 class _RowWriter:
+    """Writes columns: an Arrow batch's rows are put in order by partition, and each partition's are encoded at once."""
+
     def __init__(self, delivery: Delivery, topic: str | None) -> None:
         self._delivery = delivery
         self._topic = topic
         self._counts: dict[str, int] = {}  # partitions of each topic
-        self._partitions: dict[tuple[str, bytes], int] = {}  # of keys seen before
 
     def write(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
-        count = batch.num_rows
-        values = _bytes_of(batch.column("value"))
-        keys = _bytes_of(batch.column("key")) if "key" in names else [None] * count
-        topics = [self._topic] * count if self._topic is not None else batch.column("topic").to_pylist()
-        partitions = batch.column("partition").to_pylist() if "partition" in names else [None] * count
-        headers = [_headers_of(row) for row in batch.column("headers").to_pylist()] if "headers" in names else [()] * count
-        for topic, partition, key, value, header in zip(topics, partitions, keys, values, headers, strict=True):
-            if topic is None:
-                raise invalid("a row has no topic: its column topic is null, and the option topic is not given")
-            index = self._partition(topic, key, partition)
-            self._delivery.add(topic, index, key, value, header)
+        """The rows are in the batches of their partitions, in their order."""
+        rows_at_once = batch.num_rows
+        if _is_free(batch).any():
+            # Free rows go to one partition for about the length of a record batch.
+            rows_at_once = max(1, batch.num_rows * self._delivery.batch_bytes // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, rows_at_once or 1):
+            self._write(batch.slice(start, rows_at_once))
 
-    def _partition(self, topic: str, key: bytes | None, wanted: int | None) -> int:
+    def _write(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        topics, codes = self._topics(batch)
+        counts = np.array([self._partition_count(topic) for topic in topics])
+        partitions = self._partitions(batch, topics, codes, counts)
+        places = (np.cumsum(counts) - counts)[codes] + partitions  # one number for each partition of each topic
+        if counts.sum() < 1 << 16:
+            places = places.astype(np.uint16)  # which numpy sorts by radix
+        order = np.argsort(places, kind="stable")
+        ordered = batch.take(pa.array(order))
+        names = batch.schema.names
+        values = _bytes_of(ordered.column("value"))
+        keys: list[bytes | None] = _bytes_of(ordered.column("key")) if "key" in names else [None] * batch.num_rows
+        headers = [_headers_of(row) for row in ordered.column("headers").to_pylist()] if "headers" in names else None
+        starts = [0, *(np.flatnonzero(np.diff(places[order])) + 1).tolist()]
+        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            row = order[start]
+            target = TopicPartition(topics[codes[row]], int(partitions[row]))
+            self._delivery.add(target, keys, values, headers, start=start, end=end)
+
+    def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], npt.NDArray[Any]]:
+        """The topics, and for each row which of them is its own."""
+        import numpy as np
+
+        if self._topic is not None:
+            return [self._topic], np.zeros(batch.num_rows, np.int64)
+        column = batch.column("topic")
+        if column.null_count:
+            raise invalid("a row has no topic: its column topic is null, and the option topic is not given")
+        encoded = column.dictionary_encode()
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+    def _partition_count(self, topic: str) -> int:
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._delivery.partition_count(topic)
-        if wanted is not None:
-            if not 0 <= wanted < count:
-                raise invalid(f"a row has partition {wanted}; topic {topic!r} has {count} partitions")
-            return wanted
-        if key is None:
-            return self._delivery.any_partition(topic, count)
-        found = self._partitions.get((topic, key))
-        if found is None:
-            if len(self._partitions) >= KEYS_REMEMBERED_MAX:
-                self._partitions.clear()
-            found = self._partitions[topic, key] = partition_for_key(key, count)
+        return count
+
+    def _partitions(self, batch: pa.RecordBatch, topics: list[str], codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Each row's partition: the one that it names, else the one of its key, else any."""
+        import numpy as np
+
+        names = batch.schema.names
+        is_free = _is_free(batch)
+        found = np.zeros(batch.num_rows, np.int64)
+        if "key" in names:
+            found = positive_hashes(_as_binary(batch.column("key"))) % counts[codes]
+        for code in np.unique(codes[is_free]).tolist():
+            found[is_free & (codes == code)] = self._delivery.any_partition(topics[code], int(counts[code]))
+        if "partition" in names:
+            column = batch.column("partition")
+            wanted = column.fill_null(0).to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero((wanted < 0) | (wanted >= counts[codes])).tolist():
+                raise invalid(f"a row has partition {wanted[row]}; topic {topics[codes[row]]!r} has {counts[codes[row]]} partitions")
+            found = np.where(_is_there(column), wanted, found)
         return found
 
 
+def _is_free(batch: pa.RecordBatch) -> npt.NDArray[Any]:
+    """Which rows have neither a key nor a partition."""
+    import numpy as np
+
+    is_free = np.ones(batch.num_rows, bool)
+    for name in {"key", "partition"} & set(batch.schema.names):
+        is_free &= ~_is_there(batch.column(name))
+    return is_free
+
+
+def _is_there(column: pa.Array) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
 def _bytes_of(column: pa.Array) -> list[bytes | None]:
+    found: list[bytes | None] = _as_binary(column).to_pylist()
+    return found
+
+
+def _as_binary(column: pa.Array) -> pa.Array:
     """A string or binary column; strings as UTF-8, which is how Arrow has them."""
     import pyarrow as pa
 
     if pa.types.is_string(column.type):
-        column = column.view(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.view(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+        return column.view(pa.binary())
+    if pa.types.is_large_string(column.type):
+        return column.view(pa.large_binary())
+    return column
 
 
 def _headers_of(row: list[dict[str, Any]] | None) -> Headers:
