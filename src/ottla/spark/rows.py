@@ -109,11 +109,10 @@ class _RowWriter:
         if counts.sum() < 1 << 16:
             places = places.astype(np.uint16)  # which numpy sorts by radix
         order = np.argsort(places, kind="stable")
-        ordered = batch.take(pa.array(order))
-        names = batch.schema.names
-        values = _bytes_of(ordered.column("value"))
-        keys: list[bytes | None] = _bytes_of(ordered.column("key")) if "key" in names else [None] * batch.num_rows
-        headers = [_headers_of(row) for row in ordered.column("headers").to_pylist()] if "headers" in names else None
+        columns = {name: batch.column(name).take(pa.array(order)) for name in {"key", "value", "headers"} & set(batch.schema.names)}
+        values = _bytes_of(columns["value"])
+        keys: list[bytes | None] = _bytes_of(columns["key"]) if "key" in columns else [None] * batch.num_rows
+        headers = [_headers_of(row) for row in columns["headers"].to_pylist()] if "headers" in columns else None
         starts = [0, *(np.flatnonzero(np.diff(places[order])) + 1).tolist()]
         for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
             row = order[start]
@@ -152,8 +151,10 @@ class _RowWriter:
         if "partition" in names:
             column = batch.column("partition")
             wanted = column.fill_null(0).to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero((wanted < 0) | (wanted >= counts[codes])).tolist():
-                raise invalid(f"a row has partition {wanted[row]}; topic {topics[codes[row]]!r} has {counts[codes[row]]} partitions")
+            wrong = np.flatnonzero((wanted < 0) | (wanted >= counts[codes]))
+            if len(wrong):
+                topic = topics[codes[wrong[0]]]
+                raise invalid(f"a row has partition {wanted[wrong[0]]}; topic {topic!r} has {self._counts[topic]} partitions")
             found = np.where(_is_there(column), wanted, found)
         return found
 
