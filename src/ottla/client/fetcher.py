@@ -11,7 +11,10 @@ import asyncio
 import functools
 from collections import deque
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
+
+import msgspec
 
 from ottla.client.cluster import Cluster
 from ottla.client.positions import Positions
@@ -20,7 +23,7 @@ from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, Fe
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.registry import APIS, ApiKey
 from ottla.records.batch import iterate_batches
-from ottla.records.iteration import iterate_records
+from ottla.records.iteration import read_columns
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Headers, TopicPartition
 
 TOPIC_IDS_SINCE: Final = 13
@@ -49,8 +52,7 @@ class FetchSettings:
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
     """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime."""
 
     topic: str
@@ -247,21 +249,21 @@ class Fetcher:
             if header.is_control:
                 continue
             kind = 1 if header.is_log_append_time else 0
-            for record in iterate_records(view, at):
-                if record.offset >= start:
-                    records.append(
-                        ConsumerRecord(
-                            partition.topic,
-                            partition.partition,
-                            record.offset,
-                            record.timestamp_ms,
-                            kind,
-                            record.key,
-                            record.value,
-                            record.headers,
-                            header.leader_epoch,
-                        )
-                    )
+            columns = read_columns(view, at, header, start=start)
+            records.extend(
+                map(
+                    ConsumerRecord,
+                    repeat(partition.topic),
+                    repeat(partition.partition),
+                    columns.offsets,
+                    columns.times_ms,
+                    repeat(kind),
+                    columns.keys,
+                    columns.values,
+                    columns.headers,
+                    repeat(header.leader_epoch),
+                )
+            )
         if next_offset > start:
             self._buffer.append(_Fetched(partition, version, records, next_offset))
             self._buffered.add(partition)

@@ -7,8 +7,7 @@ batch must hold exactly the records that it counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +31,16 @@ class Record(msgspec.Struct, gc=False):
     headers: Headers = ()
 
 
+class RecordColumns(NamedTuple):
+    """Records as columns of one length."""
+
+    offsets: list[int]
+    times_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+
+
 def iterate_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
     """The records of the batch at ``position``, decompressed to at most ``limit`` bytes. The CRC is not looked at."""
     return list(walk_records(data, position, limit=limit))
@@ -40,40 +49,56 @@ def iterate_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSE
 def walk_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """As ``iterate_records``, some at a time: a batch of many small records costs no memory for all of them."""
     header = read_header(data, position)
+    return _decode(_decompressed(data, position, header, limit), header)
+
+
+def read_columns(data: Buffer, position: int, header: BatchHeader, *, start: int) -> RecordColumns:
+    """The records with offsets from ``start`` on of the batch at ``position``, as columns."""
+    payload = _decompressed(data, position, header, DECOMPRESSED_BYTES_MAX)
+    columns, end = _some_columns(payload, 0, header.count, header, start - header.base_offset)
+    check_end(payload, end, header)
+    return columns
+
+
+def _decompressed(data: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
     end = position + header.size_bytes
     if end > len(data):
         raise DecodeError(f"the batch at byte {position} has {header.size_bytes} bytes, {len(data) - position} are left")
-    payload = decompress(header.codec, memoryview(data)[position + HEADER_SIZE : end], limit)
-    return _decode(bytes(payload), header)
+    return bytes(decompress(header.codec, memoryview(data)[position + HEADER_SIZE : end], limit))
 
 
 def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
     position = 0
     remaining = header.count
     while remaining > 0:
-        offsets: list[int] = []
-        times: list[int] = []
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        headers: list[Headers] = []
-        position = decode_columns(
-            data,
-            position,
-            min(remaining, RECORDS_AT_ONCE),
-            base_offset=header.base_offset,
-            base_timestamp=header.base_timestamp,
-            last_delta=header.last_offset_delta,
-            delta_min=0,
-            delta_max=header.last_offset_delta,
-            offsets=offsets,
-            times=times,
-            keys=keys,
-            values=values,
-            headers=headers,
-        )
+        columns, position = _some_columns(data, position, min(remaining, RECORDS_AT_ONCE), header, 0)
         remaining -= RECORDS_AT_ONCE
-        yield from map(Record, offsets, repeat(header.max_timestamp) if header.is_log_append_time else times, keys, values, headers)
+        yield from map(Record, *columns)
     check_end(data, position, header)
+
+
+def _some_columns(data: bytes, position: int, count: int, header: BatchHeader, first_delta: int) -> tuple[RecordColumns, int]:
+    """Of the ``count`` records at ``position`` those with offset deltas from ``first_delta`` on; and the position behind them all."""
+    last_delta = header.last_offset_delta
+    columns = RecordColumns([], [], [], [], [])
+    position = decode_columns(
+        data,
+        position,
+        count,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        last_delta=last_delta,
+        delta_min=min(max(first_delta, 0), last_delta + 1),
+        delta_max=last_delta,
+        offsets=columns.offsets,
+        times=columns.times_ms,
+        keys=columns.keys,
+        values=columns.values,
+        headers=columns.headers,
+    )
+    if header.is_log_append_time:
+        columns.times_ms[:] = [header.max_timestamp] * len(columns.times_ms)
+    return columns, position
 
 
 def check_end(data: bytes, position: int, header: BatchHeader) -> None:
