@@ -38,9 +38,11 @@ def main() -> None:
         source = (SOURCE / PLAIN).read_text(encoding="utf-8")
         digest = hashlib.sha256(source.encode()).hexdigest()
         Path("ottla", COMPILED).write_text(f'{source}\n\nSOURCE_SHA256: Final = "{digest}"\n', encoding="utf-8")
-        for built in _build(Path("ottla", COMPILED)):
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(built, target)
+        target.mkdir(parents=True, exist_ok=True)
+        for built in map(Path, _build(Path("ottla", COMPILED))):
+            # A process that has the old file mapped would crash if it were written over.
+            shutil.copy(built, target / f"{built.name}.new")
+            os.replace(target / f"{built.name}.new", target / built.name)
 
 
 def missing_tools() -> list[str]:
