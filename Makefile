@@ -82,8 +82,10 @@ bench: setup
 bench-steps: setup
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps $(ARGS)
 
+# With the compiled kernel where there is a compiler; the table says which one it was.
 bench-spark: setup
 	$(call need,bench/spark.py)
+	@$(VENV)/bin/python scripts/compile_kernel.py --check && $(VENV)/bin/python scripts/compile_kernel.py src/ottla/records || true
 	$(VENV)/bin/python -m bench.spark $(ARGS)
 
 kernel: setup

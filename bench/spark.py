@@ -22,6 +22,7 @@ from bench.peers import Kafka, Ottla, Peer
 from bench.report import Rounds, note, report
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.builder import BatchBuilder
+from ottla.records.kernel import FORM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,7 @@ def main() -> None:
         stack.callback(spark.stop)
         figures = _rounds(spark, peers, sides)
     beside = "spark-sql-kafka-0-10 4.2.0 with kafka-clients 3.9.2" if why_not is None else f"none: {why_not}"
-    report("spark", figures, beside=beside, goals=SPARK_GOALS)
+    report("spark", figures, beside=f"{beside}; record kernel {FORM}", goals=SPARK_GOALS)
 
 
 def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Rounds:
