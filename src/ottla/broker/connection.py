@@ -7,8 +7,7 @@ read its answers, is not read until that is over: back-pressure instead of memor
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -82,16 +81,14 @@ class BrokerConnection:
             behind, self.behind = self.behind, []
             self._work(behind)
 
-    @contextlib.contextmanager
-    def answers_together(self) -> Iterator[None]:
-        """Answers that are ready meanwhile leave in one send at the end, as those of a burst do."""
-        was_in_burst, self._in_burst = self._in_burst, True
-        try:
-            yield
-        finally:
-            self._in_burst = was_in_burst
-            if not was_in_burst:
-                self._leave()
+    def gather_answers(self) -> None:
+        """Answers wait for ``send_answers``, as those of a burst do for its end."""
+        self._in_burst = True
+
+    def send_answers(self) -> None:
+        """Those that are ready leave in one send."""
+        self._in_burst = False
+        self._leave()
 
     def _work(self, frames: Iterable[memoryview]) -> bool:
         """One burst; whether a write still needs the frames' memory."""

@@ -194,10 +194,13 @@ class Router:
                 fail_loudly("produce", error)
                 failed = frozenset(dirty)
             connection = staged[0].connection  # a burst is one connection's
-            with connection.answers_together():
-                for produce in staged:
-                    produce.finish(failed or frozenset())
-            connection.written(counted)
+            if counted:
+                connection.gather_answers()
+            for produce in staged:
+                produce.finish(failed or frozenset())
+            if counted:
+                connection.send_answers()
+                connection.written(counted)
 
         if not eager.run(flush, finished):
             self._keeps_received = True
