@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import signal
@@ -13,6 +14,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
+
+import ottla
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -110,6 +113,10 @@ class Ottla(Peer):
             "log.dirs": str(self.folder / "data"),
             "group.initial.rebalance.delay.ms": "0",
         } | properties
+
+    def prepare(self) -> None:
+        """The modules are compiled to bytecode, as pip does with what it installs; a checkout may have none."""
+        compileall.compile_dir(Path(ottla.__file__).parent, quiet=2)
 
     def command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)

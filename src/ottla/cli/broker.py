@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level:
 
     Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win.
     """
+    gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
     from ottla.broker.node import Broker
     from ottla.cli.logging import configure_logging
     from ottla.runtime.notify import notify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from typing import Final
@@ -26,6 +27,7 @@ DEV_PROFILE: Final = {
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
 def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, as_json: bool) -> None:
     """Start a broker on this machine with relaxed settings."""
+    gc.disable()  # as broker start does
     import msgspec
 
     from ottla.broker.node import Broker

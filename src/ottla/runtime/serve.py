@@ -52,9 +52,9 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Call
     broker = Broker(_world(config), config)
     await broker.start()
     broker.on_failure = stopping.set
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     async with beside(broker):
         if on_started is not None:
             on_started(broker)
