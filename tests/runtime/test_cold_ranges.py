@@ -114,6 +114,28 @@ def test_cold_ranges_arrive_whole_and_in_order(path: str) -> None:
     run(body)
 
 
+def test_what_is_cached_before_a_cold_window_is_sent_at_once_and_without_the_worker(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    really_send = os.sendfile
+
+    def send(to: int, descriptor: int, offset: int, count: int) -> int:
+        asked.append(count)
+        return really_send(to, descriptor, offset, count)
+
+    monkeypatch.setattr(os, "sendfile", send)
+    monkeypatch.setattr(connection_module, "is_warm", lambda _, offset, length: offset + length <= 2 * WINDOW_BYTES)
+
+    async def body(pairs: Pairs) -> None:
+        file = await pairs.world.disk.open(path)
+        sender, receiver = await pairs.make()
+        sender.send([file.region(0, len(CONTENT))])
+        assert await receiver.get(len(CONTENT)) == CONTENT
+        assert asked[0] == 2 * WINDOW_BYTES
+        assert pairs.network.warmer.warmed_count == 2, "the third window and the rest"
+
+    run(body)
+
+
 def test_where_the_kernel_cannot_tell_everything_counts_as_warm(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PATHS, "nowait", None)
 

@@ -24,6 +24,8 @@ from ottla.runtime.warming import WINDOW_BYTES, is_warm, read_if_warm
 if TYPE_CHECKING:
     from ottla.runtime.sockets import RealNetwork
 
+SENDFILE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""In one call: a fetch of the usual mebibyte in one piece was a third faster than in two, where one fetch is in flight."""
 GATHER_BYTES_MAX: Final = 512 * 1024  # in one sendmsg
 DRAIN_GRACE_SECONDS: Final = 5.0
 
@@ -182,10 +184,9 @@ class RealConnection:
         descriptor = region.file.descriptor
         while region.length:
             if region.offset >= region.warm_end:
-                window = min(region.length, WINDOW_BYTES)
-                if not is_warm(descriptor, region.offset, window):
+                region.warm_end = _warm_end(region)
+                if region.offset >= region.warm_end:
                     raise _ColdError
-                region.warm_end = region.offset + window
             sent = os.sendfile(self._socket.fileno(), descriptor, region.offset, min(region.length, region.warm_end - region.offset))
             if sent == 0:
                 raise _ends_too_early(region)
@@ -256,6 +257,14 @@ class RealConnection:
         handler, self._handler = self._handler, None
         if handler is not None:
             handler.on_close(error)
+
+
+def _warm_end(region: RealFileRegion) -> int:
+    """Up to where the region is cached, window by window, as far as it would be sent at once."""
+    position, end = region.offset, region.offset + min(region.length, SENDFILE_BYTES_MAX)
+    while position < end and is_warm(region.file.descriptor, position, min(WINDOW_BYTES, end - position)):
+        position += WINDOW_BYTES
+    return min(position, end)
 
 
 def _bytes_of(region: RealFileRegion) -> bytes | None:

@@ -18,7 +18,7 @@ from typing import Final
 from ottla.runtime.paths import PATHS
 
 WINDOW_BYTES: Final = 512 * 1024
-"""Asked for, warmed and sent at a time: large enough for the disk to stream, small enough to stay cached until it is sent."""
+"""Warmed, and then sent, at a time: large enough for the disk to stream, small enough to stay cached until it is sent."""
 
 _CANNOT_TELL: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _PIECE_BYTES: Final = 128 * 1024
