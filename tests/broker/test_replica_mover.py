@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
 from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
@@ -278,6 +279,32 @@ def test_what_cannot_be_moved_is_answered_for_itself() -> None:
         admin = Admin(broker.client("admin"))
         errors = {folder.log_dir: folder.error_code for folder in (await admin.describe_log_dirs())[1]}
         assert errors == {"/data": ErrorCode.NONE, "/spare": ErrorCode.KAFKA_STORAGE_ERROR}
+        await admin.close()
+
+    run(main())
+
+
+def test_a_replica_that_moves_while_folders_are_described_is_told_once() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        assert broker.broker is not None
+        partitions = broker.broker.partitions
+        disk: Any = broker.machine.disk
+        really = disk.space
+
+        async def space(path: str) -> tuple[int, int]:
+            """The move ends while the disk is asked."""
+            partition = partitions.by_name["t"][0]
+            partitions._folder_of[partition] = next(found for found in partitions._folders if found is not partitions.folder_of(partition))
+            found: tuple[int, int] = await really(path)
+            return found
+
+        disk.space = space
+        admin = Admin(broker.client("admin"))
+        told = [topic for folder in (await admin.describe_log_dirs())[1] for topic in folder.topics]
+        assert [topic.name for topic in told] == ["t"]
         await admin.close()
 
     run(main())

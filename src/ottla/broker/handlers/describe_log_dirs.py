@@ -30,18 +30,17 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeLogDi
         None if request.topics is None else {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
     )
     results = []
-    for folder, partitions in broker.partitions.by_folder():
+    for folder, partitions in broker.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
         replicas = [(key_of(partition), partition.log.size_bytes, 0, False) for partition in partitions]
         replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in broker.mover.moving_to(folder)]
-        result = DescribeLogDirsResult(log_dir=folder.path)
+        result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if folder.is_failed else ErrorCode.NONE, folder.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
+        results.append(result)
+    for result in results:
         try:
-            result.total_bytes, result.usable_bytes = await broker.world.disk.space(folder.path)
+            result.total_bytes, result.usable_bytes = await broker.world.disk.space(result.log_dir)
         except OSError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        if folder.is_failed:
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        results.append(result)
     return DescribeLogDirsResponse(results=results)
 
 
