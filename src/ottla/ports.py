@@ -169,6 +169,14 @@ class Disk(Protocol):
         """Names created, renamed and removed in the folder before the call survive a power cut."""
         ...
 
+    async def sync_file_system(self, path: str) -> None:
+        """All that was written, created, renamed or removed on the volume that holds the path before the call survives a power cut."""
+        ...
+
+    async def modified_ms(self, path: str) -> int:
+        """When the file was written to last, in wall-clock milliseconds. FileNotFoundError when absent."""
+        ...
+
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """The job's result. It is done away from the loop, over this disk, at most so many bytes a second.
 

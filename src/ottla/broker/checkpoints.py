@@ -41,9 +41,9 @@ class Checkpoints:
         """What was read; zeros where nothing was, or where it is forgotten."""
         return self._read.get(key, LogOffsets())
 
-    def forget(self, key: TopicPartition) -> None:
-        """The partition is open, or there is another one of that name."""
-        self._read.pop(key, None)
+    def forget(self, key: TopicPartition) -> bool:
+        """The partition is open, or there is another one of that name. True when something was known of it."""
+        return self._read.pop(key, None) is not None
 
     async def write(self, folder: DataFolder, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
         """The folder's files tell of its open logs, and of those that are ``closed`` what was read of them."""

@@ -14,6 +14,7 @@ from ottla.broker.rounds import Rounds
 from ottla.errors import KafkaError, WorkerDied
 from ottla.storage.cleaning import CLEAN_JOB, CleanResult
 from ottla.storage.dirtiness import dirtiest
+from ottla.storage.disk_errors import is_disk_at_fault
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -49,7 +50,8 @@ class LogCleaner:
             try:
                 await self._clean(partition)
             except OSError as error:
-                partition.log.fail_unless_full(error)
+                if is_disk_at_fault(error):
+                    partition.log.fail_with_disk()
                 self._let_rest(partition, str(error))
             except WorkerDied as error:
                 self._let_rest(partition, str(error))
@@ -67,7 +69,7 @@ class LogCleaner:
             try:
                 logs.append(await opened.dirtiness(partition, now_ms))
             except OSError as error:
-                opened.fail_unless_full(error)
+                opened.on_disk_error(error)
             except KafkaError as error:
                 self._let_rest(partition, error.message)
         return dirtiest(logs)
@@ -83,10 +85,17 @@ class LogCleaner:
             self._let_rest(partition, "nothing to clean")
             return
         rate = config["log.cleaner.io.max.bytes.per.second"]
-        result = await self._broker.world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
+        sources = opened.segments[: len(request.sources)]
+        try:
+            result = await self._broker.world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
+        except FileNotFoundError as error:
+            if any(segment.is_retired for segment in sources):  # by retention, a deletion or a move: the next round sees what is left
+                log.info("log_cleaning_aborted", topic=partition.topic, partition=partition.index, reason=str(error))
+                return
+            raise
         async with partition.changing:
-            is_there = self._broker.partitions.by_name.get(partition.topic, {}).get(partition.index) is partition
-            if not is_there or opened.is_failed:
+            if opened.is_failed:
+                await opened.drop_all_cleaned(result.cleaned)
                 return
             await self._install(partition, result)
         await self._broker.partitions.write_checkpoints()

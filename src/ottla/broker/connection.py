@@ -3,11 +3,14 @@
 What one receive brought is one burst: all its requests are decoded and begun, then every log that was touched is flushed
 once, then the answers that are ready leave in one send. A connection with too many open requests, or one that does not
 read its answers, is not read until that is over: back-pressure instead of memory.
+
+A burst whose requests take longer than the connection's share of the loop ends early: the frames that are left wait
+(``behind``), and go on as a burst of their own after the other connections had their turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -42,8 +45,8 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_in_burst", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener", "muted_until_ms",
-        "parked", "repeated", "router", "transport", "unwritten_count",
+        "_cutter", "_goes_on", "_in_burst", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener",
+        "muted_until_ms", "parked", "repeated", "router", "transport", "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
@@ -61,7 +64,8 @@ class BrokerConnection:
         self.repeated: RepeatedHead | None = None  # of the last produce request, where it was one for a single partition
         self.head_misses = 0  # produce requests in a row that did not repeat it
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
-        self.behind: list[memoryview] = []  # what came after them and might ask for what they bring
+        self.behind: list[memoryview] = []  # frames that wait: for those records, or for the connection's next turn
+        self._goes_on = False  # that turn is coming
 
     @property
     def client_host(self) -> str:
@@ -71,15 +75,31 @@ class BrokerConnection:
     def has_open_requests(self) -> bool:
         return len(self._line) > 0
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it has so many open requests that no more are begun."""
+        return len(self._line) > OPEN_REQUESTS_MAX
+
     def on_data(self, data: memoryview) -> bool:
-        return self._work((frame for frame, _ in self._cutter.feed(data)))
+        return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
 
     def written(self, count: int) -> None:
         """The records of produce requests are in their logs, or were refused: what had to wait for them goes on."""
         self.unwritten_count -= count
-        if self.unwritten_count == 0 and self.behind and not self.transport.is_closed:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The frames that wait are a burst, unless what they wait for is still to come."""
+        self._goes_on = False
+        if self.behind and self.unwritten_count == 0 and not self.is_crowded and not self.transport.is_closed:
             behind, self.behind = self.behind, []
-            self._work(behind)
+            self._work(iter(behind), are_kept=True)
+
+    def _go_on_soon(self) -> None:
+        """The others have their turn first."""
+        if not self._goes_on and self.unwritten_count == 0 and not self.is_crowded:
+            self._goes_on = True
+            self.router.call_soon(self._go_on)
 
     def gather_answers(self) -> None:
         """Answers wait for ``send_answers``, as those of a burst do for its end."""
@@ -90,16 +110,21 @@ class BrokerConnection:
         self._in_burst = False
         self._leave()
 
-    def _work(self, frames: Iterable[memoryview]) -> bool:
-        """One burst; whether a write still needs the frames' memory."""
+    def _work(self, frames: Iterator[memoryview], *, are_kept: bool) -> bool:
+        """One burst; whether a write still needs the frames' memory. ``are_kept``: no later bytes are received into it."""
         router = self.router
         self._in_burst = True
         self.last_used_ms = router.begin_burst()
+        behind = self.behind
         try:
             for frame in frames:
-                router.dispatch(self, frame)
+                if behind or router.is_burst_long or not router.dispatch(self, frame):
+                    behind.append(frame if are_kept else memoryview(bytearray(frame)))
         except DecodeError as error:
             log.info("connection_refused_input", peer=self.client_host, reason=error.message)
+            self.transport.abort()
+        except Exception as error:
+            log.error("request_failed", peer=self.client_host, exc_info=error)
             self.transport.abort()
         kept = router.end_burst()
         self._in_burst = False
@@ -131,6 +156,8 @@ class BrokerConnection:
         if out:
             self._out = []
             self.transport.send(out)
+        if self.behind:
+            self._go_on_soon()
         self.update_reading()
 
     def mute_for_good(self) -> None:
@@ -140,8 +167,8 @@ class BrokerConnection:
 
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
-        is_crowded = len(self._line) > OPEN_REQUESTS_MAX or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0
-        is_paused = is_crowded or self.router.is_held or self.muted_until_ms > 0
+        has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0
+        is_paused = has_enough or self.router.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:

@@ -16,7 +16,7 @@ from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
 from ottla.controller.features import first_features
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerEndpoint, ProducerIdsRecord, RegisterBrokerRecord
 from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
@@ -45,6 +45,7 @@ class Controller:
         self._committed = log.image
         self._high_watermark = log.end_offset
         self._advance = Turns(self._commit_and_publish)
+        self._is_closed = False
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
 
     @property
@@ -56,6 +57,15 @@ class Controller:
     def high_watermark(self) -> int:
         """The end of what is committed of the metadata log."""
         return self._high_watermark
+
+    async def publish_again(self) -> None:
+        """The newest committed image is followed once more."""
+        await self._advance(lambda: self._publish(self._committed))
+
+    async def close(self) -> None:
+        """What was decided is carried out, and nothing is decided any more."""
+        self._is_closed = True
+        await self._advance()
 
     async def published(self) -> None:
         """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""
@@ -86,6 +96,8 @@ class Controller:
 
         Each decision is taken over the image that those before it made; with ``validate_only`` they are all taken over this one.
         """
+        if self._is_closed:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
         results: list[D | KafkaError] = []
         has_records = False
         for decision in decisions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,6 +19,7 @@ log = structlog.get_logger()
 
 TICK_MS = 1000
 CHECKPOINT_MS = 60_000
+RETRY_MS = 10_000
 
 
 class Housekeeping:
@@ -26,22 +28,27 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timer: TimerHandle | None = None
-        self._is_running = False
+        self._is_running = self._is_working = False
+        self._has_ended: asyncio.Event | None = None  # somebody waits for the round to end
         self._has_deleted = False
-        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = 0
+        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     def start(self) -> None:
         self._is_running = True
         now_ms = self._broker.world.clock.monotonic_ms()
-        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = now_ms
+        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
         self._schedule()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """No round is on, and none will begin."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
+        if self._is_working:
+            self._has_ended = asyncio.Event()
+            await self._has_ended.wait()
 
     def clean_up_soon(self) -> None:
         """Folders were renamed for deletion: the next round removes them."""
@@ -53,9 +60,13 @@ class Housekeeping:
             self._timer = self._broker.world.timers.call_later_ms(TICK_MS, self._tick)
 
     def _tick(self) -> None:
+        self._is_working = True
         eager.run(self._round(), self._finished)
 
     def _finished(self, _: None, error: BaseException | None) -> None:
+        self._is_working = False
+        if self._has_ended is not None:
+            self._has_ended.set()
         if error is not None:
             log.error("housekeeping_failed", exc_info=error)
         self._schedule()
@@ -76,12 +87,20 @@ class Housekeeping:
                 partition.log.expire_producers(wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
-            await self._broker.partitions.write_checkpoints()
+            await self._write_checkpoints()
             for meters in self._broker.router.meters.values():
                 meters.timer.begin_period()
         if self._has_deleted:
-            self._has_deleted = False
-            await self._broker.partitions.remove_deleted()
+            self._has_deleted = not await self._broker.partitions.remove_deleted()
+        if now_ms - self._last_retry_ms >= RETRY_MS:
+            self._last_retry_ms = now_ms
+            await self._broker.retry_offline()
+
+    async def _write_checkpoints(self) -> None:
+        try:
+            await self._broker.partitions.write_checkpoints()
+        except StorageError as error:  # the rest of the round may be what makes room for them
+            log.error("checkpoints_not_written", reason=error.message)
 
     def _close_idle(self, now_ms: int) -> None:
         idle_ms = self._broker.config["connections.max.idle.ms"]

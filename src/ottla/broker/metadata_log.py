@@ -11,6 +11,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+import structlog
+
+from ottla.broker.synced_mark import SyncedMark
 from ottla.errors import DecodeError, StorageError
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.records import decode_record, encode_record
@@ -23,6 +26,8 @@ from ottla.storage.config import LogConfig
 from ottla.storage.log import PartitionLog
 from ottla.wire.schema import Stored
 
+log = structlog.get_logger()
+
 FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
 _READ_BYTES: Final = 1 << 20
@@ -33,8 +38,11 @@ _SNAPSHOTS_KEPT: Final = 2
 class MetadataLog:
     """Appends groups of records and remembers the image that they make."""
 
-    def __init__(self, disk: Disk, folder: str, log: PartitionLog, image: ClusterImage, *, bytes_between_snapshots: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, log: PartitionLog, mark: SyncedMark, image: ClusterImage, *, bytes_between_snapshots: int
+    ) -> None:
         self._disk = disk
+        self._mark = mark
         self._folder = folder
         self._log = log
         self._bytes_between_snapshots = bytes_between_snapshots
@@ -44,12 +52,22 @@ class MetadataLog:
 
     @classmethod
     async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, bytes_between_snapshots: int) -> MetadataLog:
-        """The log, recovered, and the image of its newest snapshot and all records after it."""
+        """The log, recovered, and the image of its newest snapshot and all records after it.
+
+        StorageError, and nothing is touched, when what was committed is damaged.
+        """
         folder = f"{data_folder}/{FOLDER_NAME}"
         await disk.make_dirs(folder)
         image, offset = await _newest_snapshot(disk, folder)
         config = LogConfig(max_message_bytes=2**31 - 1, file_delete_delay_ms=0, fails_when_full=True)
-        log = await PartitionLog.open(disk, folder, config=config, now_ms=now_ms, clean=clean)
+        mark = await SyncedMark.open(disk, folder)
+        try:
+            log = await PartitionLog.open(
+                disk, folder, config=config, now_ms=now_ms, clean=clean, recovery_point=mark.offset if mark.offset > offset else 0
+            )
+        except StorageError as error:
+            way_out = f"put a good copy of {folder} in its place; without one, the topics' records can still be read by ottla dump-log"
+            raise StorageError(f"the metadata log says which topics there are, and {error.message}; {way_out}") from error
         if log.log_end_offset < offset:  # the snapshot outlived the log before it, as it may
             await log.truncate_fully_and_start_at(offset)
         offset = max(offset, log.log_start_offset)
@@ -59,14 +77,14 @@ class MetadataLog:
             data = part.region.read()
             with _readable(f"the metadata log {folder}, from offset {offset} on,"):
                 records: list[Stored] = []
-                for position, header in iterate_batches(data):
+                for position, header in iterate_batches(data, check_crc=True):
                     if not header.is_control:
                         records += [
                             decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset
                         ]
                     offset = header.last_offset + 1
                 image = replay(image, records)
-        return cls(disk, folder, log, image, bytes_between_snapshots=bytes_between_snapshots)
+        return cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
 
     @property
     def end_offset(self) -> int:
@@ -98,6 +116,7 @@ class MetadataLog:
         if self._log.has_pending:
             await self._log.flush()
             await self._log.sync()
+            await self._move_mark()
 
     async def snapshot_when_due(self) -> bool:
         """Writes a snapshot once enough log has gathered since the last one; True when it did."""
@@ -120,6 +139,19 @@ class MetadataLog:
 
     async def close(self) -> None:
         await self._log.close()
+        await self._move_mark()
+        await self._mark.close()
+
+    async def _move_mark(self) -> None:
+        try:
+            await self._mark.move(self._log.recovery_point)
+        except OSError as error:  # an older mark is true as well
+            log.warning("synced_offset_not_written", folder=self._folder, reason=str(error))
+
+
+async def has_metadata(disk: Disk, data_folder: str) -> bool:
+    """Whether a metadata log lies in the data folder."""
+    return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")
 
 
 def _build_batch(records: Iterable[Stored], now_ms: int) -> bytearray:

@@ -7,6 +7,7 @@ without all of that, and recovery at the next start makes up for it.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,7 +21,7 @@ from ottla.broker.handlers import SERVICES
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.leadership import Leadership
 from ottla.broker.listeners import advertised, listeners
-from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.metadata_log import MetadataLog, has_metadata
 from ottla.broker.partitions import PartitionStore
 from ottla.broker.replica_mover import ReplicaMover
 from ottla.broker.roles import check_roles
@@ -34,7 +35,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, TimerHandle, World
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.replication.purgatory import Purgatory, Waiter
-from ottla.storage.folder import DataFolder, FolderIdentity
+from ottla.storage.folder import DataFolder, FolderIdentity, is_used
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
 log = structlog.get_logger()
@@ -108,7 +109,7 @@ class Broker:
         await self.partitions.scan()
         self.controller = Controller(world, config, self._metadata_log, self._publish)
         await self._follow(self.controller.image)
-        await self.partitions.remove_strays()
+        await self.partitions.set_strays_aside()
         await self.gate.bind(listeners(config))
         await self.controller.activate()
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
@@ -122,17 +123,18 @@ class Broker:
 
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
-        self.housekeeping.stop()
+        await self.gate.close()
+        await self.housekeeping.stop()
         self._leadership.stop()
         await self._cleaner.stop()
         await self._scrubber.stop()
         await self.mover.stop()
-        await self.gate.close()
         if self._sweep is not None:
             self._sweep.cancel()
         self.groups.close()
         for connection in list(self.router.connections):
             connection.transport.close()
+        await self.controller.close()  # what was decided is carried out before the logs are closed
         closed = await self.partitions.close()
         await self._metadata_log.close()
         for folder in closed:
@@ -145,6 +147,7 @@ class Broker:
     async def _open_folders(self) -> None:
         """The data folders are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
         cluster_id = self.config["cluster.id"]
+        await self._check_first_folder()
         for path in self.config.log_dirs:
             try:
                 folder = await self._open_folder(path, cluster_id)
@@ -159,9 +162,27 @@ class Broker:
             cluster_id = folder.identity.cluster_id
             self._folders.append(folder)
 
+    async def _check_first_folder(self) -> None:
+        """StorageError when the metadata log must lie in another folder than the first: whatever is missing there would be lost."""
+        first, *others = self.config.log_dirs
+        if not others or await has_metadata(self.world.disk, first):
+            return
+        for path in others:
+            if await has_metadata(self.world.disk, path):
+                where = f"{first}, the first of log.dirs, has no metadata log, and {path} has one"
+                raise StorageError(f"{where}: list {path} first; nothing was touched")
+        used = [path for path in others if await is_used(self.world.disk, path)]
+        if used and not await is_used(self.world.disk, first):
+            raise StorageError(
+                f"{first}, the first of log.dirs, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
+                f"of {first}, or take {used[0]} out of log.dirs to begin a new cluster; nothing was touched"
+            )
+
     async def _open_folder(self, path: str, cluster_id: str | None) -> DataFolder:
         disk, random = self.world.disk, self.world.random
-        await disk.make_dirs(path)
+        if not await disk.exists(path):
+            await disk.make_dirs(path)
+            await disk.sync_dir(posixpath.dirname(path))
         await disk.lock(_lock_path(path))
         ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
         return await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
@@ -215,6 +236,12 @@ class Broker:
         deadline_ms = self._purgatory.next_deadline_ms()
         if deadline_ms is not None and self._sweep is None:
             self._schedule_sweep(deadline_ms)
+
+    async def retry_offline(self) -> None:
+        """Partitions that could not be opened for want of room or of descriptors are tried again."""
+        if self.partitions.retry():
+            await self.controller.publish_again()
+            self._leadership.settle_soon()
 
     async def _publish(self, image: ClusterImage) -> None:
         """The controller has committed an image."""

@@ -15,10 +15,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import structlog
+
 from ottla.broker.turns import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metrics import TopicMeters
 from ottla.storage.log import Appended, PartitionLog
+
+log = structlog.get_logger()
 
 
 class AppendWaiter(Protocol):
@@ -71,10 +75,15 @@ class Partition:
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. StorageError when the disk refused it."""
         drop_count = self.log.drop_count
-        if not self.is_settled:
+        if not self.is_settled or self._owes_sync:
             await self._flush()
         if self.log.is_failed or self.log.drop_count != drop_count:
             raise StorageError(f"the log of {self.topic}-{self.index} was not written")
+
+    @property
+    def _owes_sync(self) -> bool:
+        """Whether records lie in the log that ``flush.messages`` does not allow to be acknowledged: their sync has failed."""
+        return self.log.unsynced_messages >= self.log.config.flush_messages
 
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
@@ -93,24 +102,38 @@ class Partition:
         async with self.changing:
             await self.log.sync()
 
+    def retire(self) -> None:
+        """The partition was deleted. Whoever waits for it is answered now."""
+        self.log.retire()
+        self.wake(2**62)
+
     def fail(self) -> None:
         """The partition is offline. Whoever waits for it is answered now."""
         self.log.fail()
+        self.wake(2**62)
+
+    def wake(self, size_bytes: int) -> None:
+        """Each waiter learns that so much more can be read."""
         for waiter in list(self.waiters):
-            waiter.on_append(2**62)
+            try:
+                waiter.on_append(size_bytes)
+            except Exception as error:
+                log.error("request_failed", topic=self.topic, partition=self.index, exc_info=error)
 
     async def _flush_once(self) -> None:
-        log = self.log
-        if not log.has_pending or log.is_failed:
+        opened = self.log
+        if opened.is_failed:
             return
-        before = log.size_bytes
-        await log.flush()
-        if log.unsynced_messages >= log.config.flush_messages:
-            await self._sync()
-        if self.waiters:
-            grown = log.size_bytes - before
-            for waiter in list(self.waiters):
-                waiter.on_append(grown)
+        before = opened.appended_bytes
+        try:
+            if opened.has_pending:
+                await opened.flush()
+            if self._owes_sync:
+                await self._sync()
+        finally:
+            grown = opened.appended_bytes - before
+            if grown and self.waiters:
+                self.wake(grown)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Fences a client that knows an older or a newer leader; -1 means that it does not say (KIP-320).

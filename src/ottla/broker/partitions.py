@@ -1,30 +1,34 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a folder ``topic-index`` of one of the data folders; a new one goes where there are fewest. A folder whose
-topic is gone from the image, or whose topic id is another, belongs to a deleted topic and is removed.
+Each lives in a folder ``topic-index`` of one of the data folders; a new one goes where there are fewest. What a start finds
+and the image does not name is kept (``found_replicas.py``). A deleted partition is not closed in order: its folder is renamed,
+which needs no room on the disk.
 
-A data folder whose disk fails takes all its partitions offline; the others go on.
+A data folder whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
+of room or of descriptors is tried again (``retry``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from ottla.broker.checkpoints import Checkpoints
+from ottla.broker.found_replicas import FoundReplicas
+from ottla.broker.log_configs import log_config
 from ottla.broker.partition import Partition
+from ottla.broker.slices import Slices
 from ottla.broker.turns import Turns
-from ottla.config import TOPIC_KEYS, BrokerConfig
+from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
-from ottla.storage.appending import FULL
-from ottla.storage.config import LogConfig
 from ottla.storage.damage import check_damage
+from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.folder import DataFolder
 from ottla.storage.log import PartitionLog
 from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
@@ -32,6 +36,8 @@ from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 log = structlog.get_logger()
 
 WANTED_FOLDERS_MAX: Final = 10_000
+SINGLY_MAX: Final = 32
+"""Above so many partitions one sync of the whole file system is cheaper than theirs one by one."""
 
 
 class PartitionStore:
@@ -48,7 +54,9 @@ class PartitionStore:
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self._folder_of: dict[Partition, DataFolder] = {}
-        self._found: dict[TopicPartition, list[tuple[DataFolder, str | None]]] = {}  # on disk and not open: where, of which topic id
+        self._found = FoundReplicas(folders, self._unique)
+        self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
+        self._undeleted: list[tuple[DataFolder, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._checkpoints = Turns(self._write_checkpoints)
@@ -57,41 +65,64 @@ class PartitionStore:
         self._wanted_folders: dict[TopicPartition, DataFolder] = {}  # of partitions that do not exist yet
         self._must_be_found = has_offline_folders  # what is not found while starting lies in one of those, and is not made anew
         self.offline: dict[TopicPartition, DataFolder | None] = {}  # that could not be opened, and where they lie if that is known
+        self._is_closed = False
         self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
         self.on_partition_failed: Callable[[], None] = lambda: None
 
     async def scan(self) -> None:
         """Remembers which partition folders exist, and removes what an interrupted deletion left."""
+        self.interrupted_moves = await self._found.scan()
         for folder in self._folders:
-            await folder.remove_deleted()
-            self.interrupted_moves |= dict.fromkeys(await folder.remove_futures(), folder)
-            for key, topic_id in (await folder.partitions()).items():
-                self._found.setdefault(key, []).append((folder, topic_id))
             await self._offsets.read(folder)
 
     async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
-        """Open exactly what the image gives to this broker; the partitions opened and the topics gone."""
+        """Open exactly what the image gives to this broker; the partitions opened and the topics gone.
+
+        What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
+        """
+        slices = Slices(self._world.clock)
         gone = [topic for topic, followed in self._followed.items() if _is_gone(image, followed)]
         for topic in gone:
             await self._delete(topic)
+            await slices.next()
         if gone:  # or a later topic of the same name would inherit where recovery begins
-            await self.write_checkpoints()
+            await self._try_to_write_checkpoints()
+        changed = [topic for _, topic in sorted(image.topics.items()) if self._followed.get(topic.name) is not topic]
+        is_many = sum(len(topic.partitions) for topic in changed) > SINGLY_MAX
         opened = []
-        for _, topic_image in sorted(image.topics.items()):
+        for topic_image in changed:
             known = self.by_name.get(topic_image.name, {})
-            if self._followed.get(topic_image.name) is topic_image:
-                continue
             for index, partition in sorted(topic_image.partitions.items()):
                 if index in known:
                     known[index].leader_epoch = partition.leader_epoch
                     continue
                 if self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
                     continue
-                found = await self._try_to_open(image, topic_image, index)
+                found = await self._try_to_open(image, topic_image, index, is_durable=not is_many)
+                await slices.next()
                 if found is not None:
                     opened.append(found)
             self._followed[topic_image.name] = topic_image
+        if is_many and opened:
+            await self._make_durable({self._folder_of[partition] for partition in opened})
         return opened, gone
+
+    async def _make_durable(self, folders: Iterable[DataFolder]) -> None:
+        for folder in folders:
+            try:
+                await self._world.disk.sync_file_system(folder.path)
+            except OSError as error:
+                log.error("log_dir_not_synced", folder=folder.path, reason=str(error))
+                self.fail_folder(folder)
+
+    def retry(self) -> bool:
+        """Whether there are partitions that the next ``follow`` may open, though an earlier one could not."""
+        for key in self._to_retry:
+            self.offline.pop(key, None)
+            self._followed.pop(key.topic, None)
+        found = bool(self._to_retry)
+        self._to_retry.clear()
+        return found
 
     def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
         """Open logs have the configuration that the image and the broker's values give their topics."""
@@ -103,20 +134,28 @@ class PartitionStore:
                 for partition in partitions.values():
                     partition.log.configure(config)
 
-    async def remove_strays(self) -> None:
-        """Folders that no topic of the image claimed are deleted."""
-        for key, places in sorted(self._found.items()):
-            for folder, _ in places if not key.topic.startswith("__cluster_metadata") else ():
-                log.info("stray_folder_removed", folder=folder.partition_path(key))
-                await self._remove_folder(folder, key)
-        self._found.clear()
+    async def set_strays_aside(self) -> None:
+        """Folders that no topic of the image claimed are kept under other names."""
+        await self._found.set_aside_unclaimed()
         self._must_be_found = False
         await self.remove_deleted()
 
-    async def remove_deleted(self) -> None:
-        """What was renamed for deletion is removed from the disk."""
+    async def remove_deleted(self) -> bool:
+        """What was renamed for deletion is removed from the disk, and what could not be renamed is; False when some is left."""
+        undeleted, self._undeleted = self._undeleted, []
+        for folder, key in undeleted:
+            if not folder.is_failed:
+                await self._try_to_delete(folder, key)
+        is_done = not self._undeleted
         for folder in self._live_folders():
-            await folder.remove_deleted()
+            try:
+                await folder.remove_deleted()
+            except OSError as error:
+                log.error("deleted_replica_not_removed", folder=folder.path, reason=str(error))
+                is_done = False
+                if is_disk_at_fault(error):
+                    self.fail_folder(folder)
+        return is_done
 
     def absent(self, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> KafkaError:
         """Why the partition is not among those open: it is here and could not be opened; else ``code``."""
@@ -164,24 +203,28 @@ class PartitionStore:
         old = self._folder_of[partition]
         self._folder_of[partition] = folder
         partition.log.on_disk_failed = partial(self.fail_folder, folder)
-        try:
-            await self._remove_folder(old, key_of(partition))
-        except OSError as error:
-            log.error("moved_replica_not_removed", partition=str(key_of(partition)), folder=old.path, reason=str(error))
-            self.fail_folder(old)
+        await self._try_to_delete(old, key_of(partition))
 
     async def write_checkpoints(self) -> None:
         """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
         await self._checkpoints()
 
+    async def _try_to_write_checkpoints(self) -> None:
+        try:
+            await self.write_checkpoints()
+        except StorageError as error:
+            log.error("checkpoints_not_written", reason=error.message)
+
     async def _write_checkpoints(self) -> None:
+        if self._is_closed:  # the files say how the logs were closed, and the next start believes them
+            return
         problem: OSError | None = None
         for folder in self._live_folders():
             try:
                 await self._offsets.write(folder, self._logs_in(folder), [key for key, place in self.offline.items() if place is folder])
             except OSError as error:
                 problem = error
-                if error.errno not in FULL:
+                if is_disk_at_fault(error):
                     self.fail_folder(folder)
         if problem is not None:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
@@ -191,9 +234,18 @@ class PartitionStore:
 
     async def close(self) -> list[DataFolder]:
         """Every log is synced and closed, the checkpoints are written. The folders in which that is true of each partition."""
-        for partition in self.all():
-            await _close(partition)
+        partitions, slices = self.all(), Slices(self._world.clock)
+        is_many = len(partitions) > SINGLY_MAX
+        for partition in partitions:
+            await _close(partition, is_durable=not is_many)
+            await slices.next()
+        if is_many:
+            await self._make_durable(self._live_folders())
+            for partition in partitions:
+                if not partition.log.is_failed:
+                    partition.log.closed_durably()
         await self.write_checkpoints()
+        self._is_closed = True
         unclosed = [*self.offline.values(), *(self._folder_of[partition] for partition in self.all() if partition.log.is_failed)]
         self.by_name.clear()
         self.by_id.clear()
@@ -213,17 +265,20 @@ class PartitionStore:
     def _live_folders(self) -> list[DataFolder]:
         return [folder for folder in self._folders if not folder.is_failed]
 
-    async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int) -> Partition | None:
+    async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """The partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
         folder, reason = None, "its data folder is offline"
         if key in self._found or not self._must_be_found:
-            folder = await self._folder_for(key, uuid_text(topic.topic_id))
             try:
-                return await self._open(image, topic, key, folder)
+                folder = await self._folder_for(key, uuid_text(topic.topic_id), is_durable=is_durable)
+                return await self._open(image, topic, key, folder, is_durable=is_durable)
             except OSError as error:
                 reason = str(error)
-                self.fail_folder(folder)
+                if folder is not None and is_disk_at_fault(error):
+                    self.fail_folder(folder)
+                elif error.errno in PASSING:
+                    self._to_retry.add(key)
             except (DecodeError, StorageError) as error:
                 reason = error.message
         self.offline[key] = folder
@@ -231,7 +286,9 @@ class PartitionStore:
         log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
         return None
 
-    async def _open(self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder) -> Partition:
+    async def _open(
+        self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder, *, is_durable: bool
+    ) -> Partition:
         index = key.partition
         await check_damage(self._world.disk, folder.partition_path(key))
         known = self._offsets.of(key)
@@ -244,7 +301,12 @@ class PartitionStore:
             recovery_point=known.recovery_point,
             log_start_offset=known.log_start_offset,
             first_dirty_offset=known.first_dirty_offset,
+            is_durable=is_durable,
         )
+        for cut in opened.cuts:
+            log.warning(
+                "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
+            )
         self._offsets.forget(key)
         opened.on_failed = self.on_partition_failed
         opened.on_disk_failed = partial(self.fail_folder, folder)
@@ -265,44 +327,50 @@ class PartitionStore:
         self._folder_of[partition] = folder
         return partition
 
-    async def _folder_for(self, key: TopicPartition, topic_id: str) -> DataFolder:
-        places = self._found.pop(key, [])
-        own = [folder for folder, found_id in places if found_id == topic_id]
-        if len(own) > 1:  # a crash came between the two renames that end a move: the copy has all that the other has, or more by now
-            sizes = [await folder.log_bytes(key) for folder in own]
-            own = [own[sizes.index(max(sizes))]]
-            log.warning("replica_found_twice", partition=str(key), kept=own[0].path)
-        for folder, _ in places:
-            if folder not in own:
-                await self._remove_folder(folder, key)  # the shorter one, or that of an earlier topic of this name
-        if own:
-            return own[0]
-        self._offsets.forget(key)
+    async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> DataFolder:
+        own = await self._found.claim(key, topic_id)
+        if own is not None:
+            return own
+        if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
+            await self.write_checkpoints()
         wanted = self._wanted_folders.pop(key, None)
         folder = self._folders[0]
         if len(self._folders) > 1:
             used = list(self._folder_of.values())
             folder = min(self._live_folders(), key=lambda live: (live is not wanted, used.count(live)))
-        await folder.create_partition(key, topic_id)
+        await folder.create_partition(key, topic_id, is_durable=is_durable)
         return folder
 
     async def _delete(self, topic: str) -> None:
         del self._followed[topic]
         self.offline = {key: folder for key, folder in self.offline.items() if key.topic != topic}
+        self._to_retry = {key for key in self._to_retry if key.topic != topic}
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
         self._overrides.pop(topic, None)
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)
-            for waiter in list(partition.waiters):
-                waiter.on_append(2**62)  # whatever they wait for, they are answered now
-            await _close(partition)
+            partition.retire()
+        for partition in partitions.values():
             folder = self._folder_of.pop(partition)
             if not folder.is_failed:
-                await self._remove_folder(folder, key_of(partition))
+                await partition.stand_still(partial(self._try_to_delete, folder, key_of(partition)))
 
-    async def _remove_folder(self, folder: DataFolder, key: TopicPartition) -> None:
-        await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
+    async def _try_to_delete(self, folder: DataFolder, key: TopicPartition) -> None:
+        """The partition's folder has a name that ``remove_deleted`` removes, or will have one when it is called again."""
+        try:
+            await folder.delete_partition(key, self._unique())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
+            if is_disk_at_fault(error):
+                self.fail_folder(folder)
+            else:
+                self._undeleted.append((folder, key))
+
+    def _unique(self) -> str:
+        return f"{self._world.random.getrandbits(128):032x}"
 
 
 def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
@@ -315,19 +383,17 @@ def key_of(partition: Partition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.index)
 
 
-async def _close(partition: Partition) -> None:
-    if not partition.log.is_failed:
+async def _close(partition: Partition, *, is_durable: bool) -> None:
+    if partition.log.is_failed:
+        return
+    try:
         await partition.flush()
         async with partition.changing:
-            await partition.log.close()
-
-
-def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """A topic's settings: its overrides over the broker's values."""
-    values: dict[str, Any] = {"producer_id_expiration_ms": config["producer.id.expiration.ms"]}
-    for name, key in TOPIC_KEYS.items():
-        field = name.replace(".", "_")
-        if field in LogConfig.__dataclass_fields__:
-            value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
-            values[field] = ",".join(value) if isinstance(value, list) else value
-    return LogConfig(**values)
+            await partition.log.close(is_durable=is_durable)
+    except OSError as error:
+        partition.log.on_disk_error(error)
+        partition.log.fail()  # it is not closed, whatever the reason
+        log.error("log_not_closed", partition=str(key_of(partition)), reason=str(error))
+    except StorageError as error:
+        partition.log.fail()
+        log.error("log_not_closed", partition=str(key_of(partition)), reason=error.message)

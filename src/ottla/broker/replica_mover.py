@@ -1,8 +1,9 @@
 """Replicas on their way from one data folder of this broker to another, one after the other (``storage/replica_copy.py``).
 
 A partition is served as ever while it is copied, and stands still only for the last of it. Then the copy gets the partition's
-name, durably, and what it was copied from goes: a crash in between finds two that are alike. A move that the end of the broker
-cuts short begins again with the next start. What fails leaves the partition where it was.
+name, durably, and what it was copied from is removed: a crash in between finds two, of which the one with the higher generation
+counts (``storage/folder.py``). A move that the end of the broker cuts short begins again with the next start. One that fails leaves
+the partition where it was, and is tried again after the others, ``RETRY_MS`` later.
 
 Source: KIP-113.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-UNUSED: Final = "unused"  # in the place of an id, in the name of a copy that could not be opened
+RETRY_MS: Final = 10_000
 
 
 class ReplicaMover:
@@ -41,7 +42,7 @@ class ReplicaMover:
     def start(self) -> None:
         """Moves that were cut short begin again."""
         for key, folder in self._broker.partitions.interrupted_moves.items():
-            partition = self._broker.partitions.by_name.get(key.topic, {}).get(key.partition)
+            partition = self._find(key)
             if partition is not None:
                 self.move(partition, folder)
 
@@ -58,7 +59,7 @@ class ReplicaMover:
         """Partitions on their way there, with the bytes that are copied and how many offsets are missing."""
         found = []
         for key, target in self._moves.items():
-            partition = self._broker.partitions.by_name.get(key.topic, {}).get(key.partition)
+            partition = self._find(key)
             if target is folder and partition is not None:
                 copy = self._current[1] if self._current is not None and self._current[0] == key else None
                 whole = partition.log.log_end_offset - partition.log.log_start_offset
@@ -74,7 +75,7 @@ class ReplicaMover:
         self._moves.pop(key, None)
         if is_current and self._task is not None and not self._is_finishing:
             self._task.cancel()
-        if self._broker.partitions.folder_of(partition) is not folder:
+        if self._is_finishing or self._broker.partitions.folder_of(partition) is not folder:  # it may be about to leave that folder
             self._moves[key] = folder
             if self._task is None:
                 self._begin()
@@ -91,49 +92,95 @@ class ReplicaMover:
             self._begin()
 
     async def _work(self) -> None:
+        failed: set[TopicPartition] = set()
         while self._moves:
-            key, folder = next(iter(self._moves.items()))
-            partition = self._broker.partitions.by_name.get(key.topic, {}).get(key.partition)
+            key, folder = next(((key, folder) for key, folder in self._moves.items() if key not in failed), (None, None))
+            if key is None or folder is None:
+                await self._pause()
+                failed.clear()
+                continue
             try:
-                if partition is not None and not partition.log.is_failed and not folder.is_failed:
-                    await self._move(key, partition, folder)
+                await self._move_if_due(key, folder)
             except (OSError, KafkaError) as error:
-                log.error("replica_not_moved", partition=str(key), folder=folder.path, reason=str(error))
+                log.error("replica_not_moved", partition=str(key), folder=folder.path, reason=str(error), next_try_ms=RETRY_MS)
+                failed.add(key)
             finally:
                 self._current = None
-                if self._moves.get(key) is folder:  # else it was forgotten, or is to go elsewhere by now
+                if key not in failed and self._moves.get(key) is folder:  # else it is to go elsewhere by now
                     del self._moves[key]
 
-    async def _move(self, key: TopicPartition, partition: Partition, folder: DataFolder) -> None:
+    async def _pause(self) -> None:
+        over = asyncio.Event()
+        timer = self._broker.world.timers.call_later_ms(RETRY_MS, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+
+    def _find(self, key: TopicPartition) -> Partition | None:
+        return self._broker.partitions.by_name.get(key.topic, {}).get(key.partition)
+
+    async def _move_if_due(self, key: TopicPartition, folder: DataFolder) -> None:
+        partition = self._find(key)
+        if partition is None or partition.log.is_failed or folder.is_failed:
+            return
+        source = self._broker.partitions.folder_of(partition)
+        if source is not folder:
+            await self._move(key, partition, source, folder)
+
+    async def _move(self, key: TopicPartition, partition: Partition, source: DataFolder, folder: DataFolder) -> None:
         disk, unique = self._broker.world.disk, f"{self._broker.world.random.getrandbits(128):032x}"
-        future = await folder.create_future(key, uuid_text(partition.topic_id), unique)
+        generation = await source.generation(key) + 1
+        future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
         try:
             copy = ReplicaCopy(disk, partition.log, future)
             self._current = key, copy
             rate = max(1, self._broker.config["replica.alter.log.dirs.io.max.bytes.per.second"])
             await copy.catch_up(bytes_per_second=rate)
-            await partition.stand_still(lambda: self._finish(partition, folder, copy, future))
+            await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
         finally:
             if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it tells the next start of the move
                 await disk.remove_tree(future)
 
-    async def _finish(self, partition: Partition, folder: DataFolder, copy: ReplicaCopy, future: str) -> None:
-        partitions, key = self._broker.partitions, key_of(partition)
-        is_there = partitions.by_name.get(key.topic, {}).get(key.partition) is partition
-        if not is_there or partition.log.is_failed or folder.is_failed:
+    async def _finish(
+        self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
+    ) -> None:
+        if partition.log.is_failed or folder.is_failed:
             return
         self._is_finishing = True
         try:
             await copy.finish()
-            path = await folder.promote(key, future)
-            try:
-                partition.log.relocate(path, await copy.open_files(path))
-            except OSError:
-                await folder.delete_partition(key, UNUSED)
-                raise
-            old = partitions.folder_of(partition)
-            await partitions.relocated(partition, folder)
-            await partitions.write_checkpoints()
-            log.info("replica_moved", partition=str(key), source=old.path, target=folder.path, size_bytes=partition.log.size_bytes)
+            await self._switch(partition, source, folder, copy, future, generation)
+            await self._broker.partitions.relocated(partition, folder)
+            log.info(
+                "replica_moved", partition=str(key_of(partition)), source=source.path, target=folder.path,
+                size_bytes=partition.log.size_bytes,
+            )  # fmt: skip
+            await self._broker.partitions.write_checkpoints()
         finally:
             self._is_finishing = False
+
+    async def _switch(
+        self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
+    ) -> None:
+        """The log is in the folder. When that fails, the copy there may have the partition's name: it must never count again."""
+        key = key_of(partition)
+        try:
+            path = await folder.promote(key, future)
+            files = await copy.open_files(path)
+        except OSError:
+            try:
+                await source.raise_generation(key, generation + 1)
+            except OSError as error:
+                log.error("replica_generation_not_raised", partition=str(key), folder=source.path, reason=str(error))
+                partition.fail()  # which of the two counts is not known any more: neither takes another record
+            else:
+                await self._drop_copy(key, folder)
+            raise
+        partition.log.relocate(path, files)
+
+    async def _drop_copy(self, key: TopicPartition, folder: DataFolder) -> None:
+        try:
+            await folder.delete_partition(key, f"{self._broker.world.random.getrandbits(128):032x}")
+        except OSError as error:
+            log.error("replica_copy_not_removed", partition=str(key), folder=folder.path, reason=str(error))

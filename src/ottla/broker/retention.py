@@ -1,6 +1,7 @@
 """Deleting what is too old, in all logs: decided, made durable, done.
 
-The new start of each log is checkpointed before a file goes, so that no power cut brings half of what was deleted back.
+The new start of each log is checkpointed before a file goes, so that no power cut brings half of what was deleted back. Where
+the disk has no room for the checkpoint, segments are removed at once and durably one after the other instead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import structlog
 
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import PartitionStore
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, StorageError
 
 log = structlog.get_logger()
 
@@ -23,7 +24,7 @@ async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
         try:
             offset = await _retained_from(partition, now_ms)
         except OSError as error:
-            partition.log.fail_unless_full(error)
+            partition.log.on_disk_error(error)
             continue
         except KafkaError as error:  # a damaged segment: the scrubber finds it and takes the partition offline
             log.error("retention_failed", topic=partition.topic, partition=partition.index, error=error.message)
@@ -32,10 +33,16 @@ async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
         if len(segments) > 1 and segments[1].base_offset <= offset:
             partition.log.advance_log_start_offset(offset)
             due.append((partition, offset))
-    if due:
+    if not due:
+        return
+    try:
         await partitions.write_checkpoints()
+        is_checkpointed = True
+    except StorageError as error:  # a full disk must not keep itself full
+        log.error("retention_without_checkpoints", reason=error.message)
+        is_checkpointed = False
     for partition, offset in due:
-        await _delete(partition, offset, now_ms)
+        await _delete(partition, offset, now_ms, is_checkpointed=is_checkpointed)
 
 
 async def remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
@@ -46,7 +53,7 @@ async def remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
                 try:
                     await partition.log.remove_deleted(now_ms)
                 except OSError as error:
-                    partition.log.fail_unless_full(error)
+                    partition.log.on_disk_error(error)
 
 
 async def _retained_from(partition: Partition, now_ms: int) -> int:
@@ -57,14 +64,14 @@ async def _retained_from(partition: Partition, now_ms: int) -> int:
     return await partition.log.retained_from(now_ms)
 
 
-async def _delete(partition: Partition, offset: int, now_ms: int) -> None:
+async def _delete(partition: Partition, offset: int, now_ms: int, *, is_checkpointed: bool) -> None:
     async with partition.changing:
         if partition.log.is_failed:
             return
         try:
-            count = await partition.log.delete_segments_below(offset, now_ms=now_ms)
+            count = await partition.log.delete_segments_below(offset, now_ms=now_ms, one_by_one=not is_checkpointed)
         except OSError as error:
-            partition.log.fail_unless_full(error)
+            partition.log.on_disk_error(error)
             return
     start_offset = partition.log.log_start_offset
     log.info("segments_deleted", topic=partition.topic, partition=partition.index, segments=count, log_start_offset=start_offset)

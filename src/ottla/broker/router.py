@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 log = structlog.get_logger()
+
+ROUND_US: Final = 50_000
+"""So long is a round in which every connection has a burst of full length."""
+BURST_US_MAX: Final = 5_000
+BURST_US_MIN: Final = 100
 
 Handle = Callable[["Broker", RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None]
 
@@ -63,6 +68,9 @@ class Router:
         self._requests_max = requests_max
         self.meters = {key: _meters_of(service) for key, service in services.items()}
         self._burst_us = 0  # when the burst that is being worked on began; 0 between bursts
+        self._burst_us_max = BURST_US_MAX
+        self.is_burst_long = False
+        """The burst has had its share of the loop: what is left of it waits for the connection's next turn."""
         self._answered: list[RequestMeters] = []  # those with answers in this burst
         self.throttling = broker.throttling
         self.working_count = 0
@@ -87,7 +95,17 @@ class Router:
     def begin_burst(self) -> int:
         """One receive's requests are about to be dispatched; the time of it in milliseconds."""
         self._burst_us = self.clock.monotonic_us()
+        self._burst_us_max = min(BURST_US_MAX, max(BURST_US_MIN, ROUND_US // max(1, len(self.connections))))
+        self.is_burst_long = False
         return self._burst_us // 1000
+
+    def look_at_clock(self) -> None:
+        """Something was done that may have taken long: ``is_burst_long`` is as it should be."""
+        self.is_burst_long = self.clock.monotonic_us() - self._burst_us > self._burst_us_max
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """``callback`` runs after what the loop has to do now."""
+        self._broker.world.timers.call_later_ms(0, callback)
 
     def close_burst(self) -> None:
         """Everything that this burst could answer has left."""
@@ -107,10 +125,10 @@ class Router:
             self._answered.append(meters)
         meters.pending += 1
 
-    def dispatch(self, connection: BrokerConnection, frame: memoryview) -> None:
-        """The request is begun. DecodeError when the connection cannot go on."""
+    def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
+        """The request is begun; False when it has to wait for records that are being written. DecodeError ends the connection."""
         repeated = connection.repeated
-        if repeated is not None and not connection.behind and repeated.repeats(frame):
+        if repeated is not None and repeated.repeats(frame):
             meters, version = repeated.meters, repeated.version
             meters.requests[version] += 1
             place = connection.enter()
@@ -119,13 +137,12 @@ class Router:
             self._run(context, repeated.request)
             repeated.release()
             connection.head_misses = 0
-            return
+            return True
         api_key, version, correlation_id = decode_request_header_start(frame)
         if self._staged and api_key != ApiKey.PRODUCE:
             self._flush_staged()  # whatever this one asks, what the client sent before is there
-        if connection.behind or (connection.unwritten_count and api_key != ApiKey.PRODUCE):
-            connection.behind.append(memoryview(bytearray(frame)))
-            return
+        if connection.unwritten_count and api_key != ApiKey.PRODUCE:
+            return False
         service = self._services.get(api_key)
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
@@ -136,7 +153,7 @@ class Router:
                 raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
             context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self._burst_us)
             self._begin(service, context, None)
-            return
+            return True
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
         # Bytes behind the request are passed over, as Kafka does: librdkafka asks for all topics (Metadata v9+) with three too many.
         request, _ = decode_from(api.request, version, frame, position)
@@ -146,6 +163,11 @@ class Router:
         self._run(context, request)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
+        elif connection.is_crowded:
+            self.is_burst_long = True
+        else:
+            self.look_at_clock()
+        return True
 
     def _run(self, context: RequestContext, request: Any) -> None:
         service = self._services[context.api.key]
@@ -197,7 +219,10 @@ class Router:
             if counted:
                 connection.gather_answers()
             for produce in staged:
-                produce.finish(failed or frozenset())
+                try:
+                    produce.finish(failed or frozenset())
+                except Exception as error:  # noqa: BLE001 - the others of the burst are answered all the same
+                    fail(produce.context, error)
             if counted:
                 connection.send_answers()
                 connection.written(counted)
@@ -249,11 +274,15 @@ class _Finish:
 
 
 async def _flush(partition: Partition) -> frozenset[Partition]:
-    """The partitions whose log failed."""
+    """The partitions whose log failed. Whatever happens, no log keeps what was staged for this flush."""
     try:
         await partition.flush()
     except StorageError as error:
         log.error("log_append_failed", topic=partition.topic, partition=partition.index, error=error.message)
+        return frozenset((partition,))
+    except Exception as error:  # noqa: BLE001 - the other logs of the burst must be flushed before its memory is used again
+        fail_loudly("produce", error)
+        partition.fail()
         return frozenset((partition,))
     return frozenset()
 

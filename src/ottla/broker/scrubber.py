@@ -13,7 +13,7 @@ import structlog
 from ottla.broker.rounds import Rounds
 from ottla.errors import WorkerDied
 from ottla.storage.damage import remember_damage
-from ottla.storage.scrubbing import SCRUB_JOB, ScrubRequest
+from ottla.storage.scrubbing import SCRUB_JOB, Scrubbed, ScrubRequest
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -66,15 +66,21 @@ class Scrubber:
         except OSError as error:
             if not segment.is_retired:  # deleted, or replaced by what compaction left of it
                 log.error("segment_unreadable", file=request.path, reason=str(error))
-                partition.log.fail_unless_full(error)
+                partition.log.on_disk_error(error)
             return
-        if found.damage is not None and not segment.is_retired:
-            log.error(
-                "segment_damaged", topic=partition.topic, partition=partition.index, file=request.path, whole_bytes=found.whole_bytes,
-                reason=found.damage,
-            )  # fmt: skip
-            partition.fail()
-            try:
-                await remember_damage(self._broker.world.disk, request.path, found.damage)
-            except OSError as error:
-                log.error("damage_not_remembered", file=request.path, reason=str(error))
+        if found.damage is not None:
+            async with partition.changing:
+                await self._note_damage(partition, segment, request, found)
+
+    async def _note_damage(self, partition: Partition, segment: Segment, request: ScrubRequest, found: Scrubbed) -> None:
+        if segment.is_retired:  # what was read may have been another segment's by then
+            return
+        log.error(
+            "segment_damaged", topic=partition.topic, partition=partition.index, file=request.path, whole_bytes=found.whole_bytes,
+            reason=found.damage,
+        )  # fmt: skip
+        partition.fail()
+        try:
+            await remember_damage(self._broker.world.disk, request.path, found.damage or "")
+        except OSError as error:
+            log.error("damage_not_remembered", file=request.path, reason=str(error))

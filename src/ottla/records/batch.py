@@ -49,6 +49,7 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+_NOT_FROM_CLIENTS: Final = ~(CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL)  # what only brokers set, and bits without a meaning
 
 SEQUENCE_MAX: Final = 2**31 - 1
 _PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -155,8 +156,9 @@ def iterate_batches(data: Buffer, position: int = 0, *, check_crc: bool = False)
 def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...]:
     """The header's 13 numbers, when ``view`` is exactly one good batch; by header and CRC only, records are not opened.
 
-    ``from_client`` adds what only clients must keep: base offset 0, no control batch. Errors: CORRUPT_MESSAGE (length, CRC),
-    INVALID_RECORD (magic, counts, sequences, control, more than one batch), UNSUPPORTED_COMPRESSION_TYPE.
+    ``from_client`` adds what only clients must keep: base offset 0, no attribute that only brokers set. Errors:
+    CORRUPT_MESSAGE (length, CRC), INVALID_RECORD (magic, counts, sequences, control, attributes, more than one batch),
+    UNKNOWN_SERVER_ERROR (codec, as Kafka answers).
     """
     size = len(view)
     if size < HEADER_SIZE:
@@ -171,7 +173,7 @@ def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...
         or count < 1
         or attributes & CODEC_MASK > CODEC_MAX
         or (producer_id >= 0 and (sequence < 0 or epoch < 0) and not attributes & CONTROL)
-        or (from_client and (base_offset or attributes & CONTROL))
+        or (from_client and (base_offset or attributes & _NOT_FROM_CLIENTS))
     ):
         _refuse(view, header, from_client=from_client)
     return header
@@ -193,9 +195,11 @@ def _refuse(view: memoryview, header: tuple[int, ...], *, from_client: bool) -> 
     if fields.count < 1 or fields.count != fields.last_offset_delta + 1:
         raise KafkaError(invalid, f"the batch counts {fields.count} records, its last offset delta is {fields.last_offset_delta}")
     if fields.attributes & CODEC_MASK > CODEC_MAX:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {fields.attributes & CODEC_MASK} is unknown")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {fields.attributes & CODEC_MASK} is unknown")
     if from_client and fields.attributes & CONTROL:
         raise KafkaError(invalid, "a client may not write control batches")
+    if from_client and fields.attributes & _NOT_FROM_CLIENTS:
+        raise KafkaError(invalid, f"the batch has attributes {fields.attributes & 0xFFFF:#06x}; those are not a client's to set")
     if from_client and fields.base_offset:
         raise KafkaError(invalid, f"a client's batch has base offset 0, not {fields.base_offset}")
     raise KafkaError(

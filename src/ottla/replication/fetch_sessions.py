@@ -115,7 +115,7 @@ class FetchPlan:
         if self.session is None:
             yield from self._full or ()
         else:
-            for (topic, _), cached in self.session.partitions.items():
+            for (topic, _), cached in list(self.session.partitions.items()):  # a read may suspend, and the session change meanwhile
                 yield topic, cached.request
 
     def answer(self, results: Iterable[tuple[TopicKey, PartitionData]]) -> list[FetchableTopicResponse]:

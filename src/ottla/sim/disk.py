@@ -30,6 +30,10 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 SECTOR: Final = 512
+LOOK_SUSPENDS: Final = 0.15
+"""How often what changes nothing (reads, listings, opening what is there) lets others come in between."""
+EPOCH_MS: Final = 1_700_000_000_000
+"""Virtual time begins here on every wall clock."""
 VOLUME_BYTES: Final = 1 << 40
 
 
@@ -40,11 +44,12 @@ class PowerCut(BaseException):
 class _Inode:
     """One file's contents. ``durable`` is what survives a power cut by itself."""
 
-    __slots__ = ("durable", "written")
+    __slots__ = ("durable", "modified_ms", "written")
 
     def __init__(self) -> None:
         self.written = bytearray()
         self.durable = b""
+        self.modified_ms = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class SimFile:
         await self._disk.step("append", self.path, f"{len(data)}")
         position = len(self._inode.written)
         self._inode.written += data
+        self._inode.modified_ms = self._disk.now_ms()
         return position
 
     async def write_at(self, offset: int, data: Buffer) -> None:
@@ -96,7 +102,7 @@ class SimFile:
         self._inode.written[offset : offset + len(copied)] = copied
 
     async def pread(self, offset: int, length: int) -> bytes:
-        self._disk.check_alive()
+        await self._disk.look()
         return bytes(self._inode.written[offset : offset + length])
 
     def region(self, offset: int, length: int) -> SimFileRegion:
@@ -158,6 +164,16 @@ class SimDisk:
                 self.faults.remove(fault)
                 raise OSError(fault.code, f"injected into {operation} of {path}")
 
+    async def look(self) -> None:
+        """One operation that changes nothing: it may be slow, and others come in between."""
+        self.check_alive()
+        if self._delay_ms_max and self._rng.random() < LOOK_SUSPENDS:
+            await asyncio.sleep(self._rng.random() * self._delay_ms_max / 1000)
+            self.check_alive()
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+
     def kill(self) -> None:
         """Whoever uses the disk from now on dies of it; what was written stays written."""
         self._is_dead = True
@@ -183,6 +199,7 @@ class SimDisk:
             survivor = _Inode()
             survivor.durable = self._surviving_content(inode, mode)
             survivor.written = bytearray(survivor.durable)
+            survivor.modified_ms = inode.modified_ms
             self._files[path] = survivor
             self._folders.update(_parents(path))
         self._durable_files = dict(self._files)
@@ -234,7 +251,7 @@ class SimDisk:
     # ports.Disk
 
     async def open(self, path: str, *, create: bool = False) -> SimFile:
-        self.check_alive()
+        await self.look()
         inode = self._files.get(path)
         if inode is None:
             if not create:
@@ -245,7 +262,7 @@ class SimDisk:
         return SimFile(self, path, inode)
 
     async def read_file(self, path: str) -> bytes:
-        self.check_alive()
+        await self.look()
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return bytes(self._files[path].written)
@@ -259,21 +276,21 @@ class SimDisk:
         await self.sync_dir(posixpath.dirname(path))
 
     async def exists(self, path: str) -> bool:
-        self.check_alive()
+        await self.look()
         return path in self._files or path in self._folders
 
     async def is_dir(self, path: str) -> bool:
-        self.check_alive()
+        await self.look()
         return path in self._folders
 
     async def list_dir(self, path: str) -> list[str]:
-        self.check_alive()
+        await self.look()
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         return sorted(posixpath.basename(name) for name in self._files.keys() | self._folders if posixpath.dirname(name) == path != name)
 
     async def space(self, path: str) -> tuple[int, int]:
-        self.check_alive()
+        await self.look()
         used = sum(len(inode.written) for inode in self._files.values())
         return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
 
@@ -328,6 +345,20 @@ class SimDisk:
         self._durable_folders = {name for name in self._durable_folders if not _is_within_any(name, gone)}
         self._durable_folders |= {name for name in self._folders if _is_in(name, path)}
         self._renames = [(source, target) for source, target in self._renames if not (_is_in(source, path) and _is_in(target, path))]
+
+    async def sync_file_system(self, path: str) -> None:
+        await self.step("sync_file_system", path, "")
+        for inode in self._files.values():
+            inode.durable = bytes(inode.written)
+        self._durable_files = dict(self._files)
+        self._durable_folders = set(self._folders)
+        self._renames.clear()
+
+    async def modified_ms(self, path: str) -> int:
+        await self.look()
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return self._files[path].modified_ms
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""

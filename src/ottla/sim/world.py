@@ -7,12 +7,9 @@ import random
 from collections.abc import Callable
 
 from ottla.ports import World
-from ottla.sim.disk import PowerCut, SimDisk
+from ottla.sim.disk import EPOCH_MS, PowerCut, SimDisk
 from ottla.sim.network import Fabric
 from ottla.sim.trace import Trace
-
-EPOCH_MS = 1_700_000_000_000
-"""Virtual time begins here on every wall clock."""
 
 
 class SimClock:

@@ -5,8 +5,9 @@
 batches count: for ``log_end_offset``, for readers, for indexes, epochs and producers.
 
 A disk that fails once is not trusted again: the log ``is_failed``, refuses everything from then on, and tells its owner
-(``on_disk_failed``). A full disk is another matter: what was staged is refused, nothing of it stays in the file, and the next batch
-is tried anew. ``drop_count`` counts these refusals, so that whoever staged knows what became of it.
+(``on_disk_failed``). A full disk, or a want of descriptors, is another matter (``disk_errors.py``): what was staged is refused,
+nothing of it stays in the file, and the next batch is tried again. ``drop_count`` counts these refusals, so that whoever staged
+knows what became of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ottla.records.control import EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.admission import adapt, check_timestamps, refuse_size
 from ottla.storage.config import LogConfig
+from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.reading import Places
 from ottla.storage.recovery import Recovered
@@ -39,9 +41,6 @@ class Appended(msgspec.Struct, gc=False):
     is_duplicate: bool
 
 
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a disk says that has no room left. It loses nothing by it."""
-
 _Staged = tuple[int, int, int, int, int, int, int, int, int, int]
 """Size, base offset, last offset, largest timestamp, leader epoch, producer id, producer epoch, sequence, attributes, staged at."""
 
@@ -50,10 +49,11 @@ class LogEnd:
     """What ``PartitionLog`` is to those who append."""
 
     __slots__ = (
-        "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed", "_folder",
-        "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending", "_places",
-        "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms", "_wants_roll",
-        "config", "drop_count", "epochs", "first_dirty_offset", "is_failed", "on_disk_failed", "on_failed", "segments",
+        "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed",
+        "_folder", "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending",
+        "_places", "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms",
+        "_wants_roll", "appended_bytes", "config", "cuts", "drop_count", "epochs", "first_dirty_offset", "is_failed",
+        "is_retired", "on_disk_failed", "on_failed", "segments",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
@@ -77,8 +77,12 @@ class LogEnd:
         self._is_flushing = self._wants_roll = False
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
         self.is_failed = False
+        self.is_retired = False  # its partition was deleted
         self.on_failed: Callable[[], None] = _nobody
         self.on_disk_failed: Callable[[], None] = _nobody  # after on_failed, when it was the disk
+        self.cuts: Final = recovered.cuts
+        """What the recovery removed when the log was opened."""
+        self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
         self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
         self.first_dirty_offset = self._start_offset  # below it, the log was compacted; the owner checkpoints it
         self.configure(config)
@@ -163,7 +167,8 @@ class LogEnd:
         if self.is_failed:
             raise StorageError(f"the log in {self._folder} has failed")
         self._is_flushing = True
-        is_written = is_full = is_broken = False
+        is_written = False
+        problem: OSError | None = None
         try:
             if self._wants_roll:
                 self._wants_roll = False
@@ -187,16 +192,13 @@ class LogEnd:
                     await self._write(batches, buffers)
             is_written = True
         except OSError as error:
-            is_full = error.errno in FULL and not self.config.fails_when_full
-            is_broken = not is_full
+            problem = error
             raise StorageError(f"the log in {self._folder} cannot be written: {error}") from error
         finally:
             self._is_flushing = False
             self._producers.clear_staged()
-            if is_full:
-                self._drop_staged()
-            elif is_broken:
-                self.fail_with_disk()
+            if problem is not None:
+                self._refused(problem)
             elif not is_written:  # the flush was cancelled: nobody knows what reached the disk
                 self.fail()
         if self.is_failed:  # by a sync meanwhile, which dropped what was staged
@@ -234,6 +236,7 @@ class LogEnd:
         if leader_epoch != self.epochs.latest_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._epochs_changed = True
         segment.count_batch(size, last_offset, max_timestamp)
+        self.appended_bytes += size
         segment.appended_ms = staged_ms
         if attributes & CONTROL:
             marker = self._end_markers.pop(base_offset, None)
@@ -263,8 +266,12 @@ class LogEnd:
         segment = await Segment.open(self._disk, self._folder, base_offset, index_interval_bytes=interval, create=True)
         try:
             await self._disk.sync_dir(self._folder)
-        except OSError as error:  # also for want of room: the file is there, and an empty segment may not be left behind
-            raise OSError(errno.EIO, f"{self._folder} cannot be synced: {error}") from error
+        except OSError as error:  # an empty segment may not stay, or the next start takes it for the log's end
+            try:
+                await segment.remove()
+            except OSError:
+                raise OSError(errno.EIO, f"{self._folder} cannot be synced: {error}") from error
+            raise
         self._folder_changed = False
         return segment
 
@@ -278,10 +285,28 @@ class LogEnd:
             self._drop_staged()
             self.on_failed()
 
-    def fail_unless_full(self, error: OSError) -> None:
-        """As ``fail_with_disk``, unless the error only says that there is no room."""
-        if error.errno not in FULL:
+    def on_disk_error(self, error: OSError) -> None:
+        """The log, alone or with its disk, fails by what the error says; not at all where that passes."""
+        if is_disk_at_fault(error):
             self.fail_with_disk()
+        elif error.errno not in PASSING:
+            self.fail()
+
+    def _refused(self, error: OSError) -> None:
+        """What was staged was not written."""
+        if error.errno in PASSING and not self.config.fails_when_full:
+            self._drop_staged()
+        elif self.config.fails_when_full:
+            self.fail_with_disk()
+        else:
+            self.on_disk_error(error)
+
+    def retire(self) -> None:
+        """Nothing is read from the log or written to it any more: its partition was deleted. What was staged is dropped."""
+        self.is_failed = self.is_retired = True
+        for segment in self.segments:
+            segment.is_retired = True
+        self._drop_staged()
 
     def fail_with_disk(self) -> None:
         """As ``fail``; it is the disk that failed, and the owner is told."""

@@ -6,6 +6,7 @@ not disturbed by either.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -79,10 +80,11 @@ class ClosedSegments(LogEnd):
             self._places.keep_loaded(segment)
         return segment.max_timestamp if segment.max_timestamp >= 0 else segment.appended_ms
 
-    async def delete_segments_below(self, offset: int, *, now_ms: int = 0) -> int:
+    async def delete_segments_below(self, offset: int, *, now_ms: int = 0, one_by_one: bool = False) -> int:
         """Closed segments all of whose records lie below ``offset`` are out of the log; how many there were.
 
-        Their files stay as ``.deleted`` ones for ``file.delete.delay.ms`` (``remove_deleted``).
+        Their files stay as ``.deleted`` ones for ``file.delete.delay.ms`` (``remove_deleted``). ``one_by_one`` is for when no
+        checkpoint says where the log starts: each is durably removed before the next, so that no power cut leaves a hole.
         """
         count = 0
         while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
@@ -91,7 +93,11 @@ class ClosedSegments(LogEnd):
                 self._unsynced.remove(segment)
             self._places.forget()
             self.advance_log_start_offset(self.segments[0].base_offset)
-            await self._retire(segment, now_ms)
+            if one_by_one:
+                await segment.remove()
+                await self._disk.sync_dir(self._folder)
+            else:
+                await self._retire(segment, now_ms)
             count += 1
         if count:
             self._folder_changed = True
@@ -116,7 +122,10 @@ class ClosedSegments(LogEnd):
         """Files deleted longer than ``file.delete.delay.ms`` ago are gone."""
         while self._deleted and self._deleted[0][0] <= now_ms:
             for path in self._deleted.pop(0)[1]:
-                await self._disk.remove(path)
+                try:
+                    await self._disk.remove(path)
+                except FileNotFoundError:  # it went with its directory
+                    continue
 
     # -- compaction
 
@@ -170,7 +179,7 @@ class ClosedSegments(LogEnd):
 
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """The cleaned segment is in the place of those that it came from; False, and its files are gone, when they changed meanwhile."""
-        if cleaned.folder != self._folder:  # the log has moved, and left them behind
+        if cleaned.folder != self._folder:  # the log has moved, and its old directory goes with them
             return False
         bases = [source.base_offset for source in cleaned.sources]
         replaced = [segment for segment in self.segments[:-1] if segment.base_offset in bases]
@@ -193,5 +202,13 @@ class ClosedSegments(LogEnd):
         return True
 
     async def drop_cleaned(self, cleaned: Cleaned) -> None:
-        """The cleaned segment's files are gone."""
-        await swap.drop(self._disk, self._folder, cleaned.base_offset)
+        """The cleaned segment's files are removed."""
+        await swap.drop(self._disk, cleaned.folder, cleaned.base_offset)
+
+    async def drop_all_cleaned(self, found: Sequence[Cleaned]) -> None:
+        """As ``drop_cleaned``, for a log that takes none of them; what cannot be removed, the next start removes."""
+        for cleaned in found:
+            try:
+                await self.drop_cleaned(cleaned)
+            except OSError:
+                continue

@@ -6,7 +6,10 @@ an orderly end and removed as the first thing of a start, durably, so that a cra
 
 A partition has a folder ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
 ``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start. One that
-is on its way here from another data folder is ``topic-0.<id>-future``.
+is on its way here from another data folder is ``topic-0.<id>-future``, one that no topic claims ``topic-0.<id>-stray``.
+
+``replica.generation`` counts the moves of a replica between data folders. Of two copies of one partition, which a failing disk
+may leave, the one with the higher number counts: it took the records that came after the move.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
+from ottla.storage.segment import overwrite
 from ottla.types import TopicPartition
 
 META_NAME: Final = "meta.properties"
 CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
+GENERATION_NAME: Final = "replica.generation"
 FORMAT_VERSION: Final = 1
 
 _MARK: Final = "ottla.format.version"
@@ -115,8 +120,8 @@ class DataFolder:
                 found[TopicPartition(match[1], int(match[2]))] = await self._topic_id(name)
         return found
 
-    async def create_partition(self, key: TopicPartition, topic_id: str) -> str:
-        """The partition's folder, durable; StorageError when it is there with another topic id."""
+    async def create_partition(self, key: TopicPartition, topic_id: str, *, is_durable: bool = True) -> str:
+        """The partition's folder, durable unless the caller sees to that; StorageError when it is there with another topic id."""
         path = self.partition_path(key)
         if await self._disk.exists(path):
             known = await self._topic_id(str(key))
@@ -125,17 +130,32 @@ class DataFolder:
             if known == topic_id:
                 return path
         await self._disk.make_dirs(path)
-        await self._disk.sync_dir(self.path)
-        await self._write_topic_id(path, topic_id)
+        if is_durable:
+            await self._disk.sync_dir(self.path)
+            await self._write_topic_id(path, topic_id)
+        else:
+            await overwrite(self._disk, f"{path}/{PARTITION_METADATA_NAME}", _metadata_text(topic_id))
         return path
 
-    async def create_future(self, key: TopicPartition, topic_id: str, unique: str) -> str:
+    async def create_future(self, key: TopicPartition, topic_id: str, unique: str, *, generation: int) -> str:
         """An empty folder for a partition that is to come here, durable."""
         path = self._renamed(key, unique, "future")
         await self._disk.make_dirs(path)
         await self._disk.sync_dir(self.path)
         await self._write_topic_id(path, topic_id)
+        await self._write_generation(path, generation)
         return path
+
+    async def generation(self, key: TopicPartition) -> int:
+        """How often the replica was moved, as its folder says; 0 where it does not."""
+        try:
+            return int(await self._disk.read_file(f"{self.partition_path(key)}/{GENERATION_NAME}"))
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    async def raise_generation(self, key: TopicPartition, generation: int) -> None:
+        """The replica here counts before any with a lower number, durably."""
+        await self._write_generation(self.partition_path(key), generation)
 
     async def promote(self, key: TopicPartition, future: str) -> str:
         """The partition lies here, durably: its folder ``future`` has the partition's name."""
@@ -167,7 +187,14 @@ class DataFolder:
 
     async def delete_partition(self, key: TopicPartition, unique: str) -> str:
         """The partition is gone; its renamed folder, which ``remove_deleted`` removes, is returned."""
-        renamed = self._renamed(key, unique, "delete")
+        return await self._rename(key, unique, "delete")
+
+    async def set_aside(self, key: TopicPartition, unique: str) -> str:
+        """The replica is kept under the name that is returned, and no partition any more."""
+        return await self._rename(key, unique, "stray")
+
+    async def _rename(self, key: TopicPartition, unique: str, kind: str) -> str:
+        renamed = self._renamed(key, unique, kind)
         await self._disk.rename(self.partition_path(key), renamed)
         await self._disk.sync_dir(self.path)
         return renamed
@@ -180,7 +207,10 @@ class DataFolder:
         return len(deleted)
 
     async def _write_topic_id(self, path: str, topic_id: str) -> None:
-        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", _metadata_text(topic_id))
+
+    async def _write_generation(self, path: str, generation: int) -> None:
+        await self._disk.write_file_atomic(f"{path}/{GENERATION_NAME}", f"{generation}\n".encode())
 
     async def _topic_id(self, name: str) -> str | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA_NAME}"
@@ -191,3 +221,12 @@ class DataFolder:
             if key == "topic_id" and value.strip():
                 return value.strip()
         return None
+
+
+async def is_used(disk: Disk, path: str) -> bool:
+    """Whether it is a data folder that a broker has had."""
+    return await disk.exists(f"{path}/{META_NAME}")
+
+
+def _metadata_text(topic_id: str) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}\n".encode()

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk, File
 from ottla.records.epochs import CHECKPOINT_NAME
-from ottla.storage.appending import FULL, Appended
+from ottla.storage.appending import Appended
 from ottla.storage.closed import ClosedSegments
 from ottla.storage.config import LogConfig
+from ottla.storage.disk_errors import FULL, SHORTAGE
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.reading import FoundTimestamp, LogSlice, check_range, find_timestamp, largest_timestamp, read_slice, segment_index
 from ottla.storage.recovery import offsets_of, rebuild_producers, recover, remove_segments
+from ottla.storage.segment import overwrite
 
 __all__ = ["Appended", "FoundTimestamp", "LogConfig", "LogSlice", "PartitionLog"]
 
@@ -41,14 +43,17 @@ class PartitionLog(ClosedSegments):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         first_dirty_offset: int = 0,
+        is_durable: bool = True,
     ) -> PartitionLog:
         """The log of the folder, which exists; recovered unless the caller found the mark of a clean stop (``recovery.py``).
 
-        ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them.
+        ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them. The
+        first segment of a new log is durable unless the caller sees to that. StorageError when the log is damaged below the
+        recovery point.
         """
         recovered = await recover(
             disk, folder, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
-            index_interval_bytes=config.index_interval_bytes,
+            index_interval_bytes=config.index_interval_bytes, is_durable=is_durable,
         )  # fmt: skip
         segments, end_offset = recovered.segments, recovered.end_offset
         producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
@@ -137,7 +142,7 @@ class PartitionLog(ClosedSegments):
         if isinstance(error, DecodeError):
             self.fail()
         else:
-            self.fail_unless_full(error)  # an index that was made anew may find no room
+            self.on_disk_error(error)
         return StorageError(f"the log in {self._folder} cannot be read: {error}")
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -225,19 +230,24 @@ class PartitionLog(ClosedSegments):
             raise StorageError(f"the log in {self._folder} has failed")
         end_offset, closed, last = self._end_offset, list(self._unsynced), self.segments[-1]
         unsynced_since_ms, self._unsynced_since_ms = self._unsynced_since_ms, -1
+        are_epochs_written = False
         try:
             await self._write_epochs()
+            are_epochs_written = True
             for segment in closed:
                 await segment.sync(with_indexes=True)
             await last.sync(with_indexes=False)
             if self._folder_changed:
-                self._folder_changed = False
                 await self._disk.sync_dir(self._folder)
+                self._folder_changed = False
         except OSError as error:
-            if self._epochs_changed and error.errno in FULL and not self.config.fails_when_full:
-                self._unsynced_since_ms = unsynced_since_ms  # nothing was asked to be durable yet: the next sync does it all
-            else:
+            passes = error.errno in SHORTAGE or (error.errno in FULL and not are_epochs_written)
+            if passes and not self.config.fails_when_full:
+                self._unsynced_since_ms = unsynced_since_ms  # no file failed to become durable: the next sync does it all
+            elif error.errno in FULL:  # the system had taken the bytes, and has no place for them
                 self.fail_with_disk()
+            else:
+                self.on_disk_error(error)
             raise StorageError(f"the log in {self._folder} cannot be synced: {error}") from error
         self._unsynced = [segment for segment in self._unsynced if segment not in closed]
         self._recovery_point = max(self._recovery_point, end_offset)
@@ -248,19 +258,28 @@ class PartitionLog(ClosedSegments):
             await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", text.encode())
             self._epochs_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
 
-    async def close(self) -> None:
-        """Everything is durable, the indexes of the last segment and a snapshot of the producers included; the files are closed."""
+    async def close(self, *, is_durable: bool = True) -> None:
+        """The indexes of the last segment and a snapshot of the producers are files, the files are closed, and all is durable.
+
+        Unless the caller sees to that, and then calls ``closed_durably``.
+        """
         assert not self.has_pending, "what is staged is written before a log is closed"
         if not self.is_failed:
-            last = self.segments[-1]
-            await last.write_indexes()
-            await self._disk.write_file_atomic(self._snapshot_path(self._end_offset), self._producers.to_snapshot())
+            await self.segments[-1].write_indexes()
+            await overwrite(self._disk, self._snapshot_path(self._end_offset), self._producers.to_snapshot())
             keep = {self._end_offset, *(segment.base_offset for segment in self.segments)}
             for snapshot in await offsets_of(self._disk, self._folder, SNAPSHOT_SUFFIX):
                 if snapshot not in keep:
                     await self._disk.remove(self._snapshot_path(snapshot))
             self._epochs_changed = self._folder_changed = True
-            self._unsynced.append(last)
-            await self.sync()
+            if is_durable:
+                self._unsynced.append(self.segments[-1])
+                await self.sync()
+            else:
+                await overwrite(self._disk, f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
         for segment in self.segments:
             await segment.file.close()
+
+    def closed_durably(self) -> None:
+        """All that ``close`` wrote is durable."""
+        self._recovery_point = self._end_offset

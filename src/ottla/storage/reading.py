@@ -39,9 +39,11 @@ class FoundTimestamp(NamedTuple):
 class Places:
     """Where batches begin, of some offsets that are likely to be asked for; and which closed segments have their indexes loaded."""
 
-    __slots__ = ("_loaded", "_places")
+    __slots__ = ("_loaded", "_places", "generation")
 
     def __init__(self) -> None:
+        self.generation = 0
+        """Grows with each ``forget``: what a read looked up before one is not to be remembered after it."""
         self._places: dict[int, tuple[Segment, int]] = {}
         self._loaded: list[Segment] = []
 
@@ -56,6 +58,7 @@ class Places:
 
     def forget(self) -> None:
         """Offsets may mean other batches from now on."""
+        self.generation += 1
         self._places.clear()
         self._loaded.clear()
 
@@ -99,18 +102,26 @@ async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tu
 async def read_slice(
     segments: Sequence[Segment], places: Places, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_message: bool
 ) -> LogSlice | None:
-    """See ``PartitionLog.read``; ``offset < end_offset <= log_end_offset``."""
+    """See ``PartitionLog.read``; ``offset < end_offset <= log_end_offset``.
+
+    A look-up may wait for the disk, and the log may grow, roll or be truncated meanwhile: its size and its end are taken
+    together, before that, and batches that came later are not seen.
+    """
+    last, last_size, generation = segments[-1], segments[-1].size, places.generation
     found = await locate(segments, places, offset)
-    if found is None:
+    if found is None or found[2] >= end_offset:
         return None
     segment, position, first_offset = found
     end, next_offset = segment.size, log_end_offset  # where the readable part of the segment ends, and the offset there
-    behind = segment_index(segments, segment.base_offset) + 1
-    if behind < len(segments):
-        next_offset = segments[behind].base_offset
+    if segment is last:
+        end = last_size
+    else:
+        following = segment_index(segments, segment.base_offset) + 1
+        if following < len(segments):
+            next_offset = segments[following].base_offset
     if end_offset < next_offset:
         bound = await locate(segments, places, end_offset)
-        if bound is not None and bound[0] is segment:
+        if bound is not None and bound[0] is segment and bound[1] < end:
             _, end, next_offset = bound
     length = end - position
     if length <= 0:
@@ -122,7 +133,7 @@ async def read_slice(
             length = min(max(length, header.size_bytes), end - position)
         if length < HEADER_SIZE:
             return None
-    elif segment is segments[-1]:
+    elif segment is last and places.generation == generation:
         places.remember(next_offset, segment, end)
     return LogSlice(segment.file.region(position, length), first_offset)
 

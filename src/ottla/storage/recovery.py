@@ -2,8 +2,11 @@
 
 After a clean stop the files are trusted: only the end of the last segment is read. Otherwise every segment from the recovery
 point on is walked with its CRCs. The first batch that is torn, or does not follow the one before it, ends the log: that
-segment is cut there, and the segments behind it are removed. Before the recovery point everything was synced. What was
-appended since is therefore a prefix of what was written, never with a hole.
+segment is cut there, and the segments after it are removed. Before the recovery point everything was synced. What was
+appended since is therefore a prefix of what was written, never with a hole. Each cut is told to the caller.
+
+A log that would be cut below the recovery point was not torn, it is damaged: it is refused, and nothing of it is touched. Only
+compaction leaves offsets without a batch, and only below the recovery point, too.
 
 Recovery may itself be cut short and run again: segments are removed from the last one backwards, after that the cut is made
 and synced, and each state in between is one from which the same log is found.
@@ -19,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.producer_replay import replay_producers
@@ -30,6 +33,16 @@ from ottla.storage.swap import settle
 _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a recovery removed: the end of a file, or all of it. The log ended at ``end_offset`` there."""
+
+    path: str
+    size: int  # what is left of the file
+    lost_bytes: int
+    end_offset: int
+
+
 @dataclass(slots=True)
 class Recovered:
     """What a folder holds. At least one segment; the last one is open for appending."""
@@ -38,16 +51,32 @@ class Recovered:
     end_offset: int
     epochs: EpochCache
     walked: int  # the number of segments, from the end, that were walked rather than trusted
+    cuts: Sequence[Cut] = ()
 
 
-async def recover(disk: Disk, folder: str, *, start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int) -> Recovered:
-    """The segments of the folder, cut to what is whole; a first, empty one when there was none."""
+async def recover(
+    disk: Disk,
+    folder: str,
+    *,
+    start_offset: int,
+    recovery_point: int,
+    clean: bool,
+    index_interval_bytes: int,
+    is_durable: bool = True,
+) -> Recovered:
+    """The segments of the folder, cut to what is whole; a first, empty one when there was none, durable unless the caller sees to that.
+
+    StorageError when the log is damaged below the recovery point.
+    """
     await settle(disk, folder, index_interval_bytes=index_interval_bytes)
     bases = await _drop_below(disk, folder, await offsets_of(disk, folder, LOG_SUFFIX), start_offset)
     await _remove_strays(disk, folder, bases)
     if not bases:
+        if recovery_point > start_offset:
+            raise StorageError(f"{folder} has no segment, and was synced up to offset {recovery_point}")
         segment = await Segment.open(disk, folder, start_offset, index_interval_bytes=index_interval_bytes, create=True)
-        await disk.sync_dir(folder)
+        if is_durable:
+            await disk.sync_dir(folder)
         return Recovered([segment], start_offset, EpochCache(), 1)
     segments = [await Segment.open(disk, folder, base, index_interval_bytes=index_interval_bytes) for base in bases]
     epochs = await _read_epochs(disk, folder)
@@ -59,8 +88,9 @@ async def recover(disk: Disk, folder: str, *, start_offset: int, recovery_point:
     epochs = epochs or EpochCache()
     _trust(segments[:first])
     count = len(segments)
-    end_offset = await _walk(disk, folder, segments, first, epochs)
-    return Recovered(segments, end_offset, epochs, min(count, len(segments)) - first)
+    cuts: list[Cut] = []
+    end_offset = await _walk(disk, folder, segments, first, epochs, recovery_point, cuts)
+    return Recovered(segments, end_offset, epochs, min(count, len(segments)) - first, cuts)
 
 
 def _trust(segments: Sequence[Segment]) -> None:
@@ -79,25 +109,43 @@ async def _load(segments: Sequence[Segment]) -> int | None:
     return end_offset
 
 
-async def _walk(disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache) -> int:
-    """The end offset; ``segments`` is shorter when something was torn."""
+async def _walk(
+    disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache, recovery_point: int, cuts: list[Cut]
+) -> int:
+    """The end offset; ``segments`` is shorter, and ``cuts`` tells by what, when something was torn."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
-        if segment.base_offset != expected:  # the end of the one before was lost
-            await remove_segments(disk, folder, segments, index)
+        if segment.base_offset != expected and segment.base_offset > recovery_point:  # the end of the one before was lost
+            _refuse_below(recovery_point, expected, segments[index - 1])
+            await _remove_cut(disk, folder, segments, index, expected, cuts)
             break
         expected = await _walk_segment(segment, epochs)
         if segment.size < segment.file.size:
-            await remove_segments(disk, folder, segments, index + 1)
+            _refuse_below(recovery_point, expected, segment)
+            await _remove_cut(disk, folder, segments, index + 1, expected, cuts)
+            cuts.append(Cut(segment.file.path, segment.size, segment.file.size - segment.size, expected))
             await segment.file.truncate(segment.size)
             await segment.file.sync()
             break
+    else:
+        _refuse_below(recovery_point, expected, segments[-1])
     for segment in segments[first:-1]:
         await segment.write_indexes()
         segment.unload()
     return expected
+
+
+def _refuse_below(recovery_point: int, end_offset: int, segment: Segment) -> None:
+    if end_offset < recovery_point:
+        text = f"is damaged: it is whole up to offset {end_offset} (byte {segment.size}), and was synced up to offset {recovery_point}"
+        raise StorageError(f"{segment.file.path} {text}; nothing was removed")
+
+
+async def _remove_cut(disk: Disk, folder: str, segments: list[Segment], first: int, end_offset: int, cuts: list[Cut]) -> None:
+    cuts += [Cut(segment.file.path, 0, segment.file.size, end_offset) for segment in segments[first:]]
+    await remove_segments(disk, folder, segments, first)
 
 
 async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:

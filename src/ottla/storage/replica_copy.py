@@ -1,14 +1,16 @@
 """A partition's log copied to another data folder while it goes on, until only little is missing; the rest while it stands still.
 
 The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``folder.py``). The bytes are
-copied by a job (class c), at its rate, and synced; a segment that compaction or retention takes away meanwhile goes from the
-copy, too. Indexes of closed segments come along; others are in memory or made anew.
+copied by a job (class c), at its rate, and synced; only the last of them, while the log stands still, are copied on the loop. What
+compaction or retention takes away meanwhile is removed from the copy, too. Indexes of closed segments come along; others are in
+memory or rebuilt.
 
 Source: KIP-113.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -23,7 +25,7 @@ from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, S
 SMALL_BYTES: Final = 1 << 20
 """So much may be missing when the log is made to stand still: about what a disk writes in ten milliseconds."""
 ROUNDS_MAX: Final = 20
-"""A log that grows as fast as it is copied stands still for longer in the end."""
+"""A log that grows as fast as it is copied is copied without a limit of the rate after so many rounds."""
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -64,6 +66,10 @@ async def _copy(disk: Disk, request: CopyRequest, pace: Pace) -> Copied:
 COPY_JOB: Final = Job(f"{__name__}:COPY_JOB", _copy, CopyRequest, Copied, is_background=True)
 
 
+async def _no_pace(size: int) -> None:
+    """The last part is small, and the log stands still for it."""
+
+
 class ReplicaCopy:
     """The copy of one log in ``folder``, which exists and is empty."""
 
@@ -92,14 +98,14 @@ class ReplicaCopy:
 
     async def catch_up(self, *, bytes_per_second: float) -> None:
         """Little is missing. OSError when a disk refuses; KafkaError when the worker died."""
-        for _ in range(ROUNDS_MAX):
-            if self.missing_bytes <= SMALL_BYTES and self._sizes:
-                return
-            await self._copy_missing(bytes_per_second)
+        rounds = 0
+        while self.missing_bytes > SMALL_BYTES or not self._sizes:
+            await self._copy_missing(bytes_per_second if rounds < ROUNDS_MAX else math.inf)
+            rounds += 1
 
     async def finish(self) -> None:
-        """All is there and durable, nothing else is. The log must stand still."""
-        await self._copy_missing(float("inf"))
+        """All is there and durable, nothing else is. The log must stand still, and little be missing: no worker is waited for."""
+        await self._copy_missing(None)
         for segment in [copied for copied in self._sizes if copied not in self._log.segments]:
             await self._drop(segment)
         for offset in (await offsets_of(self._disk, self._log.folder, SNAPSHOT_SUFFIX))[-2:]:  # older ones only make recovery shorter
@@ -112,7 +118,8 @@ class ReplicaCopy:
         """The log file of each segment, in order, in the folder that the copy has become."""
         return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
-    async def _copy_missing(self, bytes_per_second: float) -> None:
+    async def _copy_missing(self, bytes_per_second: float | None) -> None:
+        """By the worker at that rate, or here and now when it is None."""
         for segment in list(self._log.segments):
             if segment.is_retired:  # replaced or deleted while another one was copied
                 continue
@@ -123,15 +130,18 @@ class ReplicaCopy:
             if start == end and segment in self._sizes:
                 continue
             target = f"{self._folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
+            request = CopyRequest(segment.file.path, target, start, end)
             try:
-                await self._disk.work(COPY_JOB, CopyRequest(segment.file.path, target, start, end), bytes_per_second=bytes_per_second)
-            except FileNotFoundError:
-                if segment in self._log.segments:
+                if bytes_per_second is None:
+                    await _copy(self._disk, request, _no_pace)
+                else:
+                    await self._disk.work(COPY_JOB, request, bytes_per_second=bytes_per_second)
+            except OSError:
+                if not segment.is_retired:
                     raise
-                continue
-            self._sizes[segment] = end
+            self._sizes[segment] = end  # of one that was retired meanwhile, it may be another's bytes: the next round drops them
         for segment in self._log.segments[:-1]:
-            if segment in self._sizes and segment not in self._has_indexes:
+            if segment in self._sizes and segment not in self._has_indexes and not segment.is_retired:
                 await self._copy_indexes(segment)
                 self._has_indexes.add(segment)
 

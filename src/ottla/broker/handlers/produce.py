@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.router import fail_loudly
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.produce import (
     PartitionProduceData,
@@ -20,6 +21,7 @@ from ottla.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.records.batch import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
@@ -27,15 +29,16 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 TOPIC_IDS_SINCE = 13
+ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write."""
 
-    __slots__ = ("_acks", "_context", "_response", "staged")
+    __slots__ = ("_acks", "_response", "context", "staged")
 
     def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
-        self._context = context
+        self.context = context
         self._acks = acks
         self._response = response
         self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
@@ -43,15 +46,16 @@ class StagedProduce:
 
     @property
     def connection(self) -> BrokerConnection:
-        return self._context.connection
+        return self.context.connection
 
     def finish(self, failed: frozenset[Partition]) -> None:
         """Answers; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
         for partition, drop_count, result in self.staged:
             if partition.log.drop_count != drop_count or (failed and partition in failed):
                 text = f"the log of {partition.topic}-{partition.index} was not written"
-                _fail(result, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text))
-        answer(self._context, self._acks, self._response)
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
+                _fail(result, KafkaError(code, text))
+        answer(self.context, self._acks, self._response)
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
@@ -76,13 +80,16 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
                 _stage(broker, partition, data, request.acks, staged, result)
             except KafkaError as error:
                 _fail(result, error)
+            except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
+                fail_loudly("Produce", error)
+                _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+    if staged.staged:
+        broker.router.stage(staged)
     if broker.throttling.limits_produce:
         size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
         response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
-    if staged.staged:
-        broker.router.stage(staged)
-    else:
+    if not staged.staged:
         staged.finish(frozenset())
 
 
@@ -131,6 +138,9 @@ def _stage(
     if records is None or not len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
+    if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        raise KafkaError(code, "a transactional batch came in a request without a transactional.id")
     try:
         appended = partition.stage(records, now_ms=broker.world.clock.now_ms())
     except KafkaError:

@@ -1,0 +1,74 @@
+"""Partition directories that a start finds, until a topic claims them.
+
+Nothing that was found is deleted because the metadata does not name it: it is renamed ``<topic>-<partition>.<id>-stray`` and
+kept. That goes for a replica that no topic of the metadata claims, and for one of an earlier topic of the same name. Only what
+holds no record is removed, and of two copies of one replica the one that it was moved away from (``storage/folder.py``).
+
+Source: Kafka's handling of stray replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ottla.storage.folder import DataFolder
+from ottla.types import TopicPartition
+
+log = structlog.get_logger()
+
+
+class FoundReplicas:
+    def __init__(self, folders: Sequence[DataFolder], unique: Callable[[], str]) -> None:
+        self._folders = folders
+        self._unique = unique
+        self._places: dict[TopicPartition, list[tuple[DataFolder, str | None]]] = {}  # with the topic id that the directory names
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._places
+
+    async def scan(self) -> dict[TopicPartition, DataFolder]:
+        """What is there is known; what deletions had left is removed. Returned are the moves that were cut short, and where they went."""
+        interrupted: dict[TopicPartition, DataFolder] = {}
+        for folder in self._folders:
+            await folder.remove_deleted()
+            interrupted |= dict.fromkeys(await folder.remove_futures(), folder)
+            for key, topic_id in (await folder.partitions()).items():
+                self._places.setdefault(key, []).append((folder, topic_id))
+        return interrupted
+
+    async def claim(self, key: TopicPartition, topic_id: str) -> DataFolder | None:
+        """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside."""
+        places = self._places.pop(key, [])
+        own = [folder for folder, found_id in places if found_id == topic_id]
+        if len(own) > 1:
+            ranks = [(await folder.generation(key), await folder.log_bytes(key)) for folder in own]
+            best = max(ranks)
+            log.warning("replica_found_twice", partition=str(key), kept=own[ranks.index(best)].path)
+            for folder, rank in zip(own, ranks):
+                if rank[0] < best[0]:  # it was moved away from there: all that it has came along
+                    await folder.delete_partition(key, self._unique())
+                    places.remove((folder, topic_id))
+            own = [own[ranks.index(best)]]
+        for folder, found_id in places:
+            if folder not in own:
+                await self._set_aside(folder, key, found_id)
+        return own[0] if own else None
+
+    async def set_aside_unclaimed(self) -> None:
+        """What no topic has claimed is renamed; but for the metadata log, which is no topic's."""
+        for key, places in sorted(self._places.items()):
+            for folder, found_id in places if not key.topic.startswith("__cluster_metadata") else ():
+                await self._set_aside(folder, key, found_id)
+        self._places.clear()
+
+    async def _set_aside(self, folder: DataFolder, key: TopicPartition, topic_id: str | None) -> None:
+        if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
+            await folder.delete_partition(key, self._unique())
+            return
+        path = await folder.set_aside(key, self._unique())
+        log.warning(
+            "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
+            hint="the metadata does not name it; remove it by hand when it is not needed",
+        )  # fmt: skip

@@ -1,0 +1,20 @@
+"""A topic's settings as its logs take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.config import TOPIC_KEYS, BrokerConfig
+from ottla.storage.config import LogConfig
+
+
+def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """A topic's settings: its overrides over the broker's values."""
+    values: dict[str, Any] = {"producer_id_expiration_ms": config["producer.id.expiration.ms"]}
+    for name, key in TOPIC_KEYS.items():
+        field = name.replace(".", "_")
+        if field in LogConfig.__dataclass_fields__:
+            value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
+            values[field] = ",".join(value) if isinstance(value, list) else value
+    return LogConfig(**values)
