@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from tests.broker.test_node import properties
 from tests.clients.wire import batch_of, produce_request
 
 from ottla.broker.node import Broker
+from ottla.broker.partition import Partition
 from ottla.config import BrokerConfig
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.messages.metadata import MetadataRequest
+from ottla.records.batch import iterate_batches
 from ottla.runtime.paths import PATHS
 from ottla.runtime.world import real_world
 from ottla.wire.compiler import encode
@@ -33,7 +37,8 @@ class Transport:
     unsent_bytes = 0
     is_closed = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_end: bool = False) -> None:
+        self.may_end = may_end
         self.sends: asyncio.Queue[bytes] = asyncio.Queue()
 
     def send(self, buffers: Sequence[Any]) -> None:
@@ -43,7 +48,8 @@ class Transport:
     def resume_reading(self) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None:
-        raise AssertionError("the broker refused the request")
+        assert self.may_end, "the broker refused the request"
+        self.is_closed = True
 
     async def next(self) -> list[int]:
         """The correlation ids of the answers of one send."""
@@ -106,6 +112,88 @@ def test_heads_are_learnt_while_they_repeat_and_seldom_looked_at_while_they_do_n
         assert send(1)
         while not transport.sends.empty():
             transport.sends.get_nowait()
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+def mistaken(*_: object, **__: object) -> Any:
+    raise OverflowError("a mistake of the broker's")
+
+
+def produce_frame(number: int, topic: str, *batches: bytes) -> bytes:
+    return frame_of(number, produce_request(topic, *batches), 0, 7)
+
+
+@pytest.mark.parametrize("is_written_at_once", [True, False])
+@pytest.mark.parametrize("what", ["batch", "request"])
+def test_a_mistake_over_one_request_of_a_burst_touches_no_record_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, is_written_at_once: bool
+) -> None:
+    """What was staged before lies in memory that the next client's bytes are received into: it is written first, or kept."""
+    monkeypatch.setattr(PATHS, "inline_append_bytes_max", math.inf if is_written_at_once else 0)
+
+    async def main() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
+        await broker.start()
+        transport = Transport(may_end=True)
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        for number, name in enumerate(("t", "packed")):
+            connection.on_data(memoryview(bytearray(frame_of(number, CreateTopicsRequest([CreatableTopic(name, 2, 1)]), 19, 2))))
+            assert await transport.next() == [number]
+        packed = broker.partitions.by_name["packed"][1]
+        if what == "batch":
+
+            def stage(self: Partition, *rest: Any, **more: Any) -> Any:
+                return (mistaken if self is packed else original)(self, *rest, **more)
+
+            monkeypatch.setattr(Partition, "stage", stage)
+            bad = produce_frame(11, "packed", batch_of(b"good"), batch_of(b"bad"))
+        else:
+            monkeypatch.setitem(broker.services, 2, replace(broker.services[2], handle=mistaken))  # type: ignore[misc, index]
+            bad = frame_of(11, ListOffsetsRequest(-1, topics=[]), 2, 1)
+        received = bytearray(produce_frame(10, "t", batch_of(b"victim")) + bad + produce_frame(12, "t", batch_of(b"later")))
+        is_kept = connection.on_data(memoryview(received))
+        if not is_kept:
+            received[:] = bytes(len(received))  # the next receive
+        await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not all(partition.is_settled for partition in broker.partitions.all()):
+                await asyncio.sleep(0.01)
+        for name in ("t", "packed"):
+            for partition in broker.partitions.by_name[name].values():
+                end = partition.log.log_end_offset
+                part = await partition.log.read(0, max_bytes=1 << 20, end_offset=end) if end else None
+                found = [header.last_offset for _, header in iterate_batches(part.region.read(), check_crc=True)] if part else []
+                assert found == list(range(end)), "every batch is whole"
+        assert broker.partitions.by_name["t"][0].log.log_end_offset >= 1
+        await broker.stop()
+
+    original = Partition.stage
+    asyncio.run(main())
+
+
+def test_one_connections_requests_leave_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of a mebibyte of small requests in one receive is worked off in slices, and answered whole and in order."""
+
+    async def main() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
+        await broker.start()
+        transport = Transport()
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        count = 5000
+        burst = b"".join(frame_of(number, MetadataRequest(None), 3, 4) for number in range(count))
+        connection.on_data(memoryview(bytearray(burst)))
+        assert connection.behind, "the first slice has left most of them"
+        seen: list[int] = []
+        bursts = []
+        begin = broker.router.begin_burst
+        monkeypatch.setattr(broker.router, "begin_burst", lambda: bursts.append(len(connection.behind)) or begin())
+        while len(seen) < count:
+            seen += await transport.next()
+        assert seen == list(range(count))
+        assert len(bursts) > 3
+        assert connection.behind == []
         await broker.stop()
 
     asyncio.run(main())

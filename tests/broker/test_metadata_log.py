@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.metadata_log import FOLDER_NAME, MetadataLog
+from ottla.broker.synced_mark import MARK_NAME
 from ottla.errors import StorageError
 from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC
@@ -71,7 +72,10 @@ def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path) -> None:
         again = await open_log(disk, tmp_path)
         assert sorted(again.image.topics) == [f"topic-{number}" for number in range(1, 7)]
         for path in (tmp_path / FOLDER_NAME).glob("*.log"):
-            path.unlink()  # the snapshot outlived the log: what it holds is still there
+            path.unlink()
+        with pytest.raises(StorageError, match="synced up to offset 6"):
+            await open_log(disk, tmp_path)
+        (tmp_path / FOLDER_NAME / MARK_NAME).unlink()  # the snapshot outlived the log: what it holds is still there
         alone = await open_log(disk, tmp_path)
         assert sorted(alone.image.topics) == [f"topic-{number}" for number in range(1, 6)]
         assert alone.end_offset == 5

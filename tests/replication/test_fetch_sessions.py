@@ -109,3 +109,14 @@ def test_epochs_wrap_to_one() -> None:
     first.session.epoch = 2**31 - 1
     cache.plan(request(first.session_id, 2**31 - 1), uses_topic_ids=False, now_ms=0)
     assert first.session.epoch == 1
+
+
+def test_a_session_may_change_while_an_earlier_answer_is_still_read() -> None:
+    """A client that pipelines one session changes it while a read of the request before waits for the disk."""
+    cache = sessions()
+    plan = cache.plan(request(0, 0, 0, 1, 2), uses_topic_ids=False, now_ms=0)
+    reading = plan.partitions()
+    seen = [next(reading)[1].partition]
+    cache.plan(request(plan.session_id, 1, 7, forgotten=(1,)), uses_topic_ids=False, now_ms=1)
+    seen += [partition.partition for _, partition in reading]
+    assert seen == [0, 1, 2]

@@ -12,6 +12,7 @@ from tests.storage.memory_disk import MemoryDisk, MemoryFile, run
 
 from ottla.errors import StorageError
 from ottla.ports import Buffer
+from ottla.records.batch import iterate_batches
 from ottla.records.compression import Codec
 from ottla.runtime.files import RealDisk
 from ottla.storage.log import LogConfig, PartitionLog
@@ -160,3 +161,49 @@ def test_the_log_works_on_real_files(tmp_path: Path) -> None:
             assert (await reopen(clean=False)).log_end_offset == 100
 
     asyncio.run(main())
+
+
+class SlowReads(MemoryFile):
+    """Its reads suspend before they do anything, as those of a page that is not in the page cache."""
+
+    async def pread(self, offset: int, length: int) -> bytes:
+        await Pause()
+        return await super().pread(offset, length)
+
+
+def finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Goes on through every pause."""
+    while True:
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.parametrize("meanwhile", ["grows", "rolls", "is truncated"])
+def test_what_comes_while_a_read_waits_for_the_disk_is_read_by_the_next(meanwhile: str) -> None:
+    log = open_log(MemoryDisk(), segment_bytes=5 * SIZE)
+    append(log, batch(b"0"), batch(b"1"), batch(b"2"))
+    file = log.segments[-1].file
+    assert isinstance(file, MemoryFile)
+    log.segments[-1].file = SlowReads(file.disk, file.path, file.node)
+    log._places.forget()
+    reading = log.read(1, max_bytes=10**6, end_offset=3)
+    reading.send(None)
+    if meanwhile == "is truncated":
+        finish(log.truncate_to(2))
+        log._places.forget()
+    else:
+        append(log, *[batch(b"%d" % number) for number in range(3, 4 if meanwhile == "grows" else 9)])
+    found = finish(reading)
+    if meanwhile != "is truncated":
+        assert [header.base_offset for _, header in iterate_batches(found.region.read())] == [1, 2]
+    else:
+        append(log, batch(b"later"))
+    offset, seen = 0, []
+    while offset < log.log_end_offset:
+        part = finish(log.read(offset, max_bytes=10**6, end_offset=log.log_end_offset))
+        for _, header in iterate_batches(part.region.read()):
+            seen.append(header.base_offset)
+            offset = header.last_offset + 1
+    assert seen == list(range(log.log_end_offset)), "no record is passed over"

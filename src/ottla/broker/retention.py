@@ -60,7 +60,10 @@ async def _retained_from(partition: Partition, now_ms: int) -> int:
     offset = await partition.log.retained_from(now_ms)
     if not partition.log.has_pending:
         return offset
-    await partition.flush()  # also closes the last segment, if that was what kept it
+    try:
+        await partition.flush()  # also closes the last segment, if that was what kept it
+    except StorageError:  # a full disk has no room for another segment; those that are closed may go all the same
+        return offset
     return await partition.log.retained_from(now_ms)
 
 

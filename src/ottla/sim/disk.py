@@ -54,11 +54,12 @@ class _Inode:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The next operation of this kind on a path that ends so fails with this errno."""
+    """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on."""
 
     operation: str
     suffix: str
     code: int = errno.EIO
+    lasts: bool = False
 
 
 class SimFileRegion:
@@ -161,7 +162,8 @@ class SimDisk:
             raise PowerCut
         for fault in self.faults:
             if fault.operation == operation and path.endswith(fault.suffix):
-                self.faults.remove(fault)
+                if not fault.lasts:
+                    self.faults.remove(fault)
                 raise OSError(fault.code, f"injected into {operation} of {path}")
 
     async def look(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from ottla.errors import DecodeError, WorkerDied
 from ottla.ports import Disk, File, Job, Pace
 from ottla.records.batch import BatchHeader
-from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.walk import BatchWalk
 
@@ -66,7 +66,7 @@ async def _count(file: File, request: CountRequest, pace: Pace) -> Counted:
     walk = BatchWalk(file, 0, request.size, check_crc=request.is_recovery)
     tally = Tally(request.base_offset, request.index_interval_bytes)
     end_offset, epochs, paced = request.base_offset, list[tuple[int, int]](), 0
-    while (header := await _next(walk, request)) is not None and not (request.is_recovery and header.base_offset < end_offset):
+    while (header := await _next(walk, request)) is not None and not (request.is_recovery and not _follows(header, end_offset, request)):
         tally.count_batch(header.size_bytes, header.last_offset, header.max_timestamp)
         end_offset = header.last_offset + 1
         if not epochs or epochs[-1][0] != header.leader_epoch:
@@ -75,6 +75,11 @@ async def _count(file: File, request: CountRequest, pace: Pace) -> Counted:
             await pace(tally.size - paced)
             paced = tally.size
     return tally.counted(end_offset, epochs)
+
+
+def _follows(header: BatchHeader, end_offset: int, request: CountRequest) -> bool:
+    """Whether the batch's offsets may be next; no CRC covers them."""
+    return header.base_offset >= end_offset and header.last_offset - request.base_offset <= RELATIVE_OFFSET_MAX
 
 
 async def _no_pace(size: int) -> None:

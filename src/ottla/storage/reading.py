@@ -114,7 +114,7 @@ async def read_slice(
     segment, position, first_offset = found
     end, next_offset = segment.size, log_end_offset  # where the readable part of the segment ends, and the offset there
     if segment is last:
-        end = last_size
+        end = min(last_size, segment.size)  # it may have been truncated
     else:
         following = segment_index(segments, segment.base_offset) + 1
         if following < len(segments):

@@ -1,0 +1,461 @@
+"""Parts of a broker that use one partition's files at the same time: none takes the other's work for a failing disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
+from tests.simulation.hunt import silence
+
+from ottla.client.admin import Admin
+from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.disk import Fault
+from ottla.sim.loop import run
+from ottla.types import TopicPartition
+
+SMALL = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "500"}
+Act = Callable[[SimBroker], Awaitable[None]]
+WAIT_SECONDS_MAX = 300
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    silence()
+
+
+def play(act: Act, seed: int = 1, **properties: str) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(seed), SMALL | {name.replace("_", "."): value for name, value in properties.items()})
+        await broker.start()
+        await act(broker)
+
+    run(main())
+
+
+async def delete(broker: SimBroker, *topics: str) -> None:
+    admin = Admin(broker.client("admin"))
+    assert set((await admin.delete_topics(topics)).values()) == {None}
+    await admin.close()
+
+
+def failure_of(broker: SimBroker) -> str | None:
+    assert broker.broker is not None
+    assert broker.broker.partitions.offline_folder_count == 0
+    return broker.broker.failure
+
+
+async def working_on(broker: SimBroker, name: str) -> None:
+    """A worker has begun such a job."""
+    disk, begun = broker.machine.disk, asyncio.Event()
+    work = disk.work
+
+    async def watched(job: Any, request: Any, **more: Any) -> Any:
+        if name in job.name:
+            begun.set()
+        return await work(job, request, **more)
+
+    disk.work = watched  # type: ignore[method-assign, assignment]
+    await asyncio.wait_for(begun.wait(), WAIT_SECONDS_MAX)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_topic_that_is_deleted_while_it_is_scrubbed_costs_nothing_but_the_topic(seed: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await create(broker, "kept")
+        await send(broker, "t", [(None, b"x" * 300)] * 12)
+        await send(broker, "kept", [(None, b"x" * 300)] * 12)
+        await working_on(broker, "SCRUB_JOB")
+        await asyncio.sleep(seed * 0.3)
+        await delete(broker, "t")
+        await asyncio.sleep(120)
+        assert failure_of(broker) is None
+        assert len(await records_of(log_of(broker, "kept"))) == 12
+
+    play(act, seed, ottla_log_scrub_bytes_per_second="2000")
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("what", ["delete", "retain"])
+def test_a_log_whose_files_are_removed_while_it_is_compacted_goes_on(what: str, seed: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(
+            broker, "t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01", retention_ms="30000", file_delete_delay_ms="0"
+        )
+        await create(broker, "kept")
+        await send(broker, "kept", [(None, b"x")])
+        await send(broker, "t", [(b"%d" % (number % 3), b"x" * 300) for number in range(40)])
+        await working_on(broker, "CLEAN_JOB")
+        if what == "delete":
+            await delete(broker, "t")
+        await asyncio.sleep(60)
+        assert failure_of(broker) is None
+        assert len(await records_of(log_of(broker, "kept"))) == 1
+        if what == "retain":
+            assert not log_of(broker, "t").is_failed
+            await send(broker, "t", [(b"0", b"after")])
+
+    play(act, seed, log_cleaner_io_max_bytes_per_second="500")
+
+
+def test_a_topic_that_is_deleted_while_deleted_files_of_it_are_removed_costs_nothing_else() -> None:
+    async def act(broker: SimBroker) -> None:
+        for _ in range(10):
+            await create(broker, "t", retention_bytes="1", file_delete_delay_ms="3000")
+            await send(broker, "t", [(None, b"x" * 300)] * 30)
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                while not await files_of(broker, "t-0", ".deleted"):
+                    await asyncio.sleep(0.1)
+                while await files_of(broker, "t-0", ".deleted"):
+                    await asyncio.sleep(0.001)
+                    if len(await files_of(broker, "t-0", ".deleted")) < 3:
+                        break
+            await delete(broker, "t")
+            assert failure_of(broker) is None
+
+    play(act)
+
+
+def test_a_full_disk_is_freed_by_retention() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", retention_ms="600000")
+        await send(broker, "t", [(None, b"x" * 300)] * 30)
+        disk = broker.machine.disk
+        full = [Fault(operation, "", errno.ENOSPC, lasts=True) for operation in ("append", "create", "make_dirs")]
+        disk.faults += full
+        await asyncio.sleep(700)
+        log = log_of(broker, "t")
+        assert log.log_start_offset > 20
+        assert len(await files_of(broker, "t-0", ".log")) <= 2, "there was no room for a checkpoint, and files went all the same"
+        disk.faults.clear()
+        await send(broker, "t", [(None, b"again")])
+        broker.kill(power_cut=True)
+        await broker.start()
+        assert log_of(broker, "t").log_start_offset > 20
+
+    play(act, log_flush_interval_messages="1")
+
+
+def test_a_topic_of_a_full_disk_can_be_deleted_and_later_topics_be_created() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 3)
+        await create(broker, "other")
+        await send(broker, "t", [(None, b"x" * 300)] * 12)
+        disk = broker.machine.disk
+        full = [Fault(operation, suffix, errno.ENOSPC, lasts=True) for operation in ("append", "create") for suffix in (
+            ".index", ".timeindex", ".snapshot", ".tmp", "t-0/00000000000000000011.log")]  # fmt: skip
+        disk.faults += full
+        await delete(broker, "t")
+        await asyncio.sleep(5)
+        assert not [name for name in await disk.list_dir("/data") if name.startswith("t-")]
+        disk.faults.clear()
+        await create(broker, "u")
+        await send(broker, "u", [(None, b"x")])
+        assert failure_of(broker) is None
+
+    play(act)
+
+
+def test_a_partition_that_found_no_room_is_opened_once_there_is_some() -> None:
+    async def act(broker: SimBroker) -> None:
+        disk = broker.machine.disk
+        disk.faults.append(Fault("create", "full-0/00000000000000000000.log", errno.EMFILE, lasts=True))
+        await create(broker, "full")
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+        assert broker.broker is not None
+        assert broker.broker.partitions.is_offline("full", 0)
+        disk.faults.clear()
+        await asyncio.sleep(15)
+        await send(broker, "full", [(None, b"x")])
+        assert failure_of(broker) is None
+
+    play(act)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_want_of_descriptors_or_memory_is_no_failing_disk(code: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        broker.machine.disk.faults += [Fault("create", "", code, lasts=True)]
+        with pytest.raises(KafkaError) as caught:
+            await asyncio.wait_for(send(broker, "t", [(None, b"x" * 300)] * 12), 300)
+        assert caught.value.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+        await asyncio.sleep(130)  # a checkpoint is due
+        assert failure_of(broker) is None
+        broker.machine.disk.faults.clear()
+        await send(broker, "t", [(None, b"after")])
+
+    play(act)
+
+
+# -- what a start finds
+
+
+def test_a_start_keeps_what_the_metadata_does_not_name() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")] * 5)
+        await broker.stop()
+        disk = broker.machine.disk
+        await disk.rename("/data/__cluster_metadata-0", "/data/elsewhere")
+        await broker.start()
+        [stray] = [name for name in await disk.list_dir("/data") if name.startswith("t-0") and not name.endswith("-delete")]
+        assert stray.endswith("-stray")
+        assert (await disk.read_file(f"/data/{stray}/{0:020d}.log")) != b""
+
+    play(act)
+
+
+def test_a_metadata_log_damaged_below_what_was_synced_is_refused() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await create(broker, "u")
+        await send(broker, "u", [(None, b"x")] * 5)
+        disk = broker.machine.disk
+        broker.kill(power_cut=False)
+        inode = disk._files[f"/data/__cluster_metadata-0/{0:020d}.log"]
+        whole = bytes(inode.written)
+        for position in (len(whole) // 2, len(whole) - 1):
+            inode.written[position] ^= 1
+            with pytest.raises(StorageError, match=r"damaged.*put a good copy"):
+                await broker.start()
+            assert len(inode.written) == len(whole), "nothing was cut"
+            inode.written[position] ^= 1
+            disk.restart()
+        await broker.start()
+        assert len(await records_of(log_of(broker, "u"))) == 5
+
+    play(act)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_empty_first_log_directory_beside_filled_ones_is_refused(is_gone: bool) -> None:
+    async def main() -> None:
+        simulation = Simulation(1)
+        folders = {"log.dirs": "/data,/spare", "cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}
+        broker = SimBroker(simulation, SMALL | folders)
+        await broker.start()
+        await create(broker, "t", 2)
+        await broker.stop()
+        disk = broker.machine.disk
+        if is_gone:
+            await disk.remove_tree("/data")
+        else:
+            broker._properties = SMALL | folders | {"log.dirs": "/spare,/data", "listeners": f"PLAINTEXT://{broker.bootstrap}"}
+        before = sorted(disk._files)
+        with pytest.raises(StorageError, match=r"first of log.dirs"):
+            await broker.start()
+        assert sorted(disk._files) == before
+
+    run(main())
+
+
+@pytest.mark.parametrize("position", [0, 70])  # an offset, which no CRC covers, and a record
+def test_a_recovery_that_would_cut_what_was_synced_takes_the_partition_offline_and_keeps_it(position: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 2)
+        await send(broker, "t", [(None, b"x" * 100)] * 4)
+        await asyncio.sleep(70)  # a checkpoint
+        broker.kill(power_cut=False)
+        disk = broker.machine.disk
+        inode = disk._files[f"/data/t-0/{0:020d}.log"]
+        size = len(inode.written)
+        inode.written[size // 2 + position] ^= 1
+        await broker.start()
+        assert broker.broker is not None
+        assert broker.broker.partitions.is_offline("t", 0)
+        assert not broker.broker.partitions.is_offline("t", 1)
+        assert len(inode.written) == size
+
+    play(act, log_flush_interval_messages="1")
+
+
+def test_every_cut_of_a_recovery_is_told() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 100)] * 4)
+        broker.kill(power_cut=False)
+        inode = broker.machine.disk._files[f"/data/t-0/{0:020d}.log"]
+        size = len(inode.written)
+        del inode.written[size - 1 :]
+        await broker.start()
+        [cut] = log_of(broker, "t").cuts
+        assert (cut.path, cut.end_offset, cut.size, cut.lost_bytes) == (f"/data/t-0/{0:020d}.log", 3, size // 4 * 3, size // 4 - 1)
+
+    play(act)
+
+
+# -- moves
+
+
+def test_after_a_move_whose_source_could_not_be_removed_the_copy_counts() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare", "log.retention.bytes": "1"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        source = folder_of(broker, "t", 0)
+        target = {"data": "/spare", "spare": "/data"}[source]
+        disk = broker.machine.disk
+        disk.faults.append(Fault("rename", f"/{source}/t-0", errno.ENOSPC, lasts=True))
+        admin = Admin(broker.client("admin"))
+        await admin.alter_replica_log_dirs(1, {TopicPartition("t", 0): target})
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while folder_of(broker, "t", 0) == source:
+                await asyncio.sleep(0.05)
+        await admin.close()
+        await send(broker, "t", [(None, b"after")] * 5)
+        await asyncio.sleep(120)  # retention makes the new copy the smaller one
+        await broker.stop()
+        disk.faults.clear()
+        await broker.start()
+        assert folder_of(broker, "t", 0) == target.strip("/")
+        assert log_of(broker, "t").log_end_offset == 25
+        assert log_of(broker, "t").log_start_offset > 20
+
+    run(main())
+
+
+def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        assert broker.broker is not None
+        source = folder_of(broker, "t", 0)
+        store, mover = broker.broker.partitions, broker.broker.mover
+        partition = store.by_name["t"][0]
+        old = store.folder_of(partition)
+        new = next(folder for folder in store._folders if folder is not old)
+        mover.move(partition, new)
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not mover._is_finishing:
+                await asyncio.sleep(0.0001)
+            mover.move(partition, old)
+            while mover._task is not None:
+                await asyncio.sleep(0.05)
+        assert folder_of(broker, "t", 0) == source
+        assert len(await records_of(log_of(broker, "t"))) == 20
+
+    run(main())
+
+
+def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name["t"][0]
+        jobs: list[str] = []
+        work, disk = broker.machine.disk.work, broker.machine.disk
+
+        async def watched(job: object, *rest: object, **more: object) -> object:
+            if partition.changing.locked():
+                jobs.append(str(job))
+            return await work(job, *rest, **more)  # type: ignore[arg-type]
+
+        disk.work = watched  # type: ignore[method-assign, assignment]
+        source = folder_of(broker, "t", 0)
+        store = broker.broker.partitions
+        broker.broker.mover.move(partition, next(folder for folder in store._folders if folder.path != "/" + source))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while folder_of(broker, "t", 0) == source:
+                await asyncio.sleep(0.05)
+        assert jobs == []
+
+    run(main())
+
+
+# -- the end of a broker
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_orderly_stop_during_a_deletion_keeps_what_other_topics_deleted(seed: int) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(seed), SMALL)
+        await broker.start()
+        await create(broker, "kept")
+        for name in ("a", "b", "c"):
+            await create(broker, name, 2)
+        await send(broker, "kept", [(None, b"x")] * 10)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({TopicPartition("kept", 0): 7})
+        deleting = asyncio.ensure_future(admin.delete_topics(["a", "b", "c"]))
+        await asyncio.sleep(0.0005 * seed)
+        await broker.stop()
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+        await admin.close()
+        await broker.start()
+        assert log_of(broker, "kept").log_start_offset == 7
+
+    run(main())
+
+
+# -- waiting readers, and syncs that fail
+
+
+def test_an_acknowledgement_waits_for_the_sync_that_an_earlier_try_did_not_get() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", flush_messages="1")
+        await send(broker, "t", [(None, b"first")])
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name["t"][0]
+        partition.log._epochs_changed = True
+        broker.machine.disk.faults.append(Fault("append", "leader-epoch-checkpoint.tmp", errno.ENOSPC))
+        await send(broker, "t", [(None, b"second")])
+        assert not broker.machine.disk.faults
+        assert partition.log.recovery_point == 2, "what was acknowledged is synced"
+
+    play(act)
+
+
+def test_a_deletion_beside_a_write_wakes_no_reader_with_a_negative_growth() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", retention_bytes="1", retention_ms="-1")
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name["t"][0]
+        heard: list[int] = []
+
+        class Waiter:
+            def on_append(self, size_bytes: int) -> None:
+                heard.append(size_bytes)
+
+        partition.waiters[Waiter()] = None
+        await send(broker, "t", [(None, b"x" * 300)] * 60)
+        assert len(heard) >= 60
+        assert min(heard) > 0
+
+    play(act)
+
+
+def test_one_waiters_mistake_keeps_no_other_from_hearing() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name["t"][0]
+        heard: list[int] = []
+
+        class Waiter:
+            def __init__(self, fails: bool) -> None:
+                self.fails = fails
+
+            def on_append(self, size_bytes: int) -> None:
+                if self.fails:
+                    raise RuntimeError("a mistake")
+                heard.append(size_bytes)
+
+        partition.waiters |= {Waiter(True): None, Waiter(False): None, Waiter(True): None, Waiter(False): None}
+        await send(broker, "t", [(None, b"x")])
+        assert len(heard) == 2
+
+    play(act)
