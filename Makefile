@@ -25,7 +25,7 @@ help:
 	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
-$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup
+$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py
 	@scripts/setup
 	@touch $@
 
@@ -34,8 +34,7 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py). The kernel is the plain one, which is there always.
-test: export OTTLA_KERNEL ?= plain
+# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py).
 test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 
@@ -82,10 +81,8 @@ bench: setup
 bench-steps: setup
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps $(ARGS)
 
-# With the compiled kernel where there is a compiler; the table says which one it was.
 bench-spark: setup
 	$(call need,bench/spark.py)
-	@$(VENV)/bin/python scripts/compile_kernel.py --check && $(VENV)/bin/python scripts/compile_kernel.py src/ottla/records || true
 	$(VENV)/bin/python -m bench.spark $(ARGS)
 
 kernel: setup

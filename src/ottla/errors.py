@@ -7,6 +7,7 @@ escape a decoder: the peer sent bytes that are not what they claim to be.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -220,6 +221,14 @@ class DecodeError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+class RecordsRefused(KafkaError):
+    """A batch is refused for some of its records: their indexes in the batch, and why."""
+
+    def __init__(self, code: int, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors: Final = record_errors
 
 
 class EncodeError(OttlaError):

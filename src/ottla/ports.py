@@ -91,10 +91,6 @@ class File(Protocol):
         """
         ...
 
-    async def write_at(self, offset: int, data: Buffer) -> None:
-        """Overwrites in place. For indexes, never for a log."""
-        ...
-
     async def pread(self, offset: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``offset``; fewer only at the end of the file."""
         ...

@@ -150,7 +150,7 @@ def test_a_mistake_over_one_request_of_a_burst_touches_no_record_of_another(
             monkeypatch.setattr(Partition, "stage", stage)
             bad = produce_frame(11, "packed", batch_of(b"good"), batch_of(b"bad"))
         else:
-            monkeypatch.setitem(broker.services, 2, replace(broker.services[2], handle=mistaken))  # type: ignore[misc, index]
+            monkeypatch.setitem(broker.services, 2, replace(broker.services[2], handle=mistaken))
             bad = frame_of(11, ListOffsetsRequest(-1, topics=[]), 2, 1)
         received = bytearray(produce_frame(10, "t", batch_of(b"victim")) + bad + produce_frame(12, "t", batch_of(b"later")))
         is_kept = connection.on_data(memoryview(received))
@@ -188,7 +188,12 @@ def test_one_connections_requests_leave_others_their_turn(tmp_path: Path, monkey
         seen: list[int] = []
         bursts = []
         begin = broker.router.begin_burst
-        monkeypatch.setattr(broker.router, "begin_burst", lambda: bursts.append(len(connection.behind)) or begin())
+
+        def begin_burst() -> int:
+            bursts.append(len(connection.behind))
+            return begin()
+
+        monkeypatch.setattr(broker.router, "begin_burst", begin_burst)
         while len(seen) < count:
             seen += await transport.next()
         assert seen == list(range(count))

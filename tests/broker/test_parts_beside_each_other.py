@@ -59,7 +59,7 @@ async def working_on(broker: SimBroker, name: str) -> None:
             begun.set()
         return await work(job, request, **more)
 
-    disk.work = watched  # type: ignore[method-assign, assignment]
+    disk.work = watched  # type: ignore[method-assign]
     await asyncio.wait_for(begun.wait(), WAIT_SECONDS_MAX)
 
 

@@ -55,6 +55,16 @@ def encoded(kernel: ModuleType, content: list[Any]) -> Any:
     return outcome(lambda: b"".join(kernel.encode_record(*row) for row in content))
 
 
+written_records = rows.map(lambda content: encoded(plain_kernel, content)).filter(lambda found: type(found) is bytes)
+
+
+@MANY
+@given(loose_records | written_records, st.data())
+def test_both_forms_check_alike(compiled: ModuleType, payload: bytes, data: Any) -> None:
+    count, first = data.draw(st.integers(0, 7) | int32), data.draw(st.just(0) | st.integers(0, 300))
+    assert plain_kernel.check_records(payload, 0, count, first) == compiled.check_records(payload, 0, count, first)
+
+
 wanted_columns = st.sets(st.sampled_from(["keys", "values", "headers"]))
 
 

@@ -61,9 +61,6 @@ class MemoryFile:
         self.node.written += data
         return old_size
 
-    async def write_at(self, offset: int, data: Buffer) -> None:
-        raise AssertionError("nothing in a log is overwritten in place")
-
     async def pread(self, offset: int, length: int) -> bytes:
         self.disk.preads += 1
         return bytes(self.node.written[offset : offset + length])
@@ -181,6 +178,12 @@ class MemoryDisk:
 
     async def unlock(self, path: str) -> None:
         raise AssertionError("a broker locks its folders, a log does not")
+
+    async def sync_file_system(self, path: str) -> None:
+        raise AssertionError("a log syncs its own files")
+
+    async def modified_ms(self, path: str) -> int:
+        return 0
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
         async def pace(size: int) -> None:

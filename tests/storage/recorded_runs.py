@@ -163,6 +163,7 @@ def truncating() -> Run:
             log.write(batch(b"%d before %d" % (log.log.log_end_offset, offset)), leader_epoch=20 - offset)
         log.sync()
         log.kept_to = min(log.kept_to, offset)
+        run(write_checkpoint(log.disk, POINT, {KEY: 0}))
         run(log.log.truncate_to(offset))
         run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
         log.note()

@@ -61,7 +61,7 @@ def test_mechanism_44_a_flush_is_one_append_and_nothing_is_ever_overwritten() ->
     disk.trace.clear()
     append(log, *[batch() for _ in range(50)])
     assert [operation[0] for operation in disk.trace] == ["append"]
-    # MemoryFile.write_at raises: every test of this folder shows that no log is written in place.
+    # A File has no other way to write: no log is written in place.
 
 
 def test_the_batch_is_stored_as_it_came_but_for_offset_and_epoch() -> None:

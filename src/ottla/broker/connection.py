@@ -45,7 +45,7 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_goes_on", "_in_burst", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener",
+        "_cutter", "_goes_on", "_in_burst", "_is_held", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener",
         "muted_until_ms", "parked", "repeated", "router", "transport", "unwritten_count",
     )  # fmt: skip
 
@@ -57,6 +57,7 @@ class BrokerConnection:
         self._line = RequestLine()
         self._out: list[Any] = []
         self._in_burst = False
+        self._is_held = False  # a batch of its last request is still examined
         self._is_paused = False
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
@@ -88,16 +89,28 @@ class BrokerConnection:
         self.unwritten_count -= count
         self._go_on()
 
+    def hold(self) -> None:
+        """No later request is begun until ``release``."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._go_on()
+
     def _go_on(self) -> None:
         """The frames that wait are a burst, unless what they wait for is still to come."""
         self._goes_on = False
-        if self.behind and self.unwritten_count == 0 and not self.is_crowded and not self.transport.is_closed:
+        if self.behind and self._may_go_on and not self.transport.is_closed:
             behind, self.behind = self.behind, []
             self._work(iter(behind), are_kept=True)
 
+    @property
+    def _may_go_on(self) -> bool:
+        return self.unwritten_count == 0 and not self._is_held and not self.is_crowded
+
     def _go_on_soon(self) -> None:
         """The others have their turn first."""
-        if not self._goes_on and self.unwritten_count == 0 and not self.is_crowded:
+        if not self._goes_on and self._may_go_on:
             self._goes_on = True
             self.router.call_soon(self._go_on)
 
@@ -118,7 +131,7 @@ class BrokerConnection:
         behind = self.behind
         try:
             for frame in frames:
-                if behind or router.is_burst_long or not router.dispatch(self, frame):
+                if behind or router.is_burst_long or self._is_held or not router.dispatch(self, frame):
                     behind.append(frame if are_kept else memoryview(bytearray(frame)))
         except DecodeError as error:
             log.info("connection_refused_input", peer=self.client_host, reason=error.message)

@@ -11,7 +11,10 @@ from ottla.storage.config import LogConfig
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """A topic's settings: its overrides over the broker's values."""
-    values: dict[str, Any] = {"producer_id_expiration_ms": config["producer.id.expiration.ms"]}
+    values: dict[str, Any] = {
+        "producer_id_expiration_ms": config["producer.id.expiration.ms"],
+        "opens_batches": config["ottla.produce.validation"] == "records",
+    }
     for name, key in TOPIC_KEYS.items():
         field = name.replace(".", "_")
         if field in LogConfig.__dataclass_fields__:

@@ -33,6 +33,7 @@ from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, TimerHandle, World
+from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.replication.purgatory import Purgatory, Waiter
 from ottla.storage.folder import DataFolder, FolderIdentity, is_used
@@ -119,7 +120,7 @@ class Broker:
         self._scrubber.start()
         self.mover.start()
         self.gate.open()
-        log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses)
+        log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""

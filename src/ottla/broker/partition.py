@@ -63,9 +63,9 @@ class Partition:
         """Nothing is staged and nothing is being written: what the log shows is all there is."""
         return not self.log.has_pending and not self._flush.is_running
 
-    def stage(self, view: memoryview, *, now_ms: int) -> Appended:
+    def stage(self, view: memoryview, *, now_ms: int, is_prepared: bool = False) -> Appended:
         """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then."""
-        appended = self.log.stage(view, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        appended = self.log.stage(view, leader_epoch=self.leader_epoch, now_ms=now_ms, is_prepared=is_prepared)
         meters = self.meters
         meters.produce_requests += 1
         meters.bytes_in += len(view)

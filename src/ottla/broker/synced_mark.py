@@ -2,7 +2,7 @@
 
 Without it a start could not tell a torn tail, which nobody was told of, from damage to what was committed. The mark is written
 after each sync of the log and not synced itself: a process that is killed leaves the newest one, a power cut an older one, which
-is true as well.
+is true as well. The file holds the last few marks; the last whole one counts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.ports import Disk, File
 from ottla.records.crc import crc32c
 
 MARK_NAME: Final = "synced-offset"
+FILE_BYTES_MAX: Final = 4096
 _MARK: Final = struct.Struct(">qI")
 _OFFSET: Final = struct.Struct(">q")
 
@@ -25,20 +26,23 @@ class SyncedMark:
 
     @classmethod
     async def open(cls, disk: Disk, folder: str) -> SyncedMark:
-        """The mark of the log in the folder; 0 where there is none, or one that a power cut tore."""
+        """The mark of the log in the folder; 0 where there is none that is whole."""
         file = await disk.open(f"{folder}/{MARK_NAME}", create=True)
-        data = await file.pread(0, _MARK.size)
-        offset = 0
-        if len(data) == _MARK.size:
-            found, crc = _MARK.unpack(data)
-            offset = found if crc == crc32c(data[: _OFFSET.size]) else 0
-        return cls(file, offset)
+        data = await file.pread(0, file.size)
+        whole = len(data) // _MARK.size * _MARK.size
+        marks = [offset for offset, crc in _MARK.iter_unpack(data[:whole]) if crc == crc32c(_OFFSET.pack(offset))]
+        if whole != len(data):
+            await file.truncate(whole)
+        return cls(file, max(marks, default=0))
 
     async def move(self, offset: int) -> None:
         """The log is durable up to ``offset``."""
-        if offset > self.offset:
-            await self._file.write_at(0, _MARK.pack(offset, crc32c(_OFFSET.pack(offset))))
-            self.offset = offset
+        if offset <= self.offset:
+            return
+        if self._file.size >= FILE_BYTES_MAX:
+            await self._file.truncate(0)
+        await self._file.append([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))])
+        self.offset = offset
 
     async def close(self) -> None:
         await self._file.sync()

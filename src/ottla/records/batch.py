@@ -220,6 +220,12 @@ def stamp_log_append_time(view: memoryview | bytearray, *, now_ms: int) -> None:
     write_crc(view)
 
 
+def set_max_timestamp(view: memoryview | bytearray, timestamp_ms: int) -> None:
+    """The header says that this is the largest time; the CRC is written again."""
+    _LONG.pack_into(view, _MAX_TIMESTAMP_AT, timestamp_ms)
+    write_crc(view)
+
+
 def write_crc(view: memoryview | bytearray) -> None:
     """The CRC fits the bytes as they are."""
     _CRC.pack_into(view, _CRC_AT, crc32c(memoryview(view)[CRC_START:]))

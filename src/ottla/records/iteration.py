@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.errors import DecodeError
 from ottla.ports import Buffer
 from ottla.records.batch import HEADER_SIZE, BatchHeader, read_header
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX, decompress
@@ -105,16 +105,3 @@ def check_end(data: bytes, position: int, header: BatchHeader) -> None:
     """DecodeError when the batch's records, which end at ``position``, are not all of its decompressed bytes."""
     if position != len(data):
         raise DecodeError(f"{len(data) - position} bytes follow the {header.count} records of offset {header.base_offset}")
-
-
-def check_records(view: memoryview, *, must_have_keys: bool, limit: int = DECOMPRESSED_BYTES_MAX) -> None:
-    """INVALID_RECORD when the batch does not decode, numbers its records wrongly, or lacks a key where a topic needs them."""
-    try:
-        base_offset = read_header(view).base_offset
-        for index, record in enumerate(walk_records(view, limit=limit)):
-            if record.offset != base_offset + index:
-                raise DecodeError(f"record {index} of the batch has offset delta {record.offset - base_offset}")
-            if must_have_keys and record.key is None:
-                raise DecodeError(f"record {index} has no key; a compacted topic keeps one record for each key")
-    except DecodeError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error

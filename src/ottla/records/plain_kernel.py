@@ -127,6 +127,121 @@ def decode_columns(
     return position
 
 
+GARBAGE: Final = -1
+MISCOUNTED: Final = -2
+MISSHAPEN: Final = -3
+
+
+def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> tuple[i64, i64, i64, i64]:
+    """Whether the next ``count`` records are whole and numbered ``first_delta``, ``first_delta + 1`` and so on.
+
+    The position after them, the smallest and the largest time delta, and how many have no key. In place of the position GARBAGE
+    when a record's length is none that the data has, MISCOUNTED when the data ends before the last record, or a record has
+    another number, MISSHAPEN when what is in a record does not fill it.
+    """
+    end: i64 = len(data)
+    time_min: i64 = 0
+    time_max: i64 = 0
+    keyless: i64 = 0
+    is_first = True
+    try:
+        while count > 0:
+            if position >= end:
+                return MISCOUNTED, time_min, time_max, keyless
+            count -= 1
+            number: i64 = data[position]
+            position += 1
+            if number >= 0x80:
+                number, position = _checked_varint(data, position, number)
+            record_end = position + (number >> 1)
+            if number & 1 or number < 0 or record_end > end:
+                return GARBAGE, time_min, time_max, keyless
+            number = data[position + 1]
+            position += 2
+            time_delta: i64
+            if number < 0x80:
+                time_delta = (number >> 1) ^ -(number & 1)
+            else:
+                time_delta, position = _varlong(data, position, number)
+            if is_first:
+                is_first = False
+                time_min = time_delta
+                time_max = time_delta
+            elif time_delta < time_min:
+                time_min = time_delta
+            elif time_delta > time_max:
+                time_max = time_delta
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                number, position = _varint(data, position, number)
+            if number != first_delta << 1:
+                return MISCOUNTED, time_min, time_max, keyless
+            first_delta += 1
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                number, position = _varint(data, position, number)
+            if number == 1:
+                keyless += 1
+            elif number & 1:
+                return MISSHAPEN, time_min, time_max, keyless
+            else:
+                position += number >> 1
+            if position >= record_end:
+                return MISSHAPEN, time_min, time_max, keyless
+            number = data[position]
+            position += 1
+            if number >= 0x80:
+                number, position = _varint(data, position, number)
+            if number != 1:
+                if number & 1:
+                    return MISSHAPEN, time_min, time_max, keyless
+                position += number >> 1
+            if position >= record_end:
+                return MISSHAPEN, time_min, time_max, keyless
+            number = data[position]
+            position += 1
+            if number:
+                position = _pass_headers(data, position, number, record_end)
+            if position != record_end:
+                return MISSHAPEN, time_min, time_max, keyless
+    except (IndexError, DecodeError):
+        return MISSHAPEN, time_min, time_max, keyless
+    return position, time_min, time_max, keyless
+
+
+def _checked_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+    """As ``_varint``; a number that is none, or not whole, is -1."""
+    try:
+        return _varint(data, position, first)
+    except (IndexError, DecodeError):
+        return -1, position
+
+
+def _pass_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
+    """The position after the headers; -1 when they are not whole."""
+    if count >= 0x80:
+        count, position = _varint(data, position, count)
+    if count & 1 or count > end - position:
+        return -1
+    while count > 0:
+        count -= 2
+        for is_value in (False, True):
+            if position >= end:
+                return -1
+            number: i64 = data[position]
+            position += 1
+            if number >= 0x80:
+                number, position = _varint(data, position, number)
+            if is_value and number == 1:
+                continue
+            if number & 1 or number >> 1 > end - position:
+                return -1
+            position += number >> 1
+    return position
+
+
 def _headers(data: bytes, position: i64, count: i64, end: i64) -> tuple[Headers, i64]:
     """The headers and the position after them; ``count`` is the first byte of their number."""
     if count >= 0x80:

@@ -96,12 +96,6 @@ class RealFile:
                 if written:
                     rest[0] = rest[0][written:]
 
-    async def write_at(self, offset: int, data: Buffer) -> None:
-        written = os.pwrite(self.descriptor, data, offset)
-        if written != len(data):
-            raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
-        self.size = max(self.size, offset + written)
-
     async def pread(self, offset: int, length: int) -> bytes:
         """Inline when the page cache has it, on a pool thread when the disk must be asked."""
         data = read_if_warm(self.descriptor, offset, length)

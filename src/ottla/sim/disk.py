@@ -23,6 +23,7 @@ import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.ports import Buffer, Job
+from ottla.sim.names import is_in, is_within, is_within_any, moved, parents
 from ottla.sim.trace import Trace
 from ottla.storage.throttle import Throttle
 
@@ -94,13 +95,6 @@ class SimFile:
         self._inode.written += data
         self._inode.modified_ms = self._disk.now_ms()
         return position
-
-    async def write_at(self, offset: int, data: Buffer) -> None:
-        copied = bytes(data)
-        await self._disk.step("write_at", self.path, f"{offset}+{len(copied)}")
-        if len(self._inode.written) < offset:
-            self._inode.written.extend(bytes(offset - len(self._inode.written)))
-        self._inode.written[offset : offset + len(copied)] = copied
 
     async def pread(self, offset: int, length: int) -> bytes:
         await self._disk.look()
@@ -195,7 +189,7 @@ class SimDisk:
         if mode != "everything":
             self._folders = set(self._durable_folders)
             for source, target in renamed:
-                self._folders = {_moved(path, source, target) for path in self._folders}
+                self._folders = {moved(path, source, target) for path in self._folders}
         self._files = {}
         for path, inode in sorted(names.items()):
             survivor = _Inode()
@@ -203,7 +197,7 @@ class SimDisk:
             survivor.written = bytearray(survivor.durable)
             survivor.modified_ms = inode.modified_ms
             self._files[path] = survivor
-            self._folders.update(_parents(path))
+            self._folders.update(parents(path))
         self._durable_files = dict(self._files)
         self._durable_folders = set(self._folders)
         self._renames.clear()
@@ -226,7 +220,7 @@ class SimDisk:
 
     def _family(self, path: str) -> str:
         """One name for all that unsynced renames connect with this one, those of the folders that it lies in among them."""
-        family = {path, *(name for pair in self._renames for name in pair if _is_within_any(path, list(pair)))}
+        family = {path, *(name for pair in self._renames for name in pair if is_within_any(path, list(pair)))}
         for _ in self._renames:
             grown = family | {name for pair in self._renames if family & set(pair) for name in pair}
             if grown == family:
@@ -299,7 +293,7 @@ class SimDisk:
     async def make_dirs(self, path: str) -> None:
         if path not in self._folders:
             await self.step("make_dirs", path, "")
-            self._folders.update({path, *_parents(path)})
+            self._folders.update({path, *parents(path)})
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, f"-> {target}")
@@ -310,8 +304,8 @@ class SimDisk:
         if source not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         self._renames.append((source, target))
-        self._folders = {_moved(path, source, target) for path in self._folders}
-        self._files = {_moved(path, source, target): inode for path, inode in self._files.items()}
+        self._folders = {moved(path, source, target) for path in self._folders}
+        self._files = {moved(path, source, target): inode for path, inode in self._files.items()}
 
     async def remove(self, path: str) -> None:
         await self.step("remove", path, "")
@@ -320,8 +314,8 @@ class SimDisk:
 
     async def remove_tree(self, path: str) -> None:
         await self.step("remove_tree", path, "")
-        self._files = {name: inode for name, inode in self._files.items() if not _is_within(name, path)}
-        self._folders = {name for name in self._folders if not _is_within(name, path)}
+        self._files = {name: inode for name, inode in self._files.items() if not is_within(name, path)}
+        self._folders = {name for name in self._folders if not is_within(name, path)}
 
     async def lock(self, path: str) -> None:
         self.check_alive()
@@ -337,16 +331,16 @@ class SimDisk:
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         for source, target in self._renames:  # what was durable in a renamed folder is so under its new name
-            if _is_in(source, path) and _is_in(target, path) and source in self._durable_folders:
-                self._durable_files |= {_moved(name, source, target): found for name, found in self._durable_files.items()}
-                self._durable_folders |= {_moved(name, source, target) for name in self._durable_folders}
+            if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
+                self._durable_files |= {moved(name, source, target): found for name, found in self._durable_files.items()}
+                self._durable_folders |= {moved(name, source, target) for name in self._durable_folders}
         known = self._files.keys() | self._folders
-        gone = [name for name in self._durable_files.keys() | self._durable_folders if _is_in(name, path) and name not in known]
-        self._durable_files = {name: inode for name, inode in self._durable_files.items() if not _is_within_any(name, gone)}
-        self._durable_files |= {name: inode for name, inode in self._files.items() if _is_in(name, path)}
-        self._durable_folders = {name for name in self._durable_folders if not _is_within_any(name, gone)}
-        self._durable_folders |= {name for name in self._folders if _is_in(name, path)}
-        self._renames = [(source, target) for source, target in self._renames if not (_is_in(source, path) and _is_in(target, path))]
+        gone = [name for name in self._durable_files.keys() | self._durable_folders if is_in(name, path) and name not in known]
+        self._durable_files = {name: inode for name, inode in self._durable_files.items() if not is_within_any(name, gone)}
+        self._durable_files |= {name: inode for name, inode in self._files.items() if is_in(name, path)}
+        self._durable_folders = {name for name in self._durable_folders if not is_within_any(name, gone)}
+        self._durable_folders |= {name for name in self._folders if is_in(name, path)}
+        self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
 
     async def sync_file_system(self, path: str) -> None:
         await self.step("sync_file_system", path, "")
@@ -388,27 +382,3 @@ class SimDisk:
 def _copied(value: R, kind: type[R]) -> R:
     """What another process gets."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
-
-
-def _parents(path: str) -> list[str]:
-    found = []
-    while path != "/":
-        path = posixpath.dirname(path)
-        found.append(path)
-    return found
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path.startswith(folder) and posixpath.dirname(path) == folder != path
-
-
-def _is_within_any(path: str, folders: list[str]) -> bool:
-    return any(_is_within(path, folder) for folder in folders)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + "/")
-
-
-def _moved(path: str, source: str, target: str) -> str:
-    return target + path[len(source) :] if _is_within(path, source) else path

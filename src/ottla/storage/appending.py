@@ -23,7 +23,7 @@ from ottla.ports import Disk
 from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
 from ottla.records.control import EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
-from ottla.storage.admission import adapt, check_timestamps, refuse_size
+from ottla.storage.batch_rules import BatchRules, apply_rules, refuse_size
 from ottla.storage.config import LogConfig
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
@@ -49,11 +49,11 @@ class LogEnd:
     """What ``PartitionLog`` is to those who append."""
 
     __slots__ = (
-        "_after_max_ms", "_before_max_ms", "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed",
-        "_folder", "_folder_changed", "_is_flushing", "_is_plain", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending",
+        "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed",
+        "_folder", "_folder_changed", "_is_flushing", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending",
         "_places", "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms",
         "_wants_roll", "appended_bytes", "config", "cuts", "drop_count", "epochs", "first_dirty_offset", "is_failed",
-        "is_retired", "on_disk_failed", "on_failed", "segments",
+        "is_retired", "on_disk_failed", "on_failed", "rules", "segments",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
@@ -91,9 +91,7 @@ class LogEnd:
         """The configuration holds from the next batch on."""
         self.config = config
         self._max_message_bytes = config.max_message_bytes
-        self._after_max_ms = config.message_timestamp_after_max_ms
-        self._before_max_ms = config.message_timestamp_before_max_ms
-        self._is_plain = config.compression_type == "producer" and not config.is_compacted and not config.is_log_append_time
+        self.rules = BatchRules.of(config)
 
     @property
     def has_pending(self) -> bool:
@@ -104,18 +102,19 @@ class LogEnd:
         """The next ``flush`` begins a new segment, unless the last one is empty."""
         self._wants_roll = self.segments[-1].size > 0
 
-    def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True) -> Appended:
+    def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True, is_prepared: bool = False) -> Appended:
         """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
 
         ``from_client=False``, for what brokers write themselves, allows control batches and leaves out the topic's rules about
-        times, keys and codecs. Errors: those of ``check_batch``, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD (no key),
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR. Nothing is staged then.
+        times, keys and codecs, as does ``is_prepared``, for what ``prepare_away`` has brought. Errors: those of ``check_batch`` and
+        ``apply_rules``, MESSAGE_TOO_LARGE, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing
+        is staged then.
         """
         if self.is_failed:
             raise StorageError(f"the log in {self._folder} has failed")
         if len(view) > self._max_message_bytes:
             refuse_size(len(view), self._max_message_bytes)
-        _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = check_batch(
+        _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = check_batch(
             view, from_client=from_client
         )
         size = length + LENGTH_OVERHEAD
@@ -125,19 +124,12 @@ class LogEnd:
             if repeated is not None:
                 return Appended(repeated[2], repeated[3], repeated[4], True)
         if from_client:
-            config = self.config
-            if not self._is_plain:
-                if not config.is_log_append_time:
-                    check_timestamps(attributes, base_timestamp, max_timestamp, config, now_ms)
-                view = adapt(view, config, now_ms)
+            if not is_prepared:
+                view, max_timestamp = apply_rules(view, self.rules, now_ms)
                 size = len(view)
-                if config.is_log_append_time:
-                    append_time = max_timestamp = now_ms
-                    attributes |= LOG_APPEND_TIME
-            elif (
-                max_timestamp > now_ms + self._after_max_ms or base_timestamp < now_ms - self._before_max_ms or attributes & LOG_APPEND_TIME
-            ):
-                check_timestamps(attributes, base_timestamp, max_timestamp, config, now_ms)
+            if self.rules.is_log_append_time:
+                append_time = max_timestamp
+                attributes |= LOG_APPEND_TIME
         base_offset = self._next_offset
         last_offset = base_offset + delta
         stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)

@@ -7,7 +7,7 @@ from typing import Final
 
 LONG_MAX: Final = 2**63 - 1
 LZ4_FAST: Final = 9  # Kafka's default level: the fast compressor, and no level of the thorough one
-DECOMPRESSED_BYTES_MIN: Final = 4 << 20
+DECOMPRESSED_BYTES_MIN: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
+    opens_batches: bool = True  # ottla.produce.validation=records, a broker key
     producer_id_expiration_ms: int = 86_400_000  # a broker key; the log is who needs it
     retention_bytes: int = -1
     retention_ms: int = 604_800_000

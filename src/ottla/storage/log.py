@@ -154,7 +154,8 @@ class PartitionLog(ClosedSegments):
     async def truncate_to(self, offset: int) -> None:
         """Nothing is left at or after ``offset``; a batch that holds it goes whole. Nothing may be staged.
 
-        The owner checkpoints the recovery point before it appends again: what comes now is not synced, whatever was there before.
+        The owner checkpoints a recovery point of 0 before, and the one that there is then after: a log that ends below its
+        checkpointed recovery point is taken for damaged.
         """
         assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
         if offset >= self._end_offset:

@@ -1,6 +1,6 @@
 """Produce, versions 3-13 (0-2 are listed and refused: trap T3).
 
-Each batch is checked from its header and CRC, gets its offsets in place, and is written with everything else that its
+Each batch is checked (``storage/batch_rules.py``), gets its offsets in place, and is written with everything else that its
 burst brought; then the answer leaves. v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
 
 acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again (T20).
@@ -8,12 +8,14 @@ acks=0 gets no answer at all; when such a request fails, the connection is close
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sized
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.router import fail_loudly
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RecordsRefused, StorageError
 from ottla.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -22,6 +24,7 @@ from ottla.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.records.batch import TRANSACTIONAL
+from ottla.storage.batch_rules import HeavyBatch, prepare_away
 
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
@@ -33,9 +36,9 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
 class StagedProduce:
-    """A request whose batches have their offsets and wait for the write."""
+    """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = ("_acks", "_response", "context", "staged")
+    __slots__ = ("_acks", "_response", "_wait_count", "context", "heavy", "staged")
 
     def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
         self.context = context
@@ -43,22 +46,31 @@ class StagedProduce:
         self._response = response
         self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
         """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
+        self.heavy: list[tuple[Partition, bytes, PartitionProduceResponse]] = []
+        """The partitions, a copy of each one's batch, and what will be answered."""
+        self._wait_count = 1
 
     @property
     def connection(self) -> BrokerConnection:
         return self.context.connection
 
+    def wait_once_more(self) -> None:
+        """The answer leaves with one more call of ``finish``."""
+        self._wait_count += 1
+
     def finish(self, failed: frozenset[Partition]) -> None:
-        """Answers; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
+        """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
         for partition, drop_count, result in self.staged:
             if partition.log.drop_count != drop_count or (failed and partition in failed):
                 text = f"the log of {partition.topic}-{partition.index} was not written"
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
                 _fail(result, KafkaError(code, text))
-        answer(self.context, self._acks, self._response)
+        self._wait_count -= 1
+        if self._wait_count == 0:
+            answer(self.context, self._acks, self._response)
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
     staged = StagedProduce(context, request.acks, response)
@@ -84,6 +96,9 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
                 fail_loudly("Produce", error)
                 _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+    if staged.heavy:
+        staged.wait_once_more()
+        context.connection.hold()
     if staged.staged:
         broker.router.stage(staged)
     if broker.throttling.limits_produce:
@@ -91,6 +106,30 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
         response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
     if not staged.staged:
         staged.finish(frozenset())
+    return _append_heavy(broker, staged) if staged.heavy else None
+
+
+async def _append_heavy(broker: Broker, staged: StagedProduce) -> None:
+    """Batches that were examined by a worker are in their logs. The connection's later requests wait: none may overtake them."""
+    failed = set()
+    try:
+        for partition, batch, result in staged.heavy:
+            try:
+                prepared = await prepare_away(broker.world.disk, batch, partition.log.rules, broker.world.clock.now_ms())
+                _append(broker, partition, prepared, staged, result, is_prepared=True)
+            except KafkaError as error:
+                _refuse(partition, batch, result, error)
+            except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
+                fail_loudly("Produce", error)
+                _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+        for partition, _, _ in staged.staged:
+            try:
+                await partition.flush()
+            except StorageError:
+                failed.add(partition)
+        staged.finish(frozenset(failed))
+    finally:
+        staged.connection.release()
 
 
 def answer(context: RequestContext, acks: int, response: ProduceResponse) -> None:
@@ -142,16 +181,36 @@ def _stage(
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         raise KafkaError(code, "a transactional batch came in a request without a transactional.id")
     try:
-        appended = partition.stage(records, now_ms=broker.world.clock.now_ms())
-    except KafkaError:
-        partition.meters.failed_produce_requests += 1
-        partition.meters.bytes_rejected += len(records)
-        raise
+        _append(broker, partition, records, staged, result)
+    except HeavyBatch:
+        staged.heavy.append((partition, bytes(records), result))
+    except KafkaError as error:
+        _refuse(partition, records, result, error)
+
+
+def _append(
+    broker: Broker,
+    partition: Partition,
+    records: memoryview,
+    staged: StagedProduce,
+    result: PartitionProduceResponse,
+    *,
+    is_prepared: bool = False,
+) -> None:
+    appended = partition.stage(records, now_ms=broker.world.clock.now_ms(), is_prepared=is_prepared)
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
     log = partition.log
     result.log_start_offset = log.log_start_offset
     staged.staged.append((partition, log.drop_count, result))
+
+
+def _refuse(partition: Partition, records: Sized, result: PartitionProduceResponse, error: KafkaError) -> None:
+    partition.meters.failed_produce_requests += 1
+    partition.meters.bytes_rejected += len(records)
+    _fail(result, error)
+    if isinstance(error, RecordsRefused):
+        result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in error.record_errors]
 
 
 def _fail(result: PartitionProduceResponse, error: KafkaError) -> None:

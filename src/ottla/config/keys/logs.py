@@ -216,6 +216,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
+    string(
+        "ottla.produce.validation",
+        "records",
+        "What is examined of a produced batch: 'records' opens it, as Kafka does; 'headers' believes what its header says of its "
+        "records, and readers may stumble over a batch that lies. A key of ottla's own.",
+        choices=("records", "headers"),
+        scope=Scope.CLUSTER_WIDE,
+    ),
     int64(
         "ottla.log.scrub.interval.ms",
         604800000,

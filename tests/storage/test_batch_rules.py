@@ -7,7 +7,7 @@ import pytest
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.iteration import iterate_records
-from ottla.storage.admission import adapt
+from ottla.storage.batch_rules import BatchRules, apply_rules
 from ottla.storage.config import LogConfig
 
 VALUES = [b'{"id": %d, "name": "user-%d", "city": "%d"}' % (number, number * 7 % 1000, number % 13) for number in range(2000)]
@@ -17,7 +17,8 @@ def stored(**config: object) -> memoryview:
     builder = BatchBuilder()
     for value in VALUES:
         builder.append(None, value, timestamp_ms=1)
-    return adapt(memoryview(builder.build()), LogConfig(**config), 1)  # type: ignore[arg-type]
+    rules = BatchRules.of(LogConfig(**config))  # type: ignore[arg-type]
+    return apply_rules(memoryview(builder.build()), rules, 1)[0]
 
 
 @pytest.mark.parametrize(
