@@ -165,6 +165,10 @@ class Disk(Protocol):
 
     async def unlock(self, path: str) -> None: ...
 
+    async def sync_all(self, paths: Sequence[str]) -> None:
+        """What files and folders hold survives a power cut: all of them for little more than the price of one."""
+        ...
+
     async def sync_dir(self, path: str) -> None:
         """Names created, renamed and removed in the folder before the call survive a power cut."""
         ...

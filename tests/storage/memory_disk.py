@@ -160,6 +160,10 @@ class MemoryDisk:
             del self.names[name]
         self.folders = {folder for folder in self.folders if folder != path and not folder.startswith(path + "/")}
 
+    async def sync_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            await (self.sync_dir(path) if path in self.folders else (await self.open(path)).sync())
+
     async def sync_dir(self, path: str) -> None:
         self.do("sync_dir", path)
         prefix = path.rstrip("/") + "/"

@@ -8,6 +8,8 @@ A data folder whose disk fails takes all its partitions offline; the others go o
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -32,6 +34,8 @@ from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 log = structlog.get_logger()
 
 WANTED_FOLDERS_MAX: Final = 10_000
+OPENED_AT_ONCE: Final = 10
+"""Partitions opened before others have their turn: some milliseconds."""
 
 
 class PartitionStore:
@@ -76,6 +80,7 @@ class PartitionStore:
             await self._delete(topic)
         if gone:  # or a later topic of the same name would inherit where recovery begins
             await self.write_checkpoints()
+        await self._make_folders(image)
         opened = []
         for _, topic_image in sorted(image.topics.items()):
             known = self.by_name.get(topic_image.name, {})
@@ -90,8 +95,38 @@ class PartitionStore:
                 found = await self._try_to_open(image, topic_image, index)
                 if found is not None:
                     opened.append(found)
+                    if len(opened) % OPENED_AT_ONCE == 0:
+                        await asyncio.sleep(0)
             self._followed[topic_image.name] = topic_image
         return opened, gone
+
+    async def _make_folders(self, image: ClusterImage) -> None:
+        """Partitions that the image adds have their folders. What a disk refuses is met again, one by one, when they are opened."""
+        if self._must_be_found:
+            return
+        used = Counter(self._folder_of.values())
+        wanted: dict[DataFolder, dict[TopicPartition, str]] = {}
+        for topic in image.topics.values():
+            if self._followed.get(topic.name) is topic:
+                continue
+            known = self.by_name.get(topic.name, {})
+            for index, partition in topic.partitions.items():
+                key = TopicPartition(topic.name, index)
+                if index in known or key in self._found or key in self.offline or self._node_id not in partition.replicas:
+                    continue
+                preferred = self._wanted_folders.pop(key, None)
+                folder = min(self._live_folders(), key=lambda live: (live is not preferred, used[live]))
+                used[folder] += 1
+                wanted.setdefault(folder, {})[key] = uuid_text(topic.topic_id)
+        for folder, topic_ids in wanted.items():
+            try:
+                made = await folder.create_partitions(topic_ids)
+            except OSError as error:
+                log.warning("partition_folders_not_made", folder=folder.path, reason=str(error))
+                continue
+            for key in made:
+                self._offsets.forget(key)
+                self._found[key] = [(folder, topic_ids[key])]
 
     def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
         """Open logs have the configuration that the image and the broker's values give their topics."""

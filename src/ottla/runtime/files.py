@@ -185,20 +185,28 @@ class RealDisk:
     async def unlock(self, path: str) -> None:
         os.close(self._locks.pop(path))
 
+    async def sync_all(self, paths: Sequence[str]) -> None:
+        await self._hop(lambda: _sync_each(paths))
+
     async def sync_dir(self, path: str) -> None:
-        await self._hop(lambda: _sync_folder(path))
+        await self._hop(lambda: _sync(path))
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         worker = self.background_worker if job.is_background else self.worker
         return await worker.work(job, request, bytes_per_second)
 
 
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_each(paths: Sequence[str]) -> None:
+    for path in paths:
+        _sync(path)
 
 
 def _write_atomically(path: str, data: bytes) -> None:
@@ -208,4 +216,4 @@ def _write_atomically(path: str, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(temporary, path)
-    _sync_folder(os.path.dirname(path))
+    _sync(os.path.dirname(path))

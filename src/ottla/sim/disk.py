@@ -313,6 +313,10 @@ class SimDisk:
     async def unlock(self, path: str) -> None:
         self._locks.discard(path)
 
+    async def sync_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            await (self.sync_dir(path) if path in self._folders else (await self.open(path)).sync())
+
     async def sync_dir(self, path: str) -> None:
         await self.step("sync_dir", path, "")
         if path not in self._folders:

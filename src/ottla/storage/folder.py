@@ -12,11 +12,13 @@ is on its way here from another data folder is ``topic-0.<id>-future``.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
+from ottla.storage.segment import LOG_SUFFIX, file_stem
 from ottla.types import TopicPartition
 
 META_NAME: Final = "meta.properties"
@@ -29,6 +31,7 @@ _FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
+_SLICE_PARTITIONS: Final = 20  # made without a pause
 _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in folders that are otherwise empty
 
 
@@ -129,6 +132,30 @@ class DataFolder:
         await self._write_topic_id(path, topic_id)
         return path
 
+    async def create_partitions(self, topic_ids: Mapping[TopicPartition, str]) -> list[TopicPartition]:
+        """New partitions have their folders, each with an empty first segment, durable; those whose folder was not there before.
+
+        After a crash any part of a folder may be missing: a topic id that is not there, or not whole, is nobody's.
+        """
+        made: list[TopicPartition] = []
+        unsynced: list[str] = []
+        for count, (key, topic_id) in enumerate(topic_ids.items(), 1):
+            path = self.partition_path(key)
+            if await self._disk.exists(path):
+                continue
+            made.append(key)
+            await self._disk.make_dirs(path)
+            file = await self._disk.open(f"{path}/{PARTITION_METADATA_NAME}", create=True)
+            await file.append([_topic_id_text(topic_id)])
+            await file.close()
+            await (await self._disk.open(f"{path}/{file_stem(0)}{LOG_SUFFIX}", create=True)).close()
+            unsynced += [f"{path}/{PARTITION_METADATA_NAME}", path]
+            if count % _SLICE_PARTITIONS == 0:
+                await self._disk.sync_all(unsynced)
+                unsynced.clear()
+        await self._disk.sync_all([*unsynced, self.path])
+        return made
+
     async def create_future(self, key: TopicPartition, topic_id: str, unique: str) -> str:
         """An empty folder for a partition that is to come here, durable."""
         path = self._renamed(key, unique, "future")
@@ -180,7 +207,7 @@ class DataFolder:
         return len(deleted)
 
     async def _write_topic_id(self, path: str, topic_id: str) -> None:
-        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        await self._disk.write_file_atomic(f"{path}/{PARTITION_METADATA_NAME}", _topic_id_text(topic_id))
 
     async def _topic_id(self, name: str) -> str | None:
         path = f"{self.path}/{name}/{PARTITION_METADATA_NAME}"
@@ -191,3 +218,7 @@ class DataFolder:
             if key == "topic_id" and value.strip():
                 return value.strip()
         return None
+
+
+def _topic_id_text(topic_id: str) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}\n".encode()

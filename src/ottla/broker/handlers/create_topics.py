@@ -6,8 +6,9 @@ name that stands twice in one request is refused, both times.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import topic_config_entries
@@ -21,11 +22,14 @@ from ottla.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.types import INTERNAL_TOPICS
+from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 THROTTLING_TOLD_SINCE = 6
+SLICE_RESULTS: Final = 20
+"""What is described before other requests have their turn: some milliseconds."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -43,8 +47,17 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
     if not request.validate_only:
         decisions = [budget.limit(decision) for decision in decisions]
     created = await broker.controller.decide(decisions, validate_only=request.validate_only)
-    for new, result in zip(wanted, created, strict=True):
-        results[new.name] = _refused(new.name, result) if isinstance(result, KafkaError) else _accepted(broker, result)
+    told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
+    for count, (new, result) in enumerate(zip(wanted, created, strict=True), 1):
+        if isinstance(result, KafkaError):
+            results[new.name] = _refused(new.name, result)
+            continue
+        overrides = tuple(result.configs.items())
+        if overrides not in told:
+            told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(broker, result)]
+        results[new.name] = _accepted(result, told[overrides])
+        if count % SLICE_RESULTS == 0:
+            await asyncio.sleep(0)
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 
@@ -73,11 +86,14 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=error.code, error_message=error.message or None)
 
 
-def _accepted(broker: Broker, creation: TopicCreation) -> CreatableTopicResult:
-    configs = [
+def _entries(broker: Broker, creation: TopicCreation) -> list[CreatableTopicConfigs]:
+    return [
         CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.config_source, entry.is_sensitive)
         for entry in topic_config_entries(broker.config, creation.configs)
     ]
+
+
+def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResult:
     return CreatableTopicResult(
         creation.name,
         creation.topic_id,

@@ -6,7 +6,8 @@ groups (32). The loggers of brokers (8) are those of a JVM, and refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import (
@@ -26,25 +27,39 @@ from ottla.messages.describe_configs import (
 )
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
+from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    results = []
+SLICE_RESOURCES: Final = 10
+"""What is described before other requests have their turn: some milliseconds."""
+
+
+async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """A resource that is listed many times is described once, and its bytes are answered as often."""
+    described: dict[tuple[int, str, tuple[str, ...] | None], bytes] = {}
+    results: list[Any] = []
     for resource in request.resources:
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        try:
-            result.configs = [
-                _as_asked(entry, request)
-                for entry in _entries(broker, resource)
-                if resource.configuration_keys is None or entry.name in resource.configuration_keys
-            ]
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or None
-        results.append(result)
+        keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
+        wanted = (resource.resource_type, resource.resource_name, keys)
+        if wanted not in described:
+            described[wanted] = encode_part(_describe(broker, resource, request), DescribeConfigsResponse, context.version)
+            if len(described) % SLICE_RESOURCES == 0:
+                await asyncio.sleep(0)
+        results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
+
+
+def _describe(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    try:
+        result.configs = [_as_asked(entry, request) for entry in _entries(broker, resource) if keys is None or entry.name in keys]
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message or None
+    return result
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
