@@ -83,7 +83,7 @@ def _crash_while_creating(crash_at: int, *, power_cut: bool) -> None:
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_many_topics_are_answered_each_with_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    monkeypatch.setattr(create_topics, "SLICE_RESULTS", 3)
+    monkeypatch.setattr(create_topics, "SLICE_TOPICS", 3)
     with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker, client_of(broker) as client:
         topics = [CreatableTopic(f"t{number}", 1, 1) for number in range(120)]
         answer = client.ask(CreateTopicsRequest(topics, 30_000), version)

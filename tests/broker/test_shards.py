@@ -129,6 +129,25 @@ def test_a_group_with_more_offsets_than_a_batch_takes_is_not_deleted_in_part() -
     play(act)
 
 
+@pytest.mark.parametrize(("version", "is_gone"), [(2, True), (4, True), (5, False)])
+def test_offsets_are_kept_for_as_long_as_an_old_client_says(version: int, is_gone: bool) -> None:
+    """OffsetCommit v2-4: Kafka stores when the offset expires (OffsetCommitValue v1). v5 has no such field."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        connection = await admin._cluster.connection(await admin._coordinator("old"))
+        topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 7)])]
+        request = OffsetCommitRequest(group_id="old", retention_time_ms=60_000, topics=topics)
+        await connection.ask(request, OffsetCommitResponse, timeout_ms=1000, version_max=version)
+        await asyncio.sleep(50)
+        await broker.stop()
+        await broker.start()
+        assert len(await admin.committed_offsets("old")) == 1
+        await asyncio.sleep(20)
+        assert len(await admin.committed_offsets("old")) == (0 if is_gone else 1)
+
+    play(act, offsets_retention_check_interval_ms="5000")
+
+
 class Ticking:
     """A machine with a timer that the log refuses twice."""
 

@@ -6,13 +6,13 @@ the publishing of images then go on in order, several decisions sharing one fsyn
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.slices import sliced
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
 from ottla.controller.features import first_features
@@ -84,7 +84,7 @@ class Controller:
         """One result a topic, in order. What was created can be written to when this returns."""
         return await self.decide([self.creation(topic) for topic in topics])
 
-    async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
+    async def decide(self, decisions: Sequence[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
         """One result each, in order; what they record is committed and published when this returns.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
@@ -92,9 +92,7 @@ class Controller:
         """
         results: list[D | KafkaError] = []
         has_records = False
-        for count, decision in enumerate(decisions, 1):
-            if count % SLICE_DECISIONS == 0:
-                await asyncio.sleep(0)
+        async for decision in sliced(decisions, SLICE_DECISIONS):
             try:
                 result = decision(self._log.draft)
             except KafkaError as error:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 REPLICATION_FACTOR_WANTED = 3
+OFFSET_BYTES_MIN = 42
+"""What a committed offset takes in the log, but for the names of its group and topic."""
 
 
 class GroupShards:
@@ -92,6 +94,10 @@ class GroupShards:
         """Offsets of deleted topics go."""
         for shard in self._shards.values():
             shard.tell(DeleteTopicOffsets(0, tuple(topics)))
+
+    def fits_batch(self, group_id: str, offset_count: int) -> bool:
+        """False when so many offsets of the group cannot be one batch, whatever their topics are."""
+        return offset_count * (OFFSET_BYTES_MIN + len(group_id)) <= self._shard(group_id).batch_bytes_max
 
     async def ask(self, group_id: str, make_command: Callable[[int], Any]) -> Any:
         """The reply of the group's coordinator. NOT_COORDINATOR when that is not this broker."""

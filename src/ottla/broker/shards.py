@@ -78,6 +78,11 @@ class Shard:
         """Commands that wait for their reply."""
         return len(self._parked)
 
+    @property
+    def batch_bytes_max(self) -> int:
+        """What one batch of the log may have."""
+        return self._partition.log.config.max_message_bytes
+
     async def load(self) -> None:
         """Every record of the log is applied; commands are accepted from now on. Without a readable log they never are."""
         try:
@@ -192,7 +197,7 @@ class Shard:
 
     async def _encoded(self, decision: Decision) -> list[bytearray]:
         """The batches of the decision's records: one, unless it may be split."""
-        limit = self._partition.log.config.max_message_bytes
+        limit = self.batch_bytes_max
         now_ms = self._world.clock.now_ms()
         batches: list[bytearray] = []
         builder = BatchBuilder()

@@ -243,7 +243,11 @@ class GroupCoordinator:
         codes = tuple(self._error_of_metadata(offset.metadata) for offset in command.offsets)
         member = group.members.get(command.member_id)
         return Decision(
-            records=tuple(commit_record(group.group_id, offset, now_ms) for offset, code in zip(command.offsets, codes) if not code),
+            records=tuple(
+                commit_record(group.group_id, offset, now_ms, retention_ms=command.retention_ms)
+                for offset, code in zip(command.offsets, codes)
+                if not code
+            ),
             facts=() if is_known or all(codes) else (GroupChanged(group),),
             timers=() if member is None or member.is_waiting else (session_timer(group.group_id, member, now_ms),),
             replies=((command.token, CommitResult(codes)),),

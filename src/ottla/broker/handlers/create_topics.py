@@ -6,12 +6,12 @@ name that stands twice in one request is refused, both times.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import topic_config_entries
+from ottla.broker.slices import sliced
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 THROTTLING_TOLD_SINCE = 6
-SLICE_RESULTS: Final = 20
-"""What is described before other requests have their turn: some milliseconds."""
+SLICE_TOPICS: Final = 500
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     wanted: list[NewTopic] = []
-    for topic in request.topics:
+    async for topic in sliced(request.topics, SLICE_TOPICS):
         problem = _problem(topic, counts[topic.name])
         if problem is not None:
             results[topic.name] = _refused(topic.name, problem)
@@ -48,7 +47,7 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
         decisions = [budget.limit(decision) for decision in decisions]
     created = await broker.controller.decide(decisions, validate_only=request.validate_only)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
-    for count, (new, result) in enumerate(zip(wanted, created, strict=True), 1):
+    async for new, result in sliced(list(zip(wanted, created, strict=True)), SLICE_TOPICS):
         if isinstance(result, KafkaError):
             results[new.name] = _refused(new.name, result)
             continue
@@ -56,8 +55,6 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
         if overrides not in told:
             told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(broker, result)]
         results[new.name] = _accepted(result, told[overrides])
-        if count % SLICE_RESULTS == 0:
-            await asyncio.sleep(0)
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 

@@ -6,7 +6,6 @@ groups (32). The loggers of brokers (8) are those of a JVM, and refused.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
@@ -17,6 +16,7 @@ from ottla.broker.describe import (
     group_config_entries,
     topic_config_entries,
 )
+from ottla.broker.slices import sliced
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -33,21 +33,18 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-SLICE_RESOURCES: Final = 10
-"""What is described before other requests have their turn: some milliseconds."""
+SLICE_RESOURCES: Final = 20
 
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """A resource that is listed many times is described once, and its bytes are answered as often."""
     described: dict[tuple[int, str, tuple[str, ...] | None], bytes] = {}
     results: list[Any] = []
-    for resource in request.resources:
+    async for resource in sliced(request.resources, SLICE_RESOURCES):
         keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
             described[wanted] = encode_part(_describe(broker, resource, request), DescribeConfigsResponse, context.version)
-            if len(described) % SLICE_RESOURCES == 0:
-                await asyncio.sleep(0)
         results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
 
