@@ -11,8 +11,12 @@ from tests.clients.wire import RawClient
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.messages.describe_cluster import DescribeClusterRequest
+from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -89,6 +93,62 @@ def test_unknown_topic_ids_come_after_the_topics_that_are_known(client: RawClien
         (topic_id, 0),
         (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
+
+
+def test_authorized_operations_are_those_of_the_type_of_resource(client: RawClient) -> None:
+    """Kafka's bit fields: a cluster has no WRITE, a group has its configuration's operations."""
+    create(client, "operations")
+    commit(client, "operations", "operations")
+    assert client.ask(DescribeClusterRequest(True), 2).cluster_authorized_operations == 0b0001_1111_1010_0000
+    wanted = MetadataRequest([MetadataRequestTopic(name="operations")], True, True, True)
+    answer = client.ask(wanted, 9)
+    assert answer.cluster_authorized_operations == 0b0001_1111_1010_0000
+    assert answer.topics[0].topic_authorized_operations == 0b0000_1101_1111_1000
+    groups = client.ask(DescribeGroupsRequest(["operations", "unknown"], True), 6).groups
+    assert [group.authorized_operations for group in groups] == [0b0000_1101_0100_1000, -(2**31)]
+
+
+@pytest.mark.parametrize("name", ["", None, "byid", "other"])
+def test_metadata_by_id_looks_at_no_names(client: RawClient, name: str | None) -> None:
+    """Java's client sends an id with the name ""; Kafka passes over any name where a topic is asked for by its id."""
+    if "byid" not in {topic.name for topic in client.ask(MetadataRequest(None), 12).topics}:
+        create(client, "byid")
+    topic_id = next(topic.topic_id for topic in client.ask(MetadataRequest(None), 12).topics if topic.name == "byid")
+    wanted = [MetadataRequestTopic(topic_id, name), MetadataRequestTopic(UNKNOWN_ID, name), MetadataRequestTopic(name="passed-over")]
+    answer = client.ask(MetadataRequest(wanted, False), 12)
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in answer.topics] == [
+        ("byid", topic_id, 0),
+        (None, UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_metadata_before_version_12_takes_no_ids(client: RawClient) -> None:
+    """Kafka: INVALID_REQUEST for all of the request, for ids and for names that are null."""
+    for odd in (MetadataRequestTopic(UNKNOWN_ID, "x"), MetadataRequestTopic(name=None)):
+        answer = client.ask(MetadataRequest([odd, MetadataRequestTopic(name="y")], False), 11)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [(odd.name or "", 42), ("y", 42)]
+
+
+def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_none(tmp_path: Path) -> None:
+    """Kafka creates and deletes __consumer_offsets for whoever asks; __cluster_metadata is INVALID_REQUEST, or unknown."""
+    with running(tmp_path) as broker, client_of(broker) as client:
+        for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+            create(client, name)
+        internal = {topic.name: topic.is_internal for topic in client.ask(MetadataRequest(None), 12).topics}
+        assert internal == {"__consumer_offsets": True, "__transaction_state": True, "__share_group_state": True}
+        [refused] = client.ask(CreateTopicsRequest([CreatableTopic("__cluster_metadata", 1, 1)], 30_000), 7).topics
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        create(client, "t")
+        assert commit(client, "g", "t") == [0]
+        names = ["__consumer_offsets", "__cluster_metadata"]
+        deleted = client.ask(DeleteTopicsRequest([DeleteTopicState(name) for name in names], [], 30_000), 6).responses
+        assert [result.error_code for result in deleted] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5)])])
+        assert client.ask(request, 8).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        wanted = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        assert client.ask(FindCoordinatorRequest(key="g"), 3).error_code == 0  # the topic is there again, without what was in it
+        assert client.ask(OffsetFetchRequest(groups=[wanted]), 9).groups[0].topics[0].partitions[0].committed_offset == -1
+        assert commit(client, "g", "t") == [0]
 
 
 def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> None:

@@ -21,7 +21,9 @@ from ottla.groups.commands import DeleteTopicOffsets
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.metadata.image import ClusterImage
 from ottla.types import GROUP_METADATA_TOPIC
+from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -38,6 +40,7 @@ class GroupShards:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shards: dict[int, Shard] = {}
+        self._topic_id = ZERO_UUID  # of the topic that the shards belong to
         self._loading: set[asyncio.Task[None]] = set()
 
     @property
@@ -67,8 +70,15 @@ class GroupShards:
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
+    def leave(self, image: ClusterImage) -> None:
+        """Groups whose topic was deleted are no longer coordinated here."""
+        topic = image.topics.get(GROUP_METADATA_TOPIC)
+        if self._shards and (topic is None or topic.topic_id != self._topic_id):
+            self.close()
+
     async def open(self, partition: Partition) -> None:
         """The partition's groups are read in; requests for them are told to wait until then."""
+        self._topic_id = partition.topic_id
         machine = GroupCoordinator(_settings(self._broker.config))
         shard = self._shards[partition.index] = Shard(
             self._broker.world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)

@@ -14,7 +14,7 @@ from ottla.controller.placement import assign_replicas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage, metric_name
-from ottla.types import topic_name_problem
+from ottla.types import CLUSTER_METADATA_TOPIC, topic_name_problem
 from ottla.wire.schema import Stored
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
@@ -49,6 +49,8 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
     problem = topic_name_problem(topic.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is the name of the metadata log; choose another one")
     if topic.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
     collision = image.metric_names.get(metric_name(topic.name) or "")

@@ -21,7 +21,6 @@ from ottla.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.types import INTERNAL_TOPICS
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
@@ -61,8 +60,6 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
 def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
     if count > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands {count} times in the request")
-    if topic.name in INTERNAL_TOPICS:
-        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is created by the broker when it is needed")
     indexes = [assignment.partition_index for assignment in topic.assignments]
     if len(set(indexes)) != len(indexes):
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")
