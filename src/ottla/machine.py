@@ -46,13 +46,17 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What should happen now. Empty parts cost nothing."""
+    """What should happen now. Empty parts cost nothing.
+
+    The records of an atomic decision are one batch; one that does not fit is refused as a whole. Others are split as needed.
+    """
 
     records: tuple[StoredRecord, ...] = ()
     facts: tuple[Any, ...] = ()
     timers: tuple[Timer, ...] = ()
     replies: tuple[tuple[Token, Any], ...] = ()
     effects: tuple[Any, ...] = ()
+    is_atomic: bool = True
 
 
 class ReplicatedMachine(Protocol):

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from ottla.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
+from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
 
 CLIENTS_MAX: Final = 10_000
 THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can tell
@@ -44,7 +44,7 @@ class ClientQuotas:
     def __init__(self, *, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
-        self._limits: dict[QuotaKind, dict[tuple[object, object], float]] = {}  # by user and client id; None is any name
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._meters: dict[tuple[QuotaKind, str, str], RateMeter] = {}
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._resolved: dict[tuple[QuotaKind, str, str], tuple[RateMeter, float] | None] = {}
@@ -53,15 +53,11 @@ class ClientQuotas:
 
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """These are the quotas from now on; what was measured stays."""
-        self._limits = {kind: {} for kind in QuotaKind}
-        for entity, values in quotas.items():
-            named = dict(entity)
-            if IP in named:
-                continue
-            for kind in QuotaKind:
-                if kind.value in values:
-                    self._limits[kind][named.get(USER, _ABSENT), named.get(CLIENT_ID, _ABSENT)] = values[kind.value]
-        self.active = frozenset(kind for kind, limits in self._limits.items() if limits)
+        if quotas is self._quotas:
+            return
+        self._quotas = quotas
+        given = {key for values in quotas.values() for key in values}
+        self.active = frozenset(kind for kind in QuotaKind if kind.value in given)
         self._resolved.clear()
 
     def record(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> int:
@@ -133,20 +129,21 @@ class ClientQuotas:
 
     def _match(self, kind: QuotaKind, user: str, client_id: str) -> tuple[float | None, tuple[str, str]]:
         """The limit of the highest rank, and for whom it is measured."""
-        limits = self._limits.get(kind, {})
-        ranks: tuple[tuple[tuple[object, object], tuple[str, str]], ...] = (
-            ((user, client_id), (user, client_id)),
-            ((user, None), (user, client_id)),
-            ((user, _ABSENT), (user, "")),
-            ((None, client_id), (user, client_id)),
-            ((None, None), (user, client_id)),
-            ((None, _ABSENT), (user, "")),
-            ((_ABSENT, client_id), ("", client_id)),
-            ((_ABSENT, None), ("", client_id)),
+        one, any_client = (CLIENT_ID, client_id), (CLIENT_ID, None)
+        ranks: tuple[tuple[QuotaEntity, tuple[str, str]], ...] = (
+            ((one, (USER, user)), (user, client_id)),
+            ((any_client, (USER, user)), (user, client_id)),
+            (((USER, user),), (user, "")),
+            ((one, (USER, None)), (user, client_id)),
+            ((any_client, (USER, None)), (user, client_id)),
+            (((USER, None),), (user, "")),
+            ((one,), ("", client_id)),
+            ((any_client,), ("", client_id)),
         )
         for entity, measured in ranks:
-            if entity in limits:
-                return limits[entity], measured
+            limit = self._quotas.get(entity, _NOTHING).get(kind.value)
+            if limit is not None:
+                return limit, measured
         return None, ("", "")
 
     def _make_room(self, now_ms: int) -> None:
@@ -161,7 +158,7 @@ class ClientQuotas:
         self._resolved.clear()
 
 
-_ABSENT: Final = object()  # of a type that the entity does not have
+_NOTHING: Final[Mapping[str, float]] = {}
 
 
 class RateMeter:

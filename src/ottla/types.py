@@ -25,7 +25,10 @@ LATEST_TIMESTAMP: Final = -1
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The name of the metadata log; no topic can have it."""
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
 

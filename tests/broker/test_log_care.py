@@ -477,6 +477,8 @@ def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_
 
 async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool]) -> None:
     """Metadata tells which replicas are offline and names no leader for them; who asks one for offsets hears of its storage."""
+    assert broker.broker is not None
+    await broker.broker._leadership._settle()  # the decision may still be on its way
     cluster = broker.client("asker")
     answer = await cluster.ask(None, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse)
     [found] = answer.topics

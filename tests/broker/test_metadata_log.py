@@ -15,6 +15,7 @@ from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord,
 from ottla.metadata.image import RESOURCE_TOPIC
 from ottla.metadata.records import encode_record
 from ottla.ports import Disk
+from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.runtime.world import real_world
 
@@ -54,6 +55,47 @@ def test_large_groups_are_split_into_batches_and_read_back(tmp_path: Path) -> No
         log.append([topic(number) for number in range(1, 5001)], now_ms=0)
         await log.commit()
         assert len((await open_log(disk, tmp_path)).image.topics) == 5000
+
+    with_disk(body)
+
+
+def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path) -> None:
+    """As in Kafka a transaction that has no end is aborted, and what follows it counts (KIP-868)."""
+
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path / "whole")
+        log.append([topic(1)], now_ms=0)
+        await log.commit()
+        whole = log._log.segments[-1].size
+        log.append([topic(number) for number in range(2, 5002)], now_ms=0)
+        await log.commit()
+        segment = Path(log._log.segments[-1].file.path)
+        data = segment.read_bytes()
+        ends = [position + header.size_bytes for position, header in iterate_batches(data)]
+        assert len(ends) == 1 + 5  # begin, three batches, end
+        for at in [end for end in ends if whole <= end < len(data)]:
+            folder = tmp_path / str(at)
+            torn = folder / FOLDER_NAME / segment.name
+            torn.parent.mkdir(parents=True)
+            torn.write_bytes(data[: at + 20])
+            again = await open_log(disk, folder)
+            assert set(again.image.topics) == {"topic-1"}
+            again.append([topic(2)], now_ms=0)
+            await again.commit()
+            assert set((await open_log(disk, folder)).image.topics) == {"topic-1", "topic-2"}
+
+    with_disk(body)
+
+
+def test_a_group_that_is_our_mistake_changes_nothing(tmp_path: Path) -> None:
+    async def body(disk: Disk) -> None:
+        log = await open_log(disk, tmp_path)
+        log.append([topic(1)], now_ms=0)
+        with pytest.raises(AssertionError, match="created once"):
+            log.append([topic(2), topic(1)], now_ms=0)
+        assert set(log.draft.topics) == set(log.image.topics) == {"topic-1"}
+        await log.commit()
+        assert (await open_log(disk, tmp_path)).image == log.image
 
     with_disk(body)
 

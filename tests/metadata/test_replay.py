@@ -22,7 +22,7 @@ from ottla.messages.metadata_records import (
 )
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC
 from ottla.metadata.records import decode_record, encode_record
-from ottla.metadata.replay import replay, snapshot_records
+from ottla.metadata.replay import ImageBuilder, replay, snapshot_records
 from ottla.wire.schema import Stored
 
 ID = bytes(range(16))
@@ -52,6 +52,26 @@ def test_an_image_does_not_change_when_another_is_made_of_it() -> None:
     replay(before, [RemoveTopicRecord(ID), *topic_records("payments", bytes(15) + b"\1")])
     assert list(before.topics) == ["orders"]
     assert len(before.topics["orders"].partitions) == 2
+
+
+def test_a_builder_never_changes_an_image_that_it_gave_away() -> None:
+    builder = ImageBuilder(EMPTY_IMAGE)
+    images = []
+    groups: list[list[Stored]] = [
+        topic_records("a.b"),
+        [ConfigRecord(RESOURCE_TOPIC, "a.b", "segment.bytes", "2048"), PartitionChangeRecord(0, ID, isr=[2], leader=2)],
+        [PartitionRecord(2, ID, [1], [1], leader=1, leader_epoch=0, partition_epoch=0), PartitionChangeRecord(0, ID, isr=[2])],
+        [RemoveTopicRecord(ID), *topic_records("a.b", bytes(15) + b"\1", 1), ProducerIdsRecord(1, -1, 1000)],
+    ]
+    for group in groups:
+        for record in group:
+            builder.add(record)
+        images.append(builder.image())
+    expected = EMPTY_IMAGE
+    for group, image in zip(groups, images, strict=True):
+        expected = replay(expected, group)
+        assert image == expected
+    assert images[0].metric_names == {"a_b": "a.b"}
 
 
 def test_a_new_leader_raises_the_leader_epoch_and_every_change_the_partition_epoch() -> None:

@@ -23,8 +23,11 @@ from ottla.messages.api_versions import ApiVersionsResponse
 from ottla.messages.consumer_protocol import StickyUserData
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    EndTransactionRecord,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -69,6 +72,7 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
         *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, StickyUserData),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
         *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
+        *(BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord),
     }
 
 

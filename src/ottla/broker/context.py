@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.messages.headers import encode_response_header
 from ottla.net.line import Place
@@ -58,25 +58,31 @@ class RequestContext:
         self.connection.complete(self.place, ())
 
 
+PIECES_MANY: Final = 2000
+SHARED_BYTES_MIN: Final = 512
+
+
 def encode_answer(api: Api, version: int, correlation_id: int, response: Response) -> list[Any]:
     """Length, header and body as buffers; file regions stay what they are."""
     pieces: list[Any] = [encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))]
     encode_into(response, version, pieces.append)
+    if len(pieces) > PIECES_MANY:  # and some of them perhaps many times: they are sent from where they are
+        return _join_around(pieces, [at for at, piece in enumerate(pieces) if type(piece) is not bytes or len(piece) >= SHARED_BYTES_MIN])
     try:
         body = b"".join(pieces)
     except TypeError:  # a fetch that found something: a region is no bytes
-        return _join_around_regions(pieces)
+        return _join_around(pieces, [at for at, piece in enumerate(pieces) if type(piece) is not bytes])
     return [len(body).to_bytes(4, "big") + body]
 
 
-def _join_around_regions(pieces: list[Any]) -> list[Any]:
-    """Runs of ``bytes`` become one each: a vectored send pays for every piece."""
+def _join_around(pieces: list[Any], kept: list[int]) -> list[Any]:
+    """Runs of ``bytes`` between those that are kept as they are become one each: a vectored send pays for every piece."""
     joined: list[Any] = []
     head = sum(map(len, pieces)).to_bytes(4, "big")
     start = 0
-    for at in [at for at, piece in enumerate(pieces) if type(piece) is not bytes]:
+    for at in kept:
         joined.append(head + b"".join(pieces[start:at]))
         joined.append(pieces[at])
         head, start = b"", at + 1
-    joined.append(b"".join(pieces[start:]))
+    joined.append(head + b"".join(pieces[start:]))
     return joined

@@ -7,11 +7,12 @@ the publishing of images then go on in order, several decisions sharing one fsyn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.slices import sliced
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
 from ottla.controller.features import first_features
@@ -34,6 +35,8 @@ class Decided(Protocol):
 
 D = TypeVar("D", bound=Decided)
 PRODUCER_ID_BLOCK: Final = 1000
+SLICE_DECISIONS: Final = 50
+"""What is decided before other requests have their turn: some milliseconds."""
 
 
 class Controller:
@@ -91,18 +94,19 @@ class Controller:
         """One result a topic, in order. What was created can be written to when this returns."""
         return await self.decide([self.creation(topic) for topic in topics])
 
-    async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
+    async def decide(self, decisions: Sequence[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
         """One result each, in order; what they record is committed and published when this returns.
 
-        Each decision is taken over the image that those before it made; with ``validate_only`` they are all taken over this one.
+        Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
+        in slices, with others' between them.
         """
         if self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
         results: list[D | KafkaError] = []
         has_records = False
-        for decision in decisions:
+        async for decision in sliced(decisions, SLICE_DECISIONS):
             try:
-                result = decision(self._log.image)
+                result = decision(self._log.draft)
             except KafkaError as error:
                 results.append(error)
                 continue
@@ -117,7 +121,7 @@ class Controller:
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
         while len(self._producer_ids) == 0:
-            first = self._log.image.next_producer_id
+            first = self._log.draft.next_producer_id
             record = ProducerIdsRecord(broker_id=self._config.node_id, broker_epoch=-1, next_producer_id=first + PRODUCER_ID_BLOCK)
             await self._append([record])
             self._producer_ids.extend(range(first, first + PRODUCER_ID_BLOCK))
@@ -132,7 +136,7 @@ class Controller:
 
     def random_place(self) -> tuple[int, int]:
         """Start and shift for ``placement``."""
-        count = max(1, len(self._log.image.brokers))
+        count = max(1, len(self._log.draft.brokers))
         return self._world.random.randrange(count), self._world.random.randrange(count)
 
     async def _append(self, records: Sequence[Stored]) -> None:

@@ -6,7 +6,7 @@ broker itself has more to do than it may (``queued.max.requests``), all listener
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from ottla.broker.listeners import ListenerAddress
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import CONNECTION_RATE, ClusterImage
+from ottla.metadata.image import CONNECTION_RATE, ClusterImage, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 
@@ -33,6 +33,7 @@ class Gatekeeper:
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
+        self._followed: Mapping[QuotaEntity, Mapping[str, float]] | None = None
         self._is_serving = False
         self._is_held = False
         self.refused_count = 0
@@ -86,6 +87,9 @@ class Gatekeeper:
 
     def follow(self, image: ClusterImage) -> None:
         """The image's quotas of addresses are in force."""
+        if image.quotas is self._followed:
+            return
+        self._followed = image.quotas
         rates = {entity[0][1]: values[CONNECTION_RATE] for entity, values in image.quotas.items() if CONNECTION_RATE in values}
         self._admission.set_ip_rates(rates)
 

@@ -21,7 +21,9 @@ from ottla.groups.commands import DeleteTopicOffsets
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.metadata.image import ClusterImage
 from ottla.types import GROUP_METADATA_TOPIC
+from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 REPLICATION_FACTOR_WANTED = 3
+OFFSET_BYTES_MIN = 42
+"""What a committed offset takes in the log, but for the names of its group and topic."""
 
 
 class GroupShards:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shards: dict[int, Shard] = {}
+        self._topic_id = ZERO_UUID  # of the topic that the shards belong to
         self._loading: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,8 +70,15 @@ class GroupShards:
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
+    def leave(self, image: ClusterImage) -> None:
+        """Groups whose topic was deleted are no longer coordinated here."""
+        topic = image.topics.get(GROUP_METADATA_TOPIC)
+        if self._shards and (topic is None or topic.topic_id != self._topic_id):
+            self.close()
+
     async def open(self, partition: Partition) -> None:
         """The partition's groups are read in; requests for them are told to wait until then."""
+        self._topic_id = partition.topic_id
         machine = GroupCoordinator(_settings(self._broker.config))
         shard = self._shards[partition.index] = Shard(
             self._broker.world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)
@@ -92,6 +104,10 @@ class GroupShards:
         """Offsets of deleted topics go."""
         for shard in self._shards.values():
             shard.tell(DeleteTopicOffsets(0, tuple(topics)))
+
+    def fits_batch(self, group_id: str, offset_count: int) -> bool:
+        """False when so many offsets of the group cannot be one batch, whatever their topics are."""
+        return offset_count * (OFFSET_BYTES_MIN + len(group_id)) <= self._shard(group_id).batch_bytes_max
 
     async def ask(self, group_id: str, make_command: Callable[[int], Any]) -> Any:
         """The reply of the group's coordinator. NOT_COORDINATOR when that is not this broker."""

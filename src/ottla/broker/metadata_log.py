@@ -2,7 +2,8 @@
 
 It is a partition log like any other, in the folder ``__cluster_metadata-0``. A snapshot is a file
 ``<end offset>-<epoch>.checkpoint`` of record batches that rebuild the image; it is written whole or not at all, and the
-log before it is then no longer needed. Source: KIP-595 (the log is the truth), KIP-630 (snapshots).
+log before it is then no longer needed. A group of records counts as a whole or not at all, however large it is. Source: KIP-595
+(the log is the truth), KIP-630 (snapshots), KIP-868 (transactions).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import structlog
 
 from ottla.broker.synced_mark import SyncedMark
 from ottla.errors import DecodeError, StorageError
+from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.records import decode_record, encode_record
-from ottla.metadata.replay import replay, snapshot_records
+from ottla.metadata.replay import ImageBuilder, replay, snapshot_records
+from ottla.metadata.transactions import Transactions
 from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
@@ -26,7 +29,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.log import PartitionLog
 from ottla.wire.schema import Stored
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
@@ -47,8 +50,9 @@ class MetadataLog:
         self._log = log
         self._bytes_between_snapshots = bytes_between_snapshots
         self._bytes_at_snapshot = log.size_bytes
-        self.image = image
-        """After every appended record, committed or not: decisions are taken over this one."""
+        self._image = image
+        self._builder = ImageBuilder(image)
+        self._appended: list[Stored] = []  # since ``_image``
 
     @classmethod
     async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, bytes_between_snapshots: int) -> MetadataLog:
@@ -71,6 +75,7 @@ class MetadataLog:
         if log.log_end_offset < offset:  # the snapshot outlived the log before it, as it may
             await log.truncate_fully_and_start_at(offset)
         offset = max(offset, log.log_start_offset)
+        transactions = Transactions()
         while offset < log.log_end_offset:
             part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=log.log_end_offset)
             assert part is not None, "offsets below the end can be read"
@@ -83,8 +88,26 @@ class MetadataLog:
                             decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset
                         ]
                     offset = header.last_offset + 1
-                image = replay(image, records)
-        return cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
+                image = replay(image, transactions.counting(records))
+        opened = cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
+        if transactions.is_open:
+            _log.warning("metadata_transaction_aborted", end_offset=offset)
+            opened._stage([AbortTransactionRecord("a crash left it without its end")], now_ms)
+            await opened.commit()
+        return opened
+
+    @property
+    def draft(self) -> ClusterImage:
+        """After every appended record, committed or not: decisions are taken over this one, and the next append changes it."""
+        return self._builder.draft
+
+    @property
+    def image(self) -> ClusterImage:
+        """After every appended record, committed or not; it never changes."""
+        if self._appended:
+            self._image = self._builder.image()
+            self._appended.clear()
+        return self._image
 
     @property
     def end_offset(self) -> int:
@@ -104,12 +127,23 @@ class MetadataLog:
         return self._log.has_pending
 
     def append(self, records: Sequence[Stored], *, now_ms: int) -> None:
-        """The records are in the image and will be durable after ``commit``."""
-        image = replay(self.image, records)
+        """The records are in the image and will be durable after ``commit``: all of them, or none."""
+        try:
+            for record in records:
+                self._builder.add(record)
+        except Exception:  # our own mistake: the image is again what the log says
+            self._builder = ImageBuilder(replay(self._image, self._appended))
+            raise
+        self._appended += records
+        if len(records) > _BATCH_RECORDS_MAX:
+            self._stage([BeginTransactionRecord()], now_ms)
         for start in range(0, len(records), _BATCH_RECORDS_MAX):
-            batch = _build_batch(records[start : start + _BATCH_RECORDS_MAX], now_ms)
-            self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
-        self.image = image
+            self._stage(records[start : start + _BATCH_RECORDS_MAX], now_ms)
+        if len(records) > _BATCH_RECORDS_MAX:
+            self._stage([EndTransactionRecord()], now_ms)
+
+    def _stage(self, records: Sequence[Stored], now_ms: int) -> None:
+        self._log.stage(memoryview(_build_batch(records, now_ms)), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
 
     async def commit(self) -> None:
         """All appended records survive a power cut. After a StorageError the log takes no more: the broker must stop."""
@@ -146,7 +180,7 @@ class MetadataLog:
         try:
             await self._mark.move(self._log.recovery_point)
         except OSError as error:  # an older mark is true as well
-            log.warning("synced_offset_not_written", folder=self._folder, reason=str(error))
+            _log.warning("synced_offset_not_written", folder=self._folder, reason=str(error))
 
 
 async def has_metadata(disk: Disk, data_folder: str) -> bool:

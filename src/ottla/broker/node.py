@@ -256,6 +256,7 @@ class Broker:
         self.partitions.reconfigure(image, has_broker_changed=has_changed)
         if has_changed:
             self.gate.configure()
+        self.groups.leave(image)
         opened, gone = await self.partitions.follow(image)
         for partition in opened:
             if partition.topic == GROUP_METADATA_TOPIC:

@@ -3,19 +3,24 @@
 A command is decided over the applied state; its records are appended to the partition and applied at once; what may be
 told of it waits until the log has them. A parked token (a JoinGroup that waits for others) is answered by a later
 decision. When the partition goes away, whatever is parked fails with NOT_COORDINATOR.
+
+Commands are decided one after the other. Large decisions are encoded in slices, and later commands wait for them. When the
+log refuses a decision nothing of it is applied: the client gets the error, and a timer comes again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import structlog
 
 from ottla.broker import eager
 from ottla.broker.partition import Partition
-from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, StorageError
 from ottla.machine import Decision, ReplicatedMachine, StoredRecord, Timer
 from ottla.ports import TimerHandle, World
 from ottla.records.batch import iterate_batches
@@ -26,7 +31,20 @@ log = structlog.get_logger()
 
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
-_READ_BYTES = 1 << 20
+_READ_BYTES: Final = 1 << 18
+_SLICE_RECORDS: Final = 1000
+"""What is encoded or read before others have their turn: some milliseconds."""
+_RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and value
+_RETRY_MS: Final = 500
+"""When the command of a timer is tried again, as in Kafka's coordinators."""
+
+
+class _Asked(msgspec.Struct, gc=False):
+    """A command that waits to be decided. ``token`` is that of the client that waits for it, ``timer`` the one that it comes from."""
+
+    command: Any
+    token: int | None = None
+    timer: Timer | None = None
 
 
 class Shard:
@@ -49,12 +67,34 @@ class Shard:
         self._on_lost = on_lost  # the machine has applied what the log did not take: both must be taken up anew
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
+        self._asked: deque[_Asked] = deque()
+        self._is_deciding = False
         self._last_token = 0
         self._is_loaded = False
         self._is_closed = False
 
+    @property
+    def parked_count(self) -> int:
+        """Commands that wait for their reply."""
+        return len(self._parked)
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """What one batch of the log may have."""
+        return self._partition.log.config.max_message_bytes
+
     async def load(self) -> None:
-        """Every record of the log is applied; commands are accepted from now on."""
+        """Every record of the log is applied; commands are accepted from now on. Without a readable log they never are."""
+        try:
+            await self._read_log()
+            await self._carry_out(self._machine.on_loaded(self._world.clock.now_ms()))
+        except (OttlaError, OSError) as error:
+            log.error("shard_not_loaded", topic=self._partition.topic, partition=self._partition.index, error=str(error))
+            self.close()
+            return
+        self._is_loaded = True
+
+    async def _read_log(self) -> None:
         partition = self._partition
         offset = partition.log.log_start_offset
         while offset < partition.high_watermark:
@@ -65,8 +105,7 @@ class Shard:
                 if not header.is_control:
                     self._apply_batch(data, position, offset)
                 offset = header.last_offset + 1
-        self._is_loaded = True
-        self._carry_out(self._machine.on_loaded(self._world.clock.now_ms()))
+            await asyncio.sleep(0)
 
     def _apply_batch(self, data: bytes, position: int, first_offset: int) -> None:
         for record in iterate_records(data, position):
@@ -93,17 +132,20 @@ class Shard:
         token = self._last_token
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._parked[token] = future
-        self._decide(make_command(token))
-        return await future
+        try:
+            self._ask(_Asked(make_command(token), token))
+            return await future
+        finally:
+            self._parked.pop(token, None)
 
     def tell(self, command: Any) -> None:
         """The command is decided; nobody waits for it."""
-        if self._is_loaded and not self._is_closed and not self._partition.log.is_failed:
-            self._decide(command)
+        self._ask(_Asked(command))
 
     def close(self) -> None:
         """Timers stop; what is parked fails with NOT_COORDINATOR."""
         self._is_closed = True
+        self._asked.clear()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -112,13 +154,33 @@ class Shard:
             if not future.done():
                 future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
 
-    def _decide(self, command: Any) -> None:
-        self._carry_out(self._machine.decide(command, self._world.clock.now_ms()))
+    def _ask(self, asked: _Asked) -> None:
+        if not self._is_loaded or self._is_closed or self._partition.log.is_failed:
+            return
+        self._asked.append(asked)
+        if not self._is_deciding:
+            eager.run(self._decide_all(), _note_end)
 
-    def _carry_out(self, decision: Decision) -> None:
+    async def _decide_all(self) -> None:
+        self._is_deciding = True
+        try:
+            while self._asked and not self._is_closed:
+                asked = self._asked.popleft()
+                try:
+                    await self._carry_out(self._machine.decide(asked.command, self._world.clock.now_ms()))
+                except Exception as error:  # noqa: BLE001 - one command's mistake must not keep the others waiting for ever
+                    self._refuse(asked, error)
+        finally:
+            self._is_deciding = False
+
+    async def _carry_out(self, decision: Decision) -> None:
+        """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
         assert not decision.effects, "no machine on a shard has effects yet"
         if decision.records:
-            self._append(decision.records)
+            batches = await self._encoded(decision)
+            if self._is_closed:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            self._stage(batches)
         for record in decision.records:
             self._machine.apply(record)
         for fact in decision.facts:
@@ -133,19 +195,56 @@ class Shard:
         elif decision.records:
             eager.run(self._partition.flush(), lambda _, error: self._log_failure(error))
 
-    def _append(self, records: tuple[StoredRecord, ...]) -> None:
-        builder = BatchBuilder()
+    async def _encoded(self, decision: Decision) -> list[bytearray]:
+        """The batches of the decision's records: one, unless it may be split."""
+        limit = self.batch_bytes_max
         now_ms = self._world.clock.now_ms()
-        for record in records:
+        batches: list[bytearray] = []
+        builder = BatchBuilder()
+        for count, record in enumerate(decision.records, 1):
             key, value = self._encode(record)
+            size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
+            if not decision.is_atomic and builder.count and builder.size_bytes + size > limit:
+                batches.append(builder.build())
+                builder = BatchBuilder()
             builder.append(key, value, timestamp_ms=now_ms)
+            if builder.size_bytes > limit:
+                text = f"{len(decision.records)} records do not fit into a batch of {limit} bytes"
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+            if count % _SLICE_RECORDS == 0:
+                await asyncio.sleep(0)
+        return [*batches, builder.build()]
+
+    def _stage(self, batches: list[bytearray]) -> None:
         partition = self._partition
-        partition.log.stage(memoryview(builder.build()), leader_epoch=partition.leader_epoch, now_ms=now_ms, from_client=False)
+        now_ms = self._world.clock.now_ms()
+        try:
+            for batch in batches:
+                partition.log.stage(memoryview(batch), leader_epoch=partition.leader_epoch, now_ms=now_ms, from_client=False)
+        except StorageError as error:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+
+    def _refuse(self, asked: _Asked, error: Exception) -> None:
+        """The command has come to nothing: its client gets the error, its timer comes again."""
+        log.error(
+            "shard_command_failed",
+            topic=self._partition.topic,
+            partition=self._partition.index,
+            command=type(asked.command).__name__,
+            error=str(error),
+            exc_info=not isinstance(error, KafkaError),
+        )
+        future = self._parked.get(asked.token) if asked.token is not None else None
+        if future is not None and not future.done():
+            future.set_exception(error)
+        timer = asked.timer
+        if timer is not None and timer.name not in self._timers and not self._is_closed:
+            self._set_timer(Timer(timer.name, self._world.clock.now_ms() + _RETRY_MS, timer.command))
 
     def _reply(self, decision: Decision, error: BaseException | None) -> None:
         self._log_failure(error)
         for token, value in decision.replies:
-            future = self._parked.pop(token, None)
+            future = self._parked.get(token)
             if future is None or future.done():
                 continue
             if error is None:
@@ -168,4 +267,8 @@ class Shard:
 
     def _on_timer(self, timer: Timer) -> None:
         self._timers.pop(timer.name, None)
-        self.tell(timer.command)
+        self._ask(_Asked(timer.command, timer=timer))
+
+
+def _note_end(_: None, error: BaseException | None) -> None:
+    assert error is None, "commands are refused one by one"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
 
 from ottla.ports import Clock
+
+T = TypeVar("T")
 
 SLICE_US: Final = 10_000
 
@@ -24,3 +27,12 @@ class Slices:
         if self._clock.monotonic_us() >= self._until_us:
             await asyncio.sleep(0)
             self._until_us = self._clock.monotonic_us() + SLICE_US
+
+
+async def sliced(items: Sequence[T], size: int) -> AsyncIterator[T]:
+    """The items in order. More than ``size`` of them are not begun in the turn that decoded them, and pause after every ``size``."""
+    pauses = len(items) > size
+    for at, item in enumerate(items):
+        if pauses and at % size == 0:
+            await asyncio.sleep(0)
+        yield item

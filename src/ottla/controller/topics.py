@@ -13,8 +13,8 @@ from ottla.config import BrokerConfig, parse_topic_configs
 from ottla.controller.placement import assign_replicas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage
-from ottla.types import topic_name_problem
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage, metric_name
+from ottla.types import CLUSTER_METADATA_TOPIC, topic_name_problem
 from ottla.wire.schema import Stored
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
@@ -49,9 +49,11 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
     problem = topic_name_problem(topic.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is the name of the metadata log; choose another one")
     if topic.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
-    collision = _collision(image, topic.name)
+    collision = image.metric_names.get(metric_name(topic.name) or "")
     if collision is not None:
         text = f"topic {topic.name!r} collides with {collision!r}: '.' and '_' count as the same character in metric names"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
@@ -84,13 +86,6 @@ def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, conf
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return TopicDeletion(name, (RemoveTopicRecord(topic.topic_id),))
-
-
-def _collision(image: ClusterImage, name: str) -> str | None:
-    if "." not in name and "_" not in name:
-        return None
-    plain = name.replace(".", "_")
-    return next((other for other in image.topics if other.replace(".", "_") == plain), None)
 
 
 def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, start: int, shift: int) -> dict[int, list[int]]:

@@ -114,7 +114,10 @@ class OffsetToCommit(msgspec.Struct, frozen=True):
 
 
 class CommitOffsets(msgspec.Struct, frozen=True):
-    """``generation_id`` is -1 and ``member_id`` empty for a consumer that is no member of the group."""
+    """``generation_id`` is -1 and ``member_id`` empty for a consumer that is no member of the group.
+
+    ``retention_ms`` is how long an old client (OffsetCommit v2-4) wants the offsets kept; -1 leaves it to the broker.
+    """
 
     token: int
     group_id: str
@@ -122,6 +125,7 @@ class CommitOffsets(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
+    retention_ms: int = -1
 
 
 class CommitResult(msgspec.Struct, frozen=True):

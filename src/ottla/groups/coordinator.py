@@ -122,6 +122,7 @@ class GroupCoordinator:
             records=tuple(record for part in parts for record in part.records),
             facts=(*(fact for part in parts for fact in part.facts), *(GroupChanged(group) for group in bare)),
             timers=(*(timer for part in parts for timer in part.timers), self._next_offsets_check(now_ms)),
+            is_atomic=False,
         )
 
     def _load(self, group: ClassicGroup, now_ms: int) -> Decision:
@@ -242,7 +243,11 @@ class GroupCoordinator:
         codes = tuple(self._error_of_metadata(offset.metadata) for offset in command.offsets)
         member = group.members.get(command.member_id)
         return Decision(
-            records=tuple(commit_record(group.group_id, offset, now_ms) for offset, code in zip(command.offsets, codes) if not code),
+            records=tuple(
+                commit_record(group.group_id, offset, now_ms, retention_ms=command.retention_ms)
+                for offset, code in zip(command.offsets, codes)
+                if not code
+            ),
             facts=() if is_known or all(codes) else (GroupChanged(group),),
             timers=() if member is None or member.is_waiting else (session_timer(group.group_id, member, now_ms),),
             replies=((command.token, CommitResult(codes)),),
@@ -271,7 +276,7 @@ class GroupCoordinator:
 
     def _delete_topic_offsets(self, command: DeleteTopicOffsets, now_ms: int) -> Decision:
         records = self._offsets.tombstones_of_topics(frozenset(command.topics))
-        return Decision(records=tuple(records), replies=((command.token, DeleteResult(ErrorCode.NONE)),))
+        return Decision(records=tuple(records), replies=((command.token, DeleteResult(ErrorCode.NONE)),), is_atomic=False)
 
     def _expire_offsets(self, command: ExpireOffsets, now_ms: int) -> Decision:
         records: list[StoredRecord] = []
@@ -283,7 +288,7 @@ class GroupCoordinator:
             if has_nothing and group.is_in(GroupState.EMPTY):
                 records += self._group_tombstone(group.group_id)
                 facts.append(GroupRemoved(group.group_id))
-        return Decision(records=tuple(records), facts=tuple(facts), timers=(self._next_offsets_check(now_ms),))
+        return Decision(records=tuple(records), facts=tuple(facts), timers=(self._next_offsets_check(now_ms),), is_atomic=False)
 
     def _next_offsets_check(self, now_ms: int) -> Timer:
         return Timer(("offsets",), now_ms + self._settings.offsets_retention_check_interval_ms, ExpireOffsets())

@@ -8,6 +8,7 @@ that nobody in it reads any more grow old; other groups with members keep all. S
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import ClassicGroup
@@ -15,6 +16,8 @@ from ottla.groups.commands import NO_GENERATION, CommitOffsets, CommittedOffset,
 from ottla.groups.states import GroupState
 from ottla.machine import StoredRecord
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
+
+LONG_MAX: Final = 2**63 - 1
 
 
 class CommittedOffsets:
@@ -80,9 +83,10 @@ class CommittedOffsets:
         return len(self._by_group.get(group_id, {}))
 
 
-def commit_record(group_id: str, offset: OffsetToCommit, now_ms: int) -> StoredRecord:
+def commit_record(group_id: str, offset: OffsetToCommit, now_ms: int, *, retention_ms: int = -1) -> StoredRecord:
     key = OffsetCommitKey(group_id, offset.topic, offset.partition)
-    return StoredRecord(key, OffsetCommitValue(offset.offset, offset.leader_epoch, offset.metadata, now_ms))
+    expire_timestamp = -1 if retention_ms == -1 else min(now_ms + retention_ms, LONG_MAX)
+    return StoredRecord(key, OffsetCommitValue(offset.offset, offset.leader_epoch, offset.metadata, now_ms, expire_timestamp))
 
 
 def error_of_commit(group: ClassicGroup, command: CommitOffsets) -> ErrorCode:

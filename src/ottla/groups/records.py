@@ -17,6 +17,8 @@ from ottla.wire.schema import DECLARATIONS, Stored
 
 VALUE_VERSION: Final = 3
 """What every broker since 2.1 reads."""
+EXPIRING_VERSION: Final = 1
+"""Of offset commits only: the one version that has a time to expire, which clients before Kafka 2.1 choose."""
 KEY_VERSION: Final = 0
 _STRING_BYTES_MAX: Final = 32_767
 _TYPES: Final[dict[int, tuple[type[Stored], type[Stored]]]] = {
@@ -33,7 +35,9 @@ def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
     key = _PREFIX.pack(DECLARATIONS[type(record.key)].code) + encode(record.key, KEY_VERSION)
     if record.value is None:
         return key, None
-    return key, _PREFIX.pack(VALUE_VERSION) + encode(record.value, VALUE_VERSION)
+    expires = isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp >= 0
+    version = EXPIRING_VERSION if expires else VALUE_VERSION
+    return key, _PREFIX.pack(version) + encode(record.value, version)
 
 
 def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:

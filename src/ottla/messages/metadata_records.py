@@ -103,3 +103,15 @@ class ClientQuotaRecord(Stored, api_key=14, versions=(0, 0), flexible=0):
 
 class NoOpRecord(Stored, api_key=20, versions=(0, 0), flexible=0):
     pass
+
+
+class BeginTransactionRecord(Stored, api_key=23, versions=(0, 0), flexible=0):
+    name: str | None = string(default=None, nullable=0, tag=0)
+
+
+class EndTransactionRecord(Stored, api_key=24, versions=(0, 0), flexible=0):
+    pass
+
+
+class AbortTransactionRecord(Stored, api_key=25, versions=(0, 0), flexible=0):
+    reason: str | None = string(default=None, nullable=0, tag=0)

@@ -84,6 +84,8 @@ class ClusterImage:
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    """Topics with '.' or '_' in their names, by the name in which both are '_'."""
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides."""
@@ -100,3 +102,8 @@ class ClusterImage:
 
 
 EMPTY_IMAGE: Final = ClusterImage()
+
+
+def metric_name(topic: str) -> str | None:
+    """The name under which the topic could be mistaken for another one in metrics; None when it cannot be."""
+    return topic.replace(".", "_") if "." in topic or "_" in topic else None

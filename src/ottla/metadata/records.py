@@ -30,6 +30,9 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
         declared.ProducerIdsRecord,
         declared.ClientQuotaRecord,
         declared.NoOpRecord,
+        declared.BeginTransactionRecord,
+        declared.EndTransactionRecord,
+        declared.AbortTransactionRecord,
     )
 }
 

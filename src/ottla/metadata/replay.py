@@ -1,14 +1,14 @@
 """Records to image, image to records.
 
 ``replay`` folds a group of records into the next image; ``snapshot_records`` is its inverse: replayed over the empty
-image they give an equal one.
+image they give an equal one. ``ImageBuilder`` folds many groups at the price of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ottla.messages.metadata_records import (
     BrokerEndpoint,
@@ -24,7 +24,7 @@ from ottla.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage
+from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage, metric_name
 from ottla.wire.schema import Stored
 
 K = TypeVar("K", bound=Hashable)
@@ -33,31 +33,43 @@ V = TypeVar("V", str, float)
 
 def replay(image: ClusterImage, records: Iterable[Stored]) -> ClusterImage:
     """The image after the records. A record that does not fit the image is our own mistake, and an assert."""
-    builder = _Builder(image)
+    builder = ImageBuilder(image)
     for record in records:
         builder.add(record)
     return builder.image()
 
 
-class _Builder:
-    """Copies each dictionary once, however many records change it."""
+class ImageBuilder:
+    """The newest image in the making. A dictionary is copied once between two calls of ``image``, however many records change it."""
 
     def __init__(self, image: ClusterImage) -> None:
-        self._brokers = dict(image.brokers)
-        self._topics = dict(image.topics)
-        self._names = dict(image.topic_names)
-        self._configs = dict(image.configs)
-        self._features = dict(image.features)
-        self._quotas = dict(image.quotas)
-        self._next_producer_id = image.next_producer_id
-        self._partitions: dict[str, dict[int, PartitionImage]] = {}  # of topics touched by this group
+        self._draft = image
+        self._copied: set[str] = set()
+        self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
+
+    @property
+    def draft(self) -> ClusterImage:
+        """The image after all records, to be looked at before the next one changes it."""
+        return self._draft
+
+    def image(self) -> ClusterImage:
+        """The image after all records; it never changes."""
+        self._copied.clear()
+        self._partitions.clear()
+        return self._draft
+
+    def _own(self, name: str) -> Any:
+        """The dictionary of that name, to be changed."""
+        if name not in self._copied:
+            copied: dict[str, Any] = {name: dict(getattr(self._draft, name))}
+            self._draft = replace(self._draft, **copied)
+            self._copied.add(name)
+        return getattr(self._draft, name)
 
     def add(self, record: Stored) -> None:
         match record:
             case TopicRecord():
-                assert record.name not in self._topics, f"topic {record.name} is created once"
-                self._topics[record.name] = TopicImage(record.name, record.topic_id)
-                self._names[record.topic_id] = record.name
+                self._add_topic(record)
             case PartitionRecord():
                 self._partitions_of(record.topic_id)[record.partition_id] = PartitionImage(
                     replicas=tuple(record.replicas),
@@ -70,22 +82,22 @@ class _Builder:
             case PartitionChangeRecord():
                 self._change_partition(record)
             case RemoveTopicRecord():
-                name = self._names.pop(record.topic_id)
-                del self._topics[name]
-                self._partitions.pop(name, None)
-                self._configs.pop((RESOURCE_TOPIC, name), None)
+                self._remove_topic(record)
             case ConfigRecord():
                 self._set_config(record)
             case RegisterBrokerRecord():
                 endpoints = {end.name: EndpointImage(end.name, end.host, end.port) for end in record.end_points}
-                self._brokers[record.broker_id] = BrokerImage(record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced)
+                self._own("brokers")[record.broker_id] = BrokerImage(
+                    record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced
+                )
             case ProducerIdsRecord():
-                assert record.next_producer_id >= self._next_producer_id, "producer ids are handed out once"
-                self._next_producer_id = record.next_producer_id
+                assert record.next_producer_id >= self._draft.next_producer_id, "producer ids are handed out once"
+                self._draft = replace(self._draft, next_producer_id=record.next_producer_id)
             case FeatureLevelRecord():
-                self._features[record.name] = record.feature_level
+                features = self._own("features")
+                features[record.name] = record.feature_level
                 if record.feature_level == 0:
-                    del self._features[record.name]
+                    del features[record.name]
             case ClientQuotaRecord():
                 self._set_quota(record)
             case NoOpRecord():
@@ -93,23 +105,30 @@ class _Builder:
             case _:
                 raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")
 
-    def image(self) -> ClusterImage:
-        for name, partitions in self._partitions.items():
-            self._topics[name] = replace(self._topics[name], partitions=partitions)
-        return ClusterImage(
-            brokers=self._brokers,
-            topics=self._topics,
-            topic_names=self._names,
-            configs=self._configs,
-            features=self._features,
-            quotas=self._quotas,
-            next_producer_id=self._next_producer_id,
-        )
+    def _add_topic(self, record: TopicRecord) -> None:
+        assert record.name not in self._draft.topics, f"topic {record.name} is created once"
+        partitions = self._partitions[record.name] = {}
+        self._own("topics")[record.name] = TopicImage(record.name, record.topic_id, partitions)
+        self._own("topic_names")[record.topic_id] = record.name
+        plain = metric_name(record.name)
+        if plain is not None:
+            self._own("metric_names")[plain] = record.name
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._own("topic_names").pop(record.topic_id)
+        del self._own("topics")[name]
+        self._partitions.pop(name, None)
+        if (RESOURCE_TOPIC, name) in self._draft.configs:
+            del self._own("configs")[RESOURCE_TOPIC, name]
+        if metric_name(name) in self._draft.metric_names:
+            del self._own("metric_names")[metric_name(name)]
 
     def _partitions_of(self, topic_id: bytes) -> dict[int, PartitionImage]:
-        name = self._names[topic_id]
+        name = self._draft.topic_names[topic_id]
         if name not in self._partitions:
-            self._partitions[name] = dict(self._topics[name].partitions)
+            old = self._draft.topics[name]
+            partitions = self._partitions[name] = dict(old.partitions)
+            self._own("topics")[name] = replace(old, partitions=partitions)
         return self._partitions[name]
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
@@ -126,11 +145,11 @@ class _Builder:
         )
 
     def _set_config(self, record: ConfigRecord) -> None:
-        _put(self._configs, (record.resource_type, record.resource_name), record.name, record.value)
+        _put(self._own("configs"), (record.resource_type, record.resource_name), record.name, record.value)
 
     def _set_quota(self, record: ClientQuotaRecord) -> None:
         entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
-        _put(self._quotas, entity, record.key, None if record.remove else record.value)
+        _put(self._own("quotas"), entity, record.key, None if record.remove else record.value)
 
 
 def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:

@@ -180,7 +180,7 @@ class RealDisk:
         os.close(self._locks.pop(path))
 
     async def sync_dir(self, path: str) -> None:
-        await self._hop(lambda: _sync_folder(path))
+        await self._hop(lambda: _sync(path))
 
     async def sync_file_system(self, path: str) -> None:
         await self._hop(lambda: _sync_file_system(path))
@@ -193,8 +193,8 @@ class RealDisk:
         return await worker.work(job, request, bytes_per_second)
 
 
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -225,4 +225,4 @@ def _write_atomically(path: str, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(temporary, path)
-    _sync_folder(os.path.dirname(path))
+    _sync(os.path.dirname(path))

@@ -34,6 +34,7 @@ _FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
+_SLICE_PARTITIONS: Final = 20  # made without a pause
 _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in folders that are otherwise empty
 
 

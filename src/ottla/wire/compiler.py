@@ -16,7 +16,7 @@ from ottla.errors import DecodeError, EncodeError
 from ottla.ports import Buffer
 from ottla.wire.decoder import DecoderSource
 from ottla.wire.encoder import EncoderSource
-from ottla.wire.schema import Message
+from ottla.wire.schema import Message, Struct
 
 M = TypeVar("M", bound=Message)
 Append = Callable[[Any], None]
@@ -24,6 +24,7 @@ Encoder = Callable[[Any, Append], None]
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 
 _encoders: dict[tuple[type, int], Encoder] = {}
+_part_encoders: dict[tuple[type, type, int], Encoder] = {}
 _decoders: dict[tuple[type, int], Decoder] = {}
 
 
@@ -40,6 +41,19 @@ def encode(message: Message, version: int) -> bytes:
     """The message's bytes."""
     pieces: list[Any] = []
     encode_into(message, version, pieces.append)
+    return b"".join(pieces)
+
+
+def encode_part(part: Struct, message: type[Message], version: int) -> bytes:
+    """The bytes of an array's element: in messages of that class and version they may stand for it."""
+    cls = type(part)
+    encoder = _part_encoders.get((cls, message, version))
+    if encoder is None:
+        writer = EncoderSource(cls, version, message)
+        encoder = _build(writer.source(), f"encode {cls.__name__} of {message.__name__} v{version}", "encode", writer.names)
+        _part_encoders[cls, message, version] = encoder
+    pieces: list[Any] = []
+    encoder(part, pieces.append)
     return b"".join(pieces)
 
 

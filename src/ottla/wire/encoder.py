@@ -1,6 +1,7 @@
 """The source of an encoder: straight-line Python that hands pieces of bytes to ``w``.
 
-Neighbouring fields of fixed size are gathered into one run and written by one ``struct`` call.
+Neighbouring fields of fixed size are gathered into one run and written by one ``struct`` call. An element of an array of
+structs may be ``bytes``: encoded before, and perhaps part of many messages.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ottla.wire.schema import FIXED_FORMATS, Field
 
 
 class EncoderSource(Generator):
-    def __init__(self, cls: type, version: int) -> None:
-        super().__init__(cls, version)
+    def __init__(self, cls: type, version: int, message: type | None = None) -> None:
+        super().__init__(cls, version, message)
         self.format = ""  # a run of fixed fields not yet written
         self.arguments: list[str] = []
         self.out = "w"
@@ -148,6 +149,7 @@ class EncoderSource(Generator):
         if isinstance(element, Field):
             self.value(element, item, what)
         else:
+            self.line(f"if {item}.__class__ is bytes: {self.out}({item}); continue")
             self.struct_body(element, item)
         self.flush()
         self.depth -= 1

@@ -11,13 +11,16 @@ from ottla.wire.schema import DECLARATIONS, FIELDS, Field
 
 
 class Generator:
-    """What both directions share: indented lines, fresh variable names, and the names that the source may use."""
+    """What both directions share: indented lines, fresh variable names, and the names that the source may use.
 
-    def __init__(self, cls: type, version: int) -> None:
-        declaration = DECLARATIONS[cls]
+    ``message`` is whose versions count when ``cls`` is a part of it.
+    """
+
+    def __init__(self, cls: type, version: int, message: type | None = None) -> None:
+        declaration = DECLARATIONS[message or cls]
         low, high = declaration.versions
         if not low <= version <= high:
-            raise EncodeError(f"{cls.__name__} has versions {low} to {high}, not {version}")
+            raise EncodeError(f"{(message or cls).__name__} has versions {low} to {high}, not {version}")
         self.cls = cls
         self.version = version
         self.is_flexible = version >= declaration.flexible

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
-from ottla.controller.quotas import alter_quotas
-from ottla.errors import KafkaError
-from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryResult
+from ottla.broker.slices import sliced
+from ottla.controller.quotas import QuotaAlteration, alter_quotas
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryData, EntryResult
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
+SLICE_ENTRIES: Final = 1000
+
+
 async def handle(broker: Broker, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    decisions = [
-        partial(
-            alter_quotas,
-            entity=[(part.entity_type, part.entity_name) for part in entry.entity],
-            changes=[(change.key, None if change.remove else change.value) for change in entry.ops],
-        )
-        for entry in request.entries
-    ]
-    outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
+    """An entity that is listed again is ignored, and its one result says so."""
+    first: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
+    repeated = set()
+    async for entry in sliced(request.entries, SLICE_ENTRIES):
+        entity = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda pair: (pair[0], pair[1] or "")))
+        if first.setdefault(entity, entry) is not entry:
+            repeated.add(entity)
+    outcomes = await broker.controller.decide([_decision(entry) for entry in first.values()], validate_only=request.validate_only)
     results = []
-    for entry, outcome in zip(request.entries, outcomes, strict=True):
+    async for (entity, entry), outcome in sliced(list(zip(first.items(), outcomes, strict=True)), SLICE_ENTRIES):
         result = EntryResult(error_message=None, entity=entry.entity)
-        if isinstance(outcome, KafkaError):
+        if entity in repeated:
+            result.error_code, result.error_message = (
+                ErrorCode.INVALID_REQUEST,
+                "the entity is listed more than once; the first entry counts",
+            )
+        elif isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message
         results.append(result)
     return AlterClientQuotasResponse(entries=results)
+
+
+def _decision(entry: EntryData) -> Callable[[ClusterImage], QuotaAlteration]:
+    return partial(
+        alter_quotas,
+        entity=[(part.entity_type, part.entity_name) for part in entry.entity],
+        changes=[(change.key, None if change.remove else change.value) for change in entry.ops],
+    )

@@ -7,10 +7,11 @@ name that stands twice in one request is refused, both times.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import topic_config_entries
+from ottla.broker.slices import sliced
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -20,19 +21,20 @@ from ottla.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.types import INTERNAL_TOPICS
+from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 THROTTLING_TOLD_SINCE = 6
+SLICE_TOPICS: Final = 500
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     wanted: list[NewTopic] = []
-    for topic in request.topics:
+    async for topic in sliced(request.topics, SLICE_TOPICS):
         problem = _problem(topic, counts[topic.name])
         if problem is not None:
             results[topic.name] = _refused(topic.name, problem)
@@ -43,16 +45,21 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
     if not request.validate_only:
         decisions = [budget.limit(decision) for decision in decisions]
     created = await broker.controller.decide(decisions, validate_only=request.validate_only)
-    for new, result in zip(wanted, created, strict=True):
-        results[new.name] = _refused(new.name, result) if isinstance(result, KafkaError) else _accepted(broker, result)
+    told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
+    async for new, result in sliced(list(zip(wanted, created, strict=True)), SLICE_TOPICS):
+        if isinstance(result, KafkaError):
+            results[new.name] = _refused(new.name, result)
+            continue
+        overrides = tuple(result.configs.items())
+        if overrides not in told:
+            told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(broker, result)]
+        results[new.name] = _accepted(result, told[overrides])
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 
 def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
     if count > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands {count} times in the request")
-    if topic.name in INTERNAL_TOPICS:
-        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is created by the broker when it is needed")
     indexes = [assignment.partition_index for assignment in topic.assignments]
     if len(set(indexes)) != len(indexes):
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")
@@ -73,11 +80,14 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=error.code, error_message=error.message or None)
 
 
-def _accepted(broker: Broker, creation: TopicCreation) -> CreatableTopicResult:
-    configs = [
+def _entries(broker: Broker, creation: TopicCreation) -> list[CreatableTopicConfigs]:
+    return [
         CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.config_source, entry.is_sensitive)
         for entry in topic_config_entries(broker.config, creation.configs)
     ]
+
+
+def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResult:
     return CreatableTopicResult(
         creation.name,
         creation.topic_id,

@@ -13,7 +13,6 @@ from ottla.broker.context import RequestContext
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from ottla.types import INTERNAL_TOPICS
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -53,6 +52,4 @@ def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str]) ->
         return KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is not None and counts[name] > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} stands {counts[name]} times in the request")
-    if name in INTERNAL_TOPICS:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"{name} belongs to the broker")
     return None

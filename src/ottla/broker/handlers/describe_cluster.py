@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
-from ottla.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL, OPERATIONS_NOT_ASKED
+from ottla.broker.operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from ottla.errors import ErrorCode
 from ottla.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -19,7 +19,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
     if request.endpoint_type != ENDPOINT_BROKERS:
         text = f"endpoint type {request.endpoint_type} on a listener for brokers (type {ENDPOINT_BROKERS})"
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=text)
-    operations = CLUSTER_OPERATIONS_ALL if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,

@@ -6,7 +6,7 @@ groups (32). The loggers of brokers (8) are those of a JVM, and refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import (
@@ -16,6 +16,7 @@ from ottla.broker.describe import (
     group_config_entries,
     topic_config_entries,
 )
+from ottla.broker.slices import sliced
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -26,25 +27,36 @@ from ottla.messages.describe_configs import (
 )
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
+from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    results = []
-    for resource in request.resources:
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        try:
-            result.configs = [
-                _as_asked(entry, request)
-                for entry in _entries(broker, resource)
-                if resource.configuration_keys is None or entry.name in resource.configuration_keys
-            ]
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or None
-        results.append(result)
+SLICE_RESOURCES: Final = 20
+
+
+async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """A resource that is listed many times is described once, and its bytes are answered as often."""
+    described: dict[tuple[int, str, tuple[str, ...] | None], bytes] = {}
+    results: list[Any] = []
+    async for resource in sliced(request.resources, SLICE_RESOURCES):
+        keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
+        wanted = (resource.resource_type, resource.resource_name, keys)
+        if wanted not in described:
+            described[wanted] = encode_part(_describe(broker, resource, request), DescribeConfigsResponse, context.version)
+        results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
+
+
+def _describe(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    try:
+        result.configs = [_as_asked(entry, request) for entry in _entries(broker, resource) if keys is None or entry.name in keys]
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message or None
+    return result
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.operations import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DescribeGroup, DescribeResult
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
 
 NOT_FOUND_SINCE = 6
-GROUP_OPERATIONS_ALL = 0b0000_0001_0100_1000
-"""READ, DELETE, DESCRIBE."""
-OPERATIONS_NOT_ASKED = -(2**31)
 DEAD = "Dead"
 
 
@@ -24,7 +22,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeGroup
     groups = [await _describe(broker, context, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
-            group.authorized_operations = GROUP_OPERATIONS_ALL if not group.error_code else OPERATIONS_NOT_ASKED
+            group.authorized_operations = GROUP_OPERATIONS if not group.error_code else OPERATIONS_NOT_ASKED
     return DescribeGroupsResponse(groups=groups)
 
 

@@ -16,11 +16,10 @@ from ottla.messages.describe_quorum import (
     ReplicaState,
     TopicQuorum,
 )
+from ottla.types import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -34,7 +33,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeQuorumReque
 
 
 def _quorum(broker: Broker, topic: str, index: int) -> PartitionQuorum:
-    if (topic, index) != (METADATA_TOPIC, 0):
+    if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
     now_ms, end_offset = broker.world.clock.now_ms(), broker.controller.high_watermark
     voter = ReplicaState(broker.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)

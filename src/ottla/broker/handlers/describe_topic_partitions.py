@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
-from ottla.broker.handlers.metadata import TOPIC_OPERATIONS_ALL
+from ottla.broker.operations import TOPIC_OPERATIONS
 from ottla.errors import ErrorCode
 from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -50,7 +50,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartit
                 topic_id=topic.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=page,
-                topic_authorized_operations=TOPIC_OPERATIONS_ALL,
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
         if len(indexes) > len(page):

@@ -1,7 +1,8 @@
 """Metadata, versions 0-13: brokers, and the topics asked for.
 
 All topics: an empty list in v0, null from v1 on (trap T8). v4 says whether unknown topics may be created; v10 answers with
-topic ids, v12 also asks by them. A topic that has just been created is answered with its partitions at once.
+topic ids, v12 also asks by them: where one topic has an id, ids alone are looked at, as Kafka does. A topic
+that has just been created is answered with its partitions at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
 from ottla.messages.metadata import (
@@ -26,10 +28,7 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
-TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: without an authorizer all are allowed."""
-CLUSTER_OPERATIONS_ALL = 0b0001_1111_1011_0000
-OPERATIONS_NOT_ASKED = -(2**31)
+TOPIC_IDS_SINCE = 12
 
 
 async def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -37,11 +36,16 @@ async def handle(broker: Broker, context: RequestContext, request: MetadataReque
     if wanted is None or (context.version == 0 and not wanted):
         image = broker.image
         topics = [_describe(broker, topic, request) for _, topic in sorted(image.topics.items())]
+    elif context.version < TOPIC_IDS_SINCE and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
+        topics = [MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "") for topic in wanted]
+    elif any(topic.topic_id != ZERO_UUID for topic in wanted):
+        ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
+        topics = [_look_up_id(broker, topic_id, request) for topic_id in ids]
     else:
         if request.allow_auto_topic_creation or context.version < 4:
             await _create_missing(broker, wanted)
         image = broker.image
-        topics = [_look_up(broker, topic, request) for topic in {(topic.name, topic.topic_id): topic for topic in wanted}.values()]
+        topics = [_look_up(broker, name, request) for name in dict.fromkeys(topic.name or "" for topic in wanted)]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
@@ -50,7 +54,7 @@ async def handle(broker: Broker, context: RequestContext, request: MetadataReque
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
     )
 
 
@@ -59,24 +63,22 @@ async def _create_missing(broker: Broker, wanted: list[MetadataRequestTopic]) ->
         return
     names = {topic.name for topic in wanted if topic.name is not None}
     missing = sorted(name for name in names if name not in broker.image.topics and topic_name_problem(name) is None)
-    internal = [name for name in missing if name in INTERNAL_TOPICS]
-    if GROUP_METADATA_TOPIC in internal:
+    if GROUP_METADATA_TOPIC in missing:
         await broker.groups.ensure_topic()
-    ordinary = [NewTopic(name) for name in missing if name not in internal]
+    ordinary = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
     if ordinary:
         await broker.controller.create_topics(ordinary)
 
 
-def _look_up(broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
-    name, image = wanted.name, broker.image
+def _look_up_id(broker: Broker, topic_id: bytes, request: MetadataRequest) -> MetadataResponseTopic:
+    name = broker.image.topic_names.get(topic_id)
     if name is None:
-        found = image.topic_names.get(wanted.topic_id)
-        if found is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
-        name = found
-    elif wanted.topic_id != ZERO_UUID:
-        return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name, wanted.topic_id)
-    topic = image.topics.get(name)
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return _describe(broker, broker.image.topics[name], request)
+
+
+def _look_up(broker: Broker, name: str, request: MetadataRequest) -> MetadataResponseTopic:
+    topic = broker.image.topics.get(name)
     if topic is None:
         is_legal = topic_name_problem(name) is None
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
@@ -101,5 +103,5 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS_ALL if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
     )

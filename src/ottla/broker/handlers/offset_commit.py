@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import sliced
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, CommitResult, OffsetToCommit
 from ottla.messages.offset_commit import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE = 10
+SLICE_PARTITIONS = 2000
 GROUP_ID_NOT_FOUND_SINCE = 9
 """Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
 
@@ -31,12 +33,12 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
     response = OffsetCommitResponse()
     offsets: list[OffsetToCommit] = []
     results: list[OffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
-    for topic in request.topics:
+    async for topic in sliced(request.topics, SLICE_PARTITIONS):
         name = _name(broker, topic, context.version)
         known = broker.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
         response.topics.append(answers)
-        for partition in topic.partitions:
+        async for partition in sliced(topic.partitions, SLICE_PARTITIONS):
             result = OffsetCommitResponsePartition(partition.partition_index)
             answers.partitions.append(result)
             if isinstance(name, ErrorCode):
@@ -79,12 +81,15 @@ async def _commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             offsets=tuple(offsets),
+            retention_ms=request.retention_time_ms,
         )
 
     try:
+        if not broker.groups.fits_batch(request.group_id, len(offsets)):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the coordinator would find out, and for much more work
         outcome: CommitResult = await broker.groups.ask(request.group_id, command)
         codes = outcome.error_codes
     except KafkaError as error:
         codes = (error.code,) * len(results)
-    for result, code in zip(results, codes, strict=True):
+    async for result, code in sliced(list(zip(results, codes, strict=True)), SLICE_PARTITIONS):
         result.error_code = code

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    if not request.group_id:
+        return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
     topics = broker.image.topics
     asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     known = tuple((name, index) for name, index in dict.fromkeys(asked) if name in topics and index in topics[name].partitions)

@@ -60,12 +60,13 @@ async def _group(broker: Broker, version: int, group: OffsetFetchRequestGroup, r
     answer = OffsetFetchResponseGroup(group.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     wanted: WantedTopics | None = None
+    unknown: list[OffsetFetchResponseTopics] = []  # told after the others, as Kafka does
     if group.topics is not None:
         wanted = []
         for topic in group.topics:
             name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.name
             if name is None:
-                answer.topics.append(_unknown(topic))
+                unknown.append(_unknown(topic))
             else:
                 wanted.append((name, topic.partition_indexes))
     try:
@@ -81,6 +82,7 @@ async def _group(broker: Broker, version: int, group: OffsetFetchRequestGroup, r
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)
         answer.topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
+    answer.topics += unknown
     return answer
 
 

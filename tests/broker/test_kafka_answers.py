@@ -1,0 +1,158 @@
+"""Answers as Apache Kafka 4.3 gives them; what it answers was observed on a running one, or read in its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.wire import RawClient
+
+from ottla.errors import ErrorCode
+from ottla.messages import alter_client_quotas as quotas
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.messages.describe_cluster import DescribeClusterRequest
+from ottla.messages.describe_groups import DescribeGroupsRequest
+from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.runtime.serve import BrokerThread
+
+UNKNOWN_ID = b"\1" * 16
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    with running(tmp_path_factory.mktemp("data")) as broker:
+        yield broker
+
+
+def running(folder: Path, **properties: str) -> BrokerThread:
+    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "offsets.topic.num.partitions": "1"}
+    return BrokerThread(fixed | {name.replace("_", "."): value for name, value in properties.items()})
+
+
+def client_of(broker: BrokerThread) -> RawClient:
+    return RawClient(next(iter(broker.addresses.values()))[1])
+
+
+@pytest.fixture
+def client(broker: BrokerThread) -> Iterator[RawClient]:
+    with client_of(broker) as client:
+        yield client
+
+
+def create(client: RawClient, name: str) -> bytes:
+    """The topic's id."""
+    [made] = client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 30_000), 7).topics
+    assert made.error_code == 0
+    return bytes(made.topic_id)
+
+
+def commit(client: RawClient, group: str, topic: str, *, count: int = 1) -> list[int]:
+    client.ask(FindCoordinatorRequest(key=group), 3)  # makes the offsets topic
+    partitions = [OffsetCommitRequestPartition(0, 5)] * count
+    topics = [OffsetCommitRequestTopic(topic, partitions=partitions)]
+    answer = client.ask(OffsetCommitRequest(group, topics=topics), 8)
+    return [result.error_code for found in answer.topics for result in found.partitions]
+
+
+def test_an_entity_that_is_listed_again_is_ignored_and_its_one_result_says_so(client: RawClient) -> None:
+    """Kafka applies the first entry, and answers INVALID_REQUEST once for the entity."""
+
+    def entry(user: str, rate: float) -> quotas.EntryData:
+        return quotas.EntryData([quotas.EntityData("user", user)], [quotas.OpData("producer_byte_rate", rate, False)])
+
+    answer = client.ask(quotas.AlterClientQuotasRequest([entry("twice", 1.0), entry("once", 2.0), entry("twice", 3.0)]), 1)
+    assert [(found.entity[0].entity_name, found.error_code) for found in answer.entries] == [
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("once", ErrorCode.NONE),
+    ]
+    stored = client.ask(DescribeClientQuotasRequest([ComponentData("user", 2, None)], False), 1).entries
+    assert {found.entity[0].entity_name: found.values[0].value for found in stored} == {"twice": 1.0, "once": 2.0}
+
+
+def test_a_commit_of_far_too_many_offsets_is_refused_for_each(client: RawClient) -> None:
+    """Kafka: UNKNOWN_SERVER_ERROR for each partition, in requests of any size."""
+    create(client, "many")
+    assert commit(client, "many", "many", count=60_000) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 60_000
+    assert commit(client, "many", "many", count=3) == [0, 0, 0]
+
+
+def test_unknown_topic_ids_come_after_the_topics_that_are_known(client: RawClient) -> None:
+    """OffsetFetch v10: Kafka appends the topics that it refuses."""
+    topic_id = create(client, "known")
+    commit(client, "ids", "known")
+    wanted = OffsetFetchRequestGroup("ids", topics=[OffsetFetchRequestTopics("", found, [0]) for found in (UNKNOWN_ID, topic_id)])
+    [group] = client.ask(OffsetFetchRequest(groups=[wanted]), 10).groups
+    assert [(found.topic_id, found.partitions[0].error_code) for found in group.topics] == [
+        (topic_id, 0),
+        (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_authorized_operations_are_those_of_the_type_of_resource(client: RawClient) -> None:
+    """Kafka's bit fields: a cluster has no WRITE, a group has its configuration's operations."""
+    create(client, "operations")
+    commit(client, "operations", "operations")
+    assert client.ask(DescribeClusterRequest(True), 2).cluster_authorized_operations == 0b0001_1111_1010_0000
+    wanted = MetadataRequest([MetadataRequestTopic(name="operations")], True, True, True)
+    answer = client.ask(wanted, 9)
+    assert answer.cluster_authorized_operations == 0b0001_1111_1010_0000
+    assert answer.topics[0].topic_authorized_operations == 0b0000_1101_1111_1000
+    groups = client.ask(DescribeGroupsRequest(["operations", "unknown"], True), 6).groups
+    assert [group.authorized_operations for group in groups] == [0b0000_1101_0100_1000, -(2**31)]
+
+
+@pytest.mark.parametrize("name", ["", None, "byid", "other"])
+def test_metadata_by_id_looks_at_no_names(client: RawClient, name: str | None) -> None:
+    """Java's client sends an id with the name ""; Kafka passes over any name where a topic is asked for by its id."""
+    if "byid" not in {topic.name for topic in client.ask(MetadataRequest(None), 12).topics}:
+        create(client, "byid")
+    topic_id = next(topic.topic_id for topic in client.ask(MetadataRequest(None), 12).topics if topic.name == "byid")
+    wanted = [MetadataRequestTopic(topic_id, name), MetadataRequestTopic(UNKNOWN_ID, name), MetadataRequestTopic(name="passed-over")]
+    answer = client.ask(MetadataRequest(wanted, False), 12)
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in answer.topics] == [
+        ("byid", topic_id, 0),
+        (None, UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_metadata_before_version_12_takes_no_ids(client: RawClient) -> None:
+    """Kafka: INVALID_REQUEST for all of the request, for ids and for names that are null."""
+    for odd in (MetadataRequestTopic(UNKNOWN_ID, "x"), MetadataRequestTopic(name=None)):
+        answer = client.ask(MetadataRequest([odd, MetadataRequestTopic(name="y")], False), 11)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [(odd.name or "", 42), ("y", 42)]
+
+
+def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_none(tmp_path: Path) -> None:
+    """Kafka creates and deletes __consumer_offsets for whoever asks; __cluster_metadata is INVALID_REQUEST, or unknown."""
+    with running(tmp_path) as broker, client_of(broker) as client:
+        for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+            create(client, name)
+        internal = {topic.name: topic.is_internal for topic in client.ask(MetadataRequest(None), 12).topics}
+        assert internal == {"__consumer_offsets": True, "__transaction_state": True, "__share_group_state": True}
+        [refused] = client.ask(CreateTopicsRequest([CreatableTopic("__cluster_metadata", 1, 1)], 30_000), 7).topics
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        create(client, "t")
+        assert commit(client, "g", "t") == [0]
+        names = ["__consumer_offsets", "__cluster_metadata"]
+        deleted = client.ask(DeleteTopicsRequest([DeleteTopicState(name) for name in names], [], 30_000), 6).responses
+        assert [result.error_code for result in deleted] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5)])])
+        assert client.ask(request, 8).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        wanted = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        assert client.ask(FindCoordinatorRequest(key="g"), 3).error_code == 0  # the topic is there again, without what was in it
+        assert client.ask(OffsetFetchRequest(groups=[wanted]), 9).groups[0].topics[0].partitions[0].committed_offset == -1
+        assert commit(client, "g", "t") == [0]
+
+
+def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> None:
+    """OffsetDelete: Kafka answers INVALID_GROUP_ID."""
+    create(client, "deleted")
+    topics = [OffsetDeleteRequestTopic("deleted", [OffsetDeleteRequestPartition(0)])]
+    assert client.ask(OffsetDeleteRequest("", topics), 0).error_code == ErrorCode.INVALID_GROUP_ID

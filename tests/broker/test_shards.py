@@ -1,0 +1,229 @@
+"""Coordinators and their log: decisions larger than a batch, decisions that the log refuses. In the simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.simulation.hunt import silence
+
+from ottla.broker import shards
+from ottla.broker.group_shards import GroupShards
+from ottla.broker.shards import Shard
+from ottla.client.admin import Admin, NewTopic
+from ottla.errors import ErrorCode
+from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
+from ottla.groups.records import encode_record
+from ottla.machine import Decision, StoredRecord, Timer
+from ottla.messages.group_records import OffsetCommitKey
+from ottla.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.metadata.image import RESOURCE_TOPIC
+from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.loop import run
+from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+
+Act = Callable[[SimBroker, Admin], Awaitable[None]]
+PARTITIONS = 60
+BATCH_BYTES = 1000
+"""What a batch of the coordinator may have: about 20 offsets."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    silence()
+
+
+def play(act: Act, **properties: str) -> None:
+    fixed = {"offsets.topic.num.partitions": "1"}
+    broker = SimBroker(Simulation(1), fixed | {name.replace("_", "."): value for name, value in properties.items()})
+
+    async def main() -> None:
+        await broker.start()
+        admin = Admin(broker.client("admin"))
+        await admin.create_topics([NewTopic("t", PARTITIONS)])
+        for part in (range(30), range(30, PARTITIONS)):  # before the limit is lowered
+            assert set(await commit(admin, part)) == {0}
+        await limit_batches(admin, BATCH_BYTES)
+        await act(broker, admin)
+        await admin.close()
+
+    run(main())
+
+
+async def commit(admin: Admin, partitions: range) -> list[int]:
+    """The error code of each partition."""
+    offsets = [OffsetCommitRequestPartition(index, 7) for index in partitions]
+    topic_id = (await admin.describe_topic("t")).topic_id
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", topic_id, offsets)])
+    answer = await admin._cluster.ask(await admin._coordinator("g"), request, OffsetCommitResponse)
+    return [result.error_code for topic in answer.topics for result in topic.partitions]
+
+
+async def limit_batches(admin: Admin, size: int) -> None:
+    await admin.replace_configs(RESOURCE_TOPIC, GROUP_METADATA_TOPIC, {"cleanup.policy": "compact", "max.message.bytes": str(size)})
+
+
+def groups_of(broker: SimBroker) -> GroupShards:
+    assert broker.broker is not None
+    return broker.broker.groups
+
+
+def parked_count(broker: SimBroker) -> int:
+    return sum(shard.parked_count for shard in groups_of(broker)._shards.values())
+
+
+def test_offsets_of_a_deleted_topic_go_however_many_they_are() -> None:
+    """Kafka writes these tombstones in as many batches as it takes."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert await admin.delete_topics(["t"]) == {"t": None}
+        assert await admin.committed_offsets("g") == {}
+        await broker.stop()
+        await broker.start()
+        assert await admin.committed_offsets("g") == {}
+
+    play(act)
+
+
+def test_offsets_expire_however_many_they_are_and_so_do_later_ones() -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        await asyncio.sleep(180)
+        assert await admin.committed_offsets("g") == {}
+        assert set(await commit(admin, range(3))) == {0}
+        await asyncio.sleep(180)
+        assert await admin.committed_offsets("g") == {}
+
+    play(act, offsets_retention_minutes="1", offsets_retention_check_interval_ms="7000")
+
+
+def test_a_commit_larger_than_a_batch_is_refused_whole() -> None:
+    """Kafka's answer is UNKNOWN_SERVER_ERROR for each partition, and nothing of it is stored."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        before = await admin.committed_offsets("g")
+        assert await commit(admin, range(PARTITIONS)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * PARTITIONS
+        assert await admin.committed_offsets("g") == before
+        assert set(await commit(admin, range(10))) == {0}
+        assert parked_count(broker) == 0
+
+    play(act)
+
+
+def test_a_group_with_more_offsets_than_a_batch_takes_is_not_deleted_in_part() -> None:
+    """Kafka deletes a group in one batch or not at all: UNKNOWN_SERVER_ERROR."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        [problem] = (await admin.delete_groups(["g"])).values()
+        assert problem is not None
+        assert problem.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(await admin.committed_offsets("g")) == PARTITIONS
+        assert parked_count(broker) == 0
+
+    play(act)
+
+
+@pytest.mark.parametrize(("version", "is_gone"), [(2, True), (4, True), (5, False)])
+def test_offsets_are_kept_for_as_long_as_an_old_client_says(version: int, is_gone: bool) -> None:
+    """OffsetCommit v2-4: Kafka stores when the offset expires (OffsetCommitValue v1). v5 has no such field."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        connection = await admin._cluster.connection(await admin._coordinator("old"))
+        topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 7)])]
+        request = OffsetCommitRequest(group_id="old", retention_time_ms=60_000, topics=topics)
+        await connection.ask(request, OffsetCommitResponse, timeout_ms=1000, version_max=version)
+        await asyncio.sleep(50)
+        await broker.stop()
+        await broker.start()
+        assert len(await admin.committed_offsets("old")) == 1
+        await asyncio.sleep(20)
+        assert len(await admin.committed_offsets("old")) == (0 if is_gone else 1)
+
+    play(act, offsets_retention_check_interval_ms="5000")
+
+
+class Ticking:
+    """A machine with a timer that the log refuses twice."""
+
+    def __init__(self) -> None:
+        self.decided: list[Any] = []
+        self.applied: list[StoredRecord] = []
+
+    def decide(self, command: Any, now_ms: int) -> Decision:
+        self.decided.append(command)
+        size = 10 if len(self.decided) > 2 else 10 * BATCH_BYTES
+        return Decision(records=(StoredRecord(OffsetCommitKey("x" * size, "t", 0), None),))
+
+    def apply(self, record: StoredRecord) -> None:
+        self.applied.append(record)
+
+    def apply_fact(self, fact: Any) -> None:
+        raise AssertionError("there are no facts")
+
+    def on_loaded(self, now_ms: int) -> Decision:
+        return Decision(timers=(Timer(("tick",), now_ms + 100, "tick"),))
+
+    def snapshot(self) -> list[StoredRecord]:
+        return []
+
+
+def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
+    """A timer of Kafka's coordinators is tried again after 500 ms."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
+        machine = Ticking()
+        shard = Shard(broker.broker.world, partition, machine, encode_record, lambda key, value: None, lambda: None)
+        await shard.load()
+        await asyncio.sleep(10)
+        assert machine.decided == ["tick"] * 3
+        assert len(machine.applied) == 1
+        shard.close()
+
+    play(act)
+
+
+def test_a_client_that_no_longer_waits_leaves_nothing_parked() -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        [shard] = groups_of(broker)._shards.values()
+        for mistake in (KeyError("a mistake of ours"), asyncio.CancelledError()):
+
+            def make(token: int, mistake: BaseException = mistake) -> ListGroups:
+                raise mistake
+
+            with pytest.raises(type(mistake)):
+                await shard.ask(make)
+        with pytest.raises(KeyError):
+            await shard.ask(lambda token: "no command that the machine knows")
+        assert parked_count(broker) == 0
+        assert (await admin.list_groups())[0].group_id == "g"
+
+    play(act)
+
+
+def test_what_comes_during_a_large_decision_is_decided_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_SLICE_RECORDS", 10)
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        await limit_batches(admin, 1 << 20)
+        [shard] = groups_of(broker)._shards.values()
+        order: list[str] = []
+
+        async def take(name: str, partitions: range, offset: int) -> None:
+            offsets = tuple(OffsetToCommit("t", index, offset, -1, "") for index in partitions)
+            await shard.ask(lambda token: CommitOffsets(token, "g", -1, "", None, offsets))
+            order.append(name)
+
+        await asyncio.gather(take("large", range(PARTITIONS), 8), take("small", range(5), 9))
+        assert order == ["large", "small"]
+        offsets = await admin.committed_offsets("g")
+        assert [offsets[TopicPartition("t", index)].offset for index in (0, 4, 5, PARTITIONS - 1)] == [9, 9, 8, 8]
+
+    play(act)
