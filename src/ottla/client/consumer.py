@@ -243,7 +243,7 @@ class Consumer:
 
     async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
         """Offset, timestamp and leader epoch of the first record not older than each time; offset -1 when there is none."""
-        return await offsets_for_times(self._cluster, dict(times), isolation_level=self._isolation_level)
+        return await offsets_for_times(self._cluster, dict(times), isolation_level=self._settings.fetch.isolation_level_number)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         found = await offsets_for_times(self._cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
@@ -251,7 +251,7 @@ class Consumer:
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         times = dict.fromkeys(partitions, LATEST_TIMESTAMP)
-        found = await offsets_for_times(self._cluster, times, isolation_level=self._isolation_level)
+        found = await offsets_for_times(self._cluster, times, isolation_level=self._settings.fetch.isolation_level_number)
         return {partition: offset for partition, (offset, _, _) in found.items()}
 
     # Commits
@@ -298,10 +298,6 @@ class Consumer:
             await self._cluster.close()
 
     # Helpers
-
-    @property
-    def _isolation_level(self) -> int:
-        return 1 if self._settings.fetch.isolation_level == "read_committed" else 0
 
     def _group(self) -> GroupMembership:
         if self._membership is None:

@@ -22,6 +22,7 @@ from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.registry import APIS, ApiKey
+from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Headers, TopicPartition
@@ -50,6 +51,11 @@ class FetchSettings:
         if self.isolation_level not in ("read_uncommitted", "read_committed"):
             text = f"isolation.level={self.isolation_level} is not one of read_uncommitted, read_committed"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+    @property
+    def isolation_level_number(self) -> int:
+        """As requests have it."""
+        return 1 if self.isolation_level == "read_committed" else 0
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -228,7 +234,7 @@ class Fetcher:
             max_wait_ms=self._settings.fetch_max_wait_ms,
             min_bytes=self._settings.fetch_min_bytes,
             max_bytes=self._settings.fetch_max_bytes,
-            isolation_level=1 if self._settings.isolation_level == "read_committed" else 0,
+            isolation_level=self._settings.isolation_level_number,
             topics=list(topics.values()),
         )
 
@@ -242,11 +248,14 @@ class Fetcher:
         assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
         records: deque[ConsumerRecord] = deque()
         next_offset = start
+        # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
+        aborted = AbortedTransactions(data.aborted_transactions or ())
         for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
+            is_committed = aborted.admits(view, at, header)
             if header.last_offset < start:
                 continue
             next_offset = header.last_offset + 1
-            if header.is_control:
+            if header.is_control or not is_committed:
                 continue
             kind = 1 if header.is_log_append_time else 0
             columns = read_columns(view, at, header, start=start)
@@ -302,7 +311,10 @@ class Fetcher:
             for timestamp in RESET_TIMESTAMPS.values():
                 due = [partition for partition in self._positions if self._positions.of(partition).seek_timestamp == timestamp]
                 versions = {partition: self._positions.of(partition).version for partition in due}
-                found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp)) if due else {}
+                found = {}
+                if due:
+                    isolation_level = self._settings.isolation_level_number
+                    found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp), isolation_level=isolation_level)
                 for partition, (offset, _, _) in found.items():
                     state = self._positions.get(partition)
                     if state is not None and state.version == versions[partition]:
