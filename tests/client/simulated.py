@@ -12,7 +12,8 @@ from ottla.client.consumer import Consumer, ConsumerSettings
 from ottla.client.fetcher import ConsumerRecord, FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
@@ -85,3 +86,15 @@ def error_of(future: asyncio.Future[Any]) -> KafkaError:
     error = future.exception()
     assert isinstance(error, KafkaError)
     return error
+
+
+def produce_answer(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    """The answer that refuses all that the request holds."""
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.name, topic.topic_id, [PartitionProduceResponse(part.index, code, -1) for part in topic.partition_data]
+            )
+            for topic in request.topic_data
+        ]
+    )

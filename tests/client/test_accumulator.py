@@ -45,3 +45,16 @@ def test_batches_keep_their_numbers_when_they_go_out_again(loop: asyncio.Abstrac
         queue.take_back(batch)
     assert list(queue.batches) == [first, second]
     assert [queue.take("another", producer_id=7).base_sequence for _ in range(2)] == [0, 1]
+
+
+def test_batches_in_flight_after_a_refused_one_take_new_numbers_with_it(loop: asyncio.AbstractEventLoop) -> None:
+    queue = queue_of(loop, b"given up", b"refused", b"in flight", b"waiting")
+    _, refused, flying = [queue.take("connection", producer_id=7) for _ in range(3)]
+    queue.in_flight -= 2
+    queue.take_back(refused)
+    queue.renumber(7)
+    queue.in_flight -= 1
+    queue.take_back(flying)
+    again = [queue.take("connection", producer_id=8) for _ in range(3)]
+    assert again[:2] == [refused, flying]
+    assert [(batch.numbered_for, batch.base_sequence) for batch in again] == [(8, 0), (8, 1), (8, 2)]

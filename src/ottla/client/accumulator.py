@@ -81,7 +81,17 @@ class ProducerBatch:
 class PartitionQueue:
     """The batches of one partition that are not in flight, in order; the last one may still be open."""
 
-    __slots__ = ("_begun", "_carrier", "_next_sequence", "_numbered_for", "batches", "in_flight", "partition", "resumes_at_zero_in_flight")
+    __slots__ = (
+        "_begun",
+        "_carrier",
+        "_next_sequence",
+        "_numbered_for",
+        "_void_id",
+        "batches",
+        "in_flight",
+        "partition",
+        "resumes_at_zero_in_flight",
+    )
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -91,6 +101,7 @@ class PartitionQueue:
         self._begun = 0
         self._next_sequence = 0
         self._numbered_for = -1  # the producer id whose sequence it is
+        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch goes out under its numbers any more
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
 
     @property
@@ -168,10 +179,16 @@ class PartitionQueue:
 
     def take_back(self, batch: ProducerBatch) -> None:
         """A batch that was in flight stands in line again, before all that were begun after it."""
+        if batch.numbered_for == self._void_id:
+            batch.base_sequence = -1
         place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))
         self.batches.insert(place, batch)
 
-    def renumber(self) -> None:
-        """The broker refused the head batch as out of sequence, so nothing behind it was stored either: all get new numbers."""
+    def renumber(self, producer_id: int) -> None:
+        """The broker refused the head batch as out of sequence, so none after it was stored either: all take new numbers.
+
+        Those still in flight too, once they are taken back: with its old number one would be refused while later ones are stored.
+        """
+        self._void_id = producer_id
         for batch in self.batches:
             batch.base_sequence = -1

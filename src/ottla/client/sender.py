@@ -4,8 +4,8 @@ Each batch carries the producer's id, epoch and a sequence number. When one fail
 partition that are in flight behind it come back too (the broker refuses a gap), and all go again in order once none is in
 flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
 When the broker's sequence has been left behind (a batch was given up, or a broker lost its end of the log), the head
-batch is refused and so was not stored: it and all behind it are numbered from zero under a fresh id. Batches of other
-partitions, whose fate may be unknown, keep the id they had. Source: KIP-98, KIP-360, KIP-480.
+batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
+of other partitions, whose fate may be unknown, keep the id they had. Source: KIP-98, KIP-360, KIP-480.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class Sender:
         if may_pass:
             self._start(self._refresh(queue.partition.topic))
         elif not follows_a_failure:
-            queue.renumber()
+            queue.renumber(batch.numbered_for)
             if batch.numbered_for == self._producer_id:
                 self._producer_id = -1
 
