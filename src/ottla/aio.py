@@ -63,10 +63,6 @@ class Producer(producer.Producer):
     ) -> None:
         super().__init__(_cluster(bootstrap_servers, client_id, request_timeout_ms), producer.ProducerSettings(**settings))
 
-    async def send_and_wait(self, topic: str, value: bytes | None, **arguments: Any) -> RecordMetadata:
-        """Where the record landed, once it is acknowledged."""
-        return await (await self.send(topic, value, **arguments))
-
     async def __aenter__(self) -> Self:
         return self
 

@@ -32,7 +32,7 @@ def with_broker(body: Callable[[SimBroker], Awaitable[None]], seed: int = 1, **p
     run(main())
 
 
-async def create(broker: SimBroker, name: str = "t", partition_count: int = 1, **configs: str) -> None:
+async def create(broker: SimBroker, name: str = "t", partition_count: int = 1, *, configs: dict[str, str] | None = None) -> None:
     admin = Admin(broker.client("creator"))
     assert await admin.create_topics([NewTopic(name, partition_count, configs=configs)]) == {name: None}
     await admin.close()

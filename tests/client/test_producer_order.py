@@ -16,7 +16,7 @@ def test_a_batch_that_is_given_up_leaves_the_order_of_those_after_it(seed: int) 
     """One record of 40 is too large for the topic; batches of one record each, five requests in flight."""
 
     async def body(broker: SimBroker) -> None:
-        await create(broker, **{"max.message.bytes": "1000"})
+        await create(broker, configs={"max.message.bytes": "1000"})
         producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0, batch_size=1))
         futures = []
         for number in range(400):
