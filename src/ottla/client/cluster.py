@@ -20,7 +20,7 @@ from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
-METADATA_AGE_MS_MAX: Final = 300_000
+METADATA_MAX_AGE_MS: Final = 300_000
 KEY_TYPE_GROUP: Final = 0
 
 
@@ -85,6 +85,7 @@ class Cluster:
         client_id: str,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
+        metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
     ) -> None:
         self.world = world
         self.client_id = client_id
@@ -102,7 +103,8 @@ class Cluster:
         self.topic_errors: dict[str, int] = {}
         self.topic_names: dict[bytes, str] = {}
         self._wanted: set[str] = set()
-        self._refreshed_ms = -METADATA_AGE_MS_MAX
+        self._metadata_max_age_ms = metadata_max_age_ms
+        self._refreshed_ms = -metadata_max_age_ms
 
     async def close(self) -> None:
         for task in [*self._connecting.values(), *([self._refreshing] if self._refreshing else [])]:
@@ -172,13 +174,33 @@ class Cluster:
     # Metadata
 
     async def refresh(self, topics: Iterable[str] = (), *, allow_create: bool = False) -> None:
-        """Newer metadata of all topics in use, and of these. Concurrent calls share one request."""
-        fresh = set(topics) - self._wanted
+        """Newer metadata of all topics in use, and of these. Concurrent calls share one request.
+
+        With ``allow_create`` a request asks for these alone, and brokers that create topics by themselves create those that are missing.
+        """
+        named = set(topics)
+        fresh = named - self._wanted
         self._wanted |= fresh
-        if self._refreshing is None or fresh or allow_create:
-            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted), allow_create))
+        if allow_create:
+            await self._refresh(sorted(named), allow_create=True)
+            return
+        if self._refreshing is None or fresh:
+            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted)))
             task.add_done_callback(self._refreshed)
         await asyncio.shield(self._refreshing)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """The topics are not in use any more."""
+        for name in topics:
+            self._wanted.discard(name)
+            self.topic_errors.pop(name, None)
+            known = self.topics.pop(name, None)
+            if known is not None:
+                self.topic_names.pop(known.topic_id, None)
+
+    def retain(self, topics: Iterable[str]) -> None:
+        """Only these topics are in use from now on."""
+        self.forget(self._wanted - set(topics))
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         if self._refreshing is task:
@@ -186,10 +208,12 @@ class Cluster:
         if not task.cancelled():
             task.exception()
 
-    async def _refresh(self, names: list[str], allow_create: bool) -> None:
+    async def _refresh(self, names: list[str], *, allow_create: bool = False) -> None:
         wanted = [MetadataRequestTopic(name=name) for name in names]
-        self._take(await self.ask(None, MetadataRequest(wanted, allow_create), MetadataResponse), names)
-        self._refreshed_ms = self.world.clock.monotonic_ms()
+        response = await self.ask(None, MetadataRequest(wanted, allow_create), MetadataResponse)
+        self._take(response, [name for name in names if name in self._wanted])
+        if self._wanted <= set(names):
+            self._refreshed_ms = self.world.clock.monotonic_ms()
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
         """Every topic of the cluster, by name; not kept."""
@@ -203,11 +227,13 @@ class Cluster:
             self.topic_errors.pop(name, None)
         for answer in response.topics:
             found, topic, code = _topic(answer)
-            if found is None:
+            if found is None or found not in self._wanted:  # forgotten while the request was out
                 continue
+            before = self.topics.pop(found, None)
+            if before is not None:
+                self.topic_names.pop(before.topic_id, None)
             if code:
                 self.topic_errors[found] = code
-                self.topics.pop(found, None)
             else:
                 self.topics[found] = topic
                 self.topic_names[topic.topic_id] = found
@@ -222,9 +248,9 @@ class Cluster:
                 self._connections.pop(node_id).close()  # it has moved
         self.nodes = nodes
 
-    @property
-    def is_stale(self) -> bool:
-        return self.world.clock.monotonic_ms() - self._refreshed_ms >= METADATA_AGE_MS_MAX
+    def age_left_ms(self) -> int:
+        """How long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
+        return max(0, self._refreshed_ms + self._metadata_max_age_ms - self.world.clock.monotonic_ms())
 
     async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
         """The topic, waiting for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""

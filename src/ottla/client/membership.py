@@ -208,7 +208,7 @@ class GroupMembership:
             request = HeartbeatRequest(self._group_id, self.generation_id, self.member_id, self._settings.group_instance_id)
             try:
                 code = (await self._ask(request, HeartbeatResponse)).error_code
-                if not code and self._counts and self._cluster.is_stale:
+                if not code and self._counts and not self._cluster.age_left_ms():
                     await self._cluster.refresh()
                     if self._partition_counts(self._counts) != self._counts:
                         self.needs_rejoin = True

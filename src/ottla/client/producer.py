@@ -42,6 +42,7 @@ class ProducerSettings(Settings):
     buffer_memory: int = integer(33_554_432, high=2**63 - 1)
     delivery_timeout_ms: int = integer(120_000)
     max_block_ms: int = integer(60_000)
+    metadata_max_idle_ms: int = integer(300_000, low=5000)
     key_serializer: Serializer | None = function()
     value_serializer: Serializer | None = function()
 
@@ -73,6 +74,7 @@ class Producer:
             codec=CODEC_NAMES[settings.compression_type],
             linger_ms=settings.linger_ms,
             request_bytes_max=settings.max_request_size,
+            topic_idle_ms_max=settings.metadata_max_idle_ms,
         )
         self._is_closed = False
 

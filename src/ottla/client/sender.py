@@ -44,6 +44,7 @@ class Sender:
         codec: int,
         linger_ms: int,
         request_bytes_max: int,
+        topic_idle_ms_max: int,
     ) -> None:
         self._cluster = cluster
         self._clock = cluster.world.clock
@@ -53,6 +54,9 @@ class Sender:
         self._codec = codec
         self._linger_ms = linger_ms
         self._request_bytes_max = request_bytes_max
+        self._topic_idle_ms_max = topic_idle_ms_max
+        self._used_ms: dict[str, int] = {}  # when a batch was last begun, by topic
+        self._renew_ms = 0  # metadata is not refreshed for its age before
         self._producer_id = -1
         self._flying: dict[ProducerBatch, None] = {}
         self._requests: dict[int, int] = {}  # in flight, by node
@@ -71,6 +75,7 @@ class Sender:
     def on_batch(self, batch: ProducerBatch) -> None:
         """The batch was begun, or is full."""
         self._expiry_ms = min(self._expiry_ms, batch.deadline_ms)
+        self._used_ms[batch.partition.topic] = batch.created_ms
         self._wake.set()
 
     async def wait_for_room(self, limit: int, deadline_ms: int) -> None:
@@ -156,6 +161,8 @@ class Sender:
             self._start(self._prepare(orphans))
         if self._expiry_ms < NEVER_MS:
             due_ms.append(self._expiry_ms - now_ms)
+        if self._used_ms:
+            due_ms.append(self._renew_metadata(now_ms))
         return min(due_ms, default=None)
 
     def _wait_ms(self, queue: PartitionQueue, now_ms: int) -> int:
@@ -218,9 +225,23 @@ class Sender:
         finally:
             self._connecting.discard(node_id)
 
-    async def _refresh(self, topic: str) -> None:
+    def _renew_metadata(self, now_ms: int) -> int:
+        """Metadata that has reached its age is being refreshed; milliseconds until this is to be looked at again."""
+        left_ms = max(self._cluster.age_left_ms(), self._renew_ms - now_ms)
+        if left_ms > 0:
+            return left_ms
+        busy = {queue.partition.topic for queue in self._queues.values() if queue.batches or queue.in_flight}
+        idle = [topic for topic, used_ms in self._used_ms.items() if topic not in busy and now_ms - used_ms >= self._topic_idle_ms_max]
+        for topic in idle:
+            del self._used_ms[topic]
+        self._cluster.forget(idle)
+        self._renew_ms = now_ms + self._cluster.backoff.last_ms
+        self._start(self._refresh())
+        return self._cluster.backoff.last_ms
+
+    async def _refresh(self, *topics: str) -> None:
         try:
-            await self._cluster.refresh([topic])
+            await self._cluster.refresh(topics)
         except Exception:  # noqa: BLE001 - the task's edge: the next attempt asks again
             return
 
