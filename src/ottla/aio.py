@@ -22,8 +22,9 @@ from typing import Any, Self
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.admin import ClusterDescription, NewTopic
+from ottla.client.buffer import ConsumerRecord
 from ottla.client.cluster import Cluster, TopicMetadata
-from ottla.client.fetcher import ConsumerRecord, FetchSettings
+from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.errors import KafkaError
 from ottla.runtime.world import real_world

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ottla.client.admin import Admin, NewTopic
+from ottla.client.buffer import ConsumerRecord
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer, ConsumerSettings
-from ottla.client.fetcher import ConsumerRecord, FetchSettings
+from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError

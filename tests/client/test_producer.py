@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer import Consumer, ConsumerSettings
-from ottla.client.fetcher import ConsumerRecord, FetchSettings
+from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError

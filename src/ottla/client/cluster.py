@@ -23,6 +23,11 @@ R = TypeVar("R", bound=Response)
 METADATA_MAX_AGE_MS: Final = 300_000
 KEY_TYPE_GROUP: Final = 0
 
+# A broker answers the requests of one connection in their order. Those that it may hold back have connections of their own.
+MAIN_LANE: Final = ""
+FETCH_LANE: Final = "fetch"
+JOIN_LANE: Final = "join"
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -93,8 +98,8 @@ class Cluster:
         self.backoff = Backoff()
         self._connect_timeout_ms = connect_timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._connections: dict[int, ClientConnection] = {}
-        self._connecting: dict[int, asyncio.Task[ClientConnection]] = {}
+        self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
+        self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self.cluster_id: str | None = None
         self.controller_id = -1
@@ -115,23 +120,23 @@ class Cluster:
 
     # Connections
 
-    def open_connection(self, node_id: int) -> ClientConnection | None:
+    def open_connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection | None:
         """The connection to the broker, if there is one now."""
-        found = self._connections.get(node_id)
+        found = self._connections.get((node_id, lane))
         return None if found is None or found.is_closed else found
 
-    async def connection(self, node_id: int) -> ClientConnection:
+    async def connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection:
         """An open connection to the broker; concurrent callers share one attempt."""
-        found = self.open_connection(node_id)
+        found = self.open_connection(node_id, lane)
         if found is not None:
             return found
-        task = self._connecting.get(node_id)
+        task = self._connecting.get((node_id, lane))
         if task is None:
             node = self.nodes.get(node_id)
             if node is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the metadata")
-            task = self._connecting[node_id] = asyncio.get_running_loop().create_task(self._connect(node))
-            task.add_done_callback(lambda done: self._connected(node_id, done))
+            task = self._connecting[node_id, lane] = asyncio.get_running_loop().create_task(self._connect(node))
+            task.add_done_callback(lambda done: self._connected((node_id, lane), done))
         return await asyncio.shield(task)
 
     async def _connect(self, node: Node) -> ClientConnection:
@@ -139,15 +144,15 @@ class Cluster:
             self.world.network, node.host, node.port, client_id=self.client_id, timeout_ms=self._connect_timeout_ms
         )
 
-    def _connected(self, node_id: int, task: asyncio.Task[ClientConnection]) -> None:
-        self._connecting.pop(node_id, None)
+    def _connected(self, place: tuple[int, str], task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting.pop(place, None)
         if not task.cancelled() and task.exception() is None:
-            self._connections[node_id] = task.result()
+            self._connections[place] = task.result()
 
     async def any_connection(self) -> ClientConnection:
         """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
-        for connection in self._connections.values():
-            if not connection.is_closed:
+        for (_, lane), connection in self._connections.items():
+            if lane == MAIN_LANE and not connection.is_closed:
                 return connection
         problem: KafkaError | None = None
         for node_id in sorted(self.nodes):
@@ -161,7 +166,7 @@ class Cluster:
             except KafkaError as error:
                 problem = error
                 continue
-            self._connections[-1 - index] = opened
+            self._connections[-1 - index, MAIN_LANE] = opened
             return opened
         assert problem is not None, "there is at least one bootstrap address"
         raise problem
@@ -243,9 +248,9 @@ class Cluster:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no brokers yet")
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
         nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
-        for node_id, node in nodes.items():
-            if self.nodes.get(node_id, node) != node and node_id in self._connections:
-                self._connections.pop(node_id).close()  # it has moved
+        moved = {node_id for node_id, node in nodes.items() if self.nodes.get(node_id, node) != node}
+        for place in [place for place in self._connections if place[0] in moved]:
+            self._connections.pop(place).close()
         self.nodes = nodes
 
     def age_left_ms(self) -> int:

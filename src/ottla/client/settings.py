@@ -104,19 +104,23 @@ class Settings:
     """Base of the settings classes, which are frozen dataclasses."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # those derived from it are dataclasses
-            check: Check = field.metadata[_CHECK]
-            object.__setattr__(self, field.name, check(key_of(field.name), getattr(self, field.name)))
+        for name, check in checks_of(type(self)).items():
+            object.__setattr__(self, name, check(key_of(name), getattr(self, name)))
 
 
 def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
     """The settings as one object of each kind. INVALID_CONFIG, with the nearest name, for one that no kind has."""
-    names = {kind: {field.name for field in dataclasses.fields(kind)} for kind in kinds}  # type: ignore[arg-type]
-    known = set().union(*names.values())
+    known = sorted({name for kind in kinds for name in checks_of(kind)})
     for name in given:
         if name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}" + _hint(name.replace(".", "_"), sorted(known)))
-    return [kind(**{name: value for name, value in given.items() if name in names[kind]}) for kind in kinds]
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}" + _hint(name.replace(".", "_"), known))
+    return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
+
+
+def checks_of(kind: type[Settings]) -> dict[str, Check]:
+    """The settings of one kind, and what checks each."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # those derived from Settings are dataclasses
+    return {field.name: field.metadata[_CHECK] for field in fields if _CHECK in field.metadata}
 
 
 def key_of(name: str) -> str:

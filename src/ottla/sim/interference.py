@@ -35,16 +35,16 @@ class Exchange:
     correlation_id: int
     request: Any
     response: bytes | None = None  # the frame for the client, once it is known
-    held_ms: float = 0.0
     is_lost: bool = False
     is_due: bool = False  # it has been held for as long as it should be
 
 
 class Held:
-    """The answer arrives ``delay_ms`` later."""
+    """The answer, or ``instead`` of it another one, arrives ``delay_ms`` later."""
 
-    def __init__(self, delay_ms: float) -> None:
+    def __init__(self, delay_ms: float, instead: Response | None = None) -> None:
         self.delay_ms = delay_ms
+        self.instead = instead
 
 
 class Lost:
@@ -160,14 +160,14 @@ class _Link:
             _, position = decode_response_header(memoryview(frame), is_flexible=exchange.api.has_flexible_response_header(exchange.version))
             response = decode(exchange.api.response, exchange.version, memoryview(frame)[position:])
             fate = self._owner.alter(exchange.request, response)
-            if isinstance(fate, Response):
-                exchange.response = _frame(exchange, fate)
+            instead = fate.instead if isinstance(fate, Held) else fate
+            if isinstance(instead, Response):
+                exchange.response = _frame(exchange, instead)
             exchange.is_lost = isinstance(fate, Lost)
-            exchange.held_ms = fate.delay_ms if isinstance(fate, Held) else 0.0
-        if exchange.held_ms:
-            asyncio.get_running_loop().call_later(exchange.held_ms / 1000, self._due, exchange)
-        else:
-            self._due(exchange)
+            if isinstance(fate, Held):
+                asyncio.get_running_loop().call_later(fate.delay_ms / 1000, self._due, exchange)
+                return
+        self._due(exchange)
 
     def _due(self, exchange: Exchange) -> None:
         exchange.is_due = True
