@@ -61,7 +61,8 @@ def test_a_fetch_of_an_earlier_assignment_does_not_count_for_the_next_one() -> N
         hold_fetches(network, 2000)
         await consumer.assign([KEY])
         await consumer.seek(KEY, 500)
-        assert await consumer.poll(100) == []
+        assert await consumer.poll(1000) == []
+        assert network.of(FetchRequest), "a fetch from 500 is out"
         await consumer.assign([])
         await consumer.assign([KEY])
         await consumer.seek(KEY, 300)
