@@ -9,7 +9,8 @@ from typing import Any
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.cluster import Cluster
-from ottla.client.consumer import Consumer, ConsumerSettings
+from ottla.client.consumer import Consumer
+from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings

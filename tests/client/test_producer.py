@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.client.buffer import ConsumerRecord
-from ottla.client.consumer import Consumer, ConsumerSettings
+from ottla.client.consumer import Consumer
+from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings

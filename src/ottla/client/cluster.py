@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ottla.client.connection import ClientConnection
+from ottla.client.watch import OnConnectivity, watch
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
@@ -101,6 +102,7 @@ class Cluster:
         self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
         self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
@@ -111,9 +113,16 @@ class Cluster:
         self._metadata_max_age_ms = metadata_max_age_ms
         self._refreshed_ms = -metadata_max_age_ms
 
+    def watch(self, on_connectivity: OnConnectivity) -> None:
+        """It is called when no broker can be reached any more, and when one can again."""
+        self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
+
     async def close(self) -> None:
-        for task in [*self._connecting.values(), *([self._refreshing] if self._refreshing else [])]:
+        """Connections are closed, and nothing runs any more."""
+        running = [task for task in (self._refreshing, self._watching, *self._connecting.values()) if task is not None]
+        for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -11,39 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.client.buffer import ConsumerRecord, Deserializer, FetchBuffer
+from ottla.client.buffer import ConsumerRecord, FetchBuffer
 from ottla.client.cluster import Cluster
+from ottla.client.consumer_settings import ConsumerSettings, Rebalanced
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher, FetchSettings, offsets_for_times
+from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher, offsets_for_times
 from ottla.client.handout import Handout
-from ottla.client.membership import GroupMembership, MembershipSettings
+from ottla.client.membership import GroupMembership
 from ottla.client.positions import PartitionPosition, Positions
-from ottla.client.settings import Settings, boolean, function, integer, text
 from ottla.client.subscription import Subscription
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
-
-Rebalanced = Callable[[list[TopicPartition]], object]
-"""Called with the partitions that were assigned or are being given up; what it returns is awaited where it can be."""
-
-
-@dataclass(frozen=True)
-class ConsumerSettings(Settings):
-    """Kafka's consumer configuration, by its names. Without ``group_id`` there is only ``assign``."""
-
-    group_id: str | None = text(None)
-    enable_auto_commit: bool = boolean(True)
-    auto_commit_interval_ms: int = integer(5000)
-    max_poll_records: int = integer(500, low=1)
-    default_api_timeout_ms: int = integer(60_000)
-    allow_auto_create_topics: bool = boolean(True)
-    key_deserializer: Deserializer | None = function()
-    value_deserializer: Deserializer | None = function()
-    fetch: FetchSettings = field(default_factory=FetchSettings)
-    membership: MembershipSettings = field(default_factory=MembershipSettings)
 
 
 class Consumer:

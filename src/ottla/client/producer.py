@@ -10,7 +10,7 @@ Source: KIP-98 (idempotence), KIP-480 (sticky partitions), KIP-679 (strong defau
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -117,6 +117,10 @@ class Producer:
         """Where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
         return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
 
+    async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
+        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
+        return [await self.send(topic, value, key=key[0] if key else None) for topic, value, *key in records]
+
     async def flush(self) -> None:
         """Every record sent before the call is acknowledged or has failed.
 
@@ -184,6 +188,11 @@ class Producer:
         self._sender.buffered_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
+
+    def refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
+        """The record, whose ``send`` has returned, has failed."""
+        future.set_exception(error)
+        self._sender.failures.add(TopicPartition(record.topic, -1 if record.partition is None else record.partition), error, future)
 
     def _partition_of(self, record: Outgoing) -> TopicPartition:
         if record.partition is not None:
