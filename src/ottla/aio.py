@@ -10,21 +10,29 @@
         async for record in consumer:
             print(record.key, record.value)
 
-Keyword arguments are Kafka's configuration keys with ``_`` for ``.``; their defaults are Kafka's.
+Keyword arguments are Kafka's configuration keys with ``_`` for ``.``; their defaults are Kafka's. ``ottla.sync`` is the same interface
+for programs without an event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.admin import ClusterDescription, NewTopic
+from ottla.client.buffer import ConsumerRecord, DeserializationError
 from ottla.client.cluster import Cluster, TopicMetadata
-from ottla.client.fetcher import ConsumerRecord, FetchSettings
+from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.failures import DeliveryError
+from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
+from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.producer import ProducerSettings
+from ottla.client.settings import divided
 from ottla.errors import KafkaError
 from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
@@ -34,6 +42,8 @@ __all__ = [
     "ClusterDescription",
     "Consumer",
     "ConsumerRecord",
+    "DeliveryError",
+    "DeserializationError",
     "KafkaError",
     "NewTopic",
     "Producer",
@@ -42,79 +52,77 @@ __all__ = [
     "TopicPartition",
 ]
 
-_FETCH_KEYS = frozenset(FetchSettings.__dataclass_fields__)
-_MEMBERSHIP_KEYS = frozenset(MembershipSettings.__dataclass_fields__)
+ITERATION_POLL_MS = 1000
 
 
-def _cluster(bootstrap_servers: str | Sequence[str], client_id: str, request_timeout_ms: int) -> Cluster:
-    return Cluster(real_world(), bootstrap_servers, client_id=client_id, request_timeout_ms=request_timeout_ms)
+def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) -> Cluster:
+    cluster = Cluster(
+        real_world(),
+        bootstrap_servers,
+        client_id=settings.client_id,
+        request_timeout_ms=settings.request_timeout_ms,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+    )
+    if settings.on_connectivity is not None:
+        cluster.watch(settings.on_connectivity)
+    return cluster
 
 
 class Producer(producer.Producer):
-    """A producer; see ``ottla.client.producer.ProducerSettings`` for the settings. Made on a running loop."""
+    """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str] = "localhost:9092",
-        *,
-        client_id: str = "ottla",
-        request_timeout_ms: int = 30_000,
-        **settings: Any,
-    ) -> None:
-        super().__init__(_cluster(bootstrap_servers, client_id, request_timeout_ms), producer.ProducerSettings(**settings))
-
-    async def send_and_wait(self, topic: str, value: bytes | None, **arguments: Any) -> RecordMetadata:
-        """Where the record landed, once it is acknowledged."""
-        return await (await self.send(topic, value, **arguments))
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
+        of_cluster, of_producer = divided((ClusterSettings, ProducerSettings), settings)
+        super().__init__(_cluster(bootstrap_servers, of_cluster), of_producer)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.close()
+        """As ``close``; a DeliveryError becomes a note of the error that ended the block, where there is one."""
+        try:
+            await self.close()
+        except DeliveryError as failures:
+            if error is None:
+                raise
+            error.add_note(str(failures))
 
 
 class Consumer(consumer.Consumer):
-    """A consumer; see ``ConsumerSettings``, ``FetchSettings`` and ``MembershipSettings``. Made on a running loop."""
+    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str] = "localhost:9092",
-        *,
-        client_id: str = "ottla",
-        request_timeout_ms: int = 30_000,
-        **settings: Any,
-    ) -> None:
-        fetch = FetchSettings(**{key: settings.pop(key) for key in list(settings) if key in _FETCH_KEYS})
-        membership = MembershipSettings(**{key: settings.pop(key) for key in list(settings) if key in _MEMBERSHIP_KEYS})
-        super().__init__(
-            _cluster(bootstrap_servers, client_id, request_timeout_ms),
-            consumer.ConsumerSettings(fetch=fetch, membership=membership, **settings),
-        )
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ConsumerOptions]) -> None:
+        kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
+        of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
+        super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records for ever."""
+        """Records for ever, each one consumed as it is handed out."""
         while True:
-            for record in await self.poll(1000):
+            record = self.next_record()
+            if record is None:
+                await self.fetch(ITERATION_POLL_MS)
+            else:
                 yield record
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As ``close``."""
         await self.close()
 
 
 class Admin(admin.Admin):
-    """Administration. Made on a running loop."""
+    """Administration; see ``ottla.client.options.ClusterOptions`` for the settings. Made on a running loop."""
 
-    def __init__(
-        self, bootstrap_servers: str | Sequence[str] = "localhost:9092", *, client_id: str = "ottla", request_timeout_ms: int = 30_000
-    ) -> None:
-        super().__init__(_cluster(bootstrap_servers, client_id, request_timeout_ms))
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
+        [of_cluster] = divided((ClusterSettings,), settings)
+        super().__init__(_cluster(bootstrap_servers, of_cluster))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As ``close``."""
         await self.close()

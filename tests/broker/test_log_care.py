@@ -11,7 +11,8 @@ import pytest
 from tests.simulation.hunt import silence
 
 from ottla.client.admin import Admin, NewTopic
-from ottla.client.consumer import Consumer, ConsumerSettings
+from ottla.client.consumer import Consumer
+from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError

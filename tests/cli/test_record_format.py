@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.record_format import Marks, RecordFormat
 from ottla.cli.record_parser import ParsedRecord, RecordParser
-from ottla.client.fetcher import ConsumerRecord
+from ottla.client.buffer import ConsumerRecord
 from ottla.errors import KafkaError
 
 RECORD = ConsumerRecord("orders", 3, 42, 1_600_000_000_123, 1, b"key", b"\x00\x01va", (("h1", b"x"), ("h2", None)), 5)

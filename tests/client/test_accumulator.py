@@ -1,31 +1,27 @@
 """Batches of one partition on their way, as the sender moves them."""
 
-import asyncio
-from collections.abc import Iterator
-
-import pytest
-
 from ottla.client.accumulator import PartitionQueue
+from ottla.client.outgoing import Outgoing
+from ottla.client.producer import SentRecord
+from ottla.sim.loop import run
 from ottla.types import TopicPartition
 
 
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    with asyncio.Runner() as runner:
-        yield runner.get_loop()
-
-
-def queue_of(loop: asyncio.AbstractEventLoop, *values: bytes) -> PartitionQueue:
+def queue_of(*values: bytes) -> PartitionQueue:
     """One batch for each value."""
-    queue = PartitionQueue(TopicPartition("topic", 0))
-    for value in values:
-        future: asyncio.Future = loop.create_future()
-        queue.add(None, value, (), 0, future, batch_bytes_max=1, now_ms=0, delivery_timeout_ms=1000)
-    return queue
+
+    async def fill() -> PartitionQueue:
+        queue = PartitionQueue(TopicPartition("topic", 0))
+        for value in values:
+            record = Outgoing("topic", 0, None, value, (), 0, len(value))
+            queue.add(record, SentRecord(), batch_bytes_max=1, now_ms=0, delivery_timeout_ms=1000)
+        return queue
+
+    return run(fill())
 
 
-def test_a_batch_waits_while_earlier_ones_are_in_flight_over_a_connection_that_broke(loop: asyncio.AbstractEventLoop) -> None:
-    queue = queue_of(loop, b"a", b"b", b"c")
+def test_a_batch_waits_while_earlier_ones_are_in_flight_over_a_connection_that_broke() -> None:
+    queue = queue_of(b"a", b"b", b"c")
     old, new = object(), object()
     first = queue.take(old, producer_id=7)
     assert queue.may_go_over(old)
@@ -37,11 +33,24 @@ def test_a_batch_waits_while_earlier_ones_are_in_flight_over_a_connection_that_b
     assert queue.take(new, producer_id=7) is first
 
 
-def test_batches_keep_their_numbers_when_they_go_out_again(loop: asyncio.AbstractEventLoop) -> None:
-    queue = queue_of(loop, b"a", b"b")
+def test_batches_keep_their_numbers_when_they_go_out_again() -> None:
+    queue = queue_of(b"a", b"b")
     first, second = queue.take("connection", producer_id=7), queue.take("connection", producer_id=7)
     for batch in (second, first):
         queue.in_flight -= 1
         queue.take_back(batch)
     assert list(queue.batches) == [first, second]
     assert [queue.take("another", producer_id=7).base_sequence for _ in range(2)] == [0, 1]
+
+
+def test_batches_in_flight_after_a_refused_one_take_new_numbers_with_it() -> None:
+    queue = queue_of(b"given up", b"refused", b"in flight", b"waiting")
+    _, refused, flying = [queue.take("connection", producer_id=7) for _ in range(3)]
+    queue.in_flight -= 2
+    queue.take_back(refused)
+    queue.renumber(7)
+    queue.in_flight -= 1
+    queue.take_back(flying)
+    again = [queue.take("connection", producer_id=8) for _ in range(3)]
+    assert again[:2] == [refused, flying]
+    assert [(batch.numbered_for, batch.base_sequence) for batch in again] == [(8, 0), (8, 1), (8, 2)]

@@ -543,8 +543,8 @@ def test_mechanism_60_a_consumer_far_behind_and_a_live_producer_both_go_on(broke
     count = 5_000
     fill(broker, topic, count, size_bytes=4_000, batch_size=100_000)
     here = sync.TopicPartition(topic, 0)
-    settings = {"max_partition_fetch_bytes": 1_000_000, "fetch_max_bytes": 1_000_000}
-    with sync.Consumer(broker.bootstrap, **settings) as behind, sync.Producer(broker.bootstrap, linger_ms=0) as live:
+    slowly = sync.Consumer(broker.bootstrap, max_partition_fetch_bytes=1_000_000, fetch_max_bytes=1_000_000)
+    with slowly as behind, sync.Producer(broker.bootstrap, linger_ms=0) as live:
         behind.assign([here])
         behind.seek_to_beginning()
         turns = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ class Topics:
         with Admin(self.bootstrap) as admin:
             assert admin.delete_topics([topic]) == {topic: None}
 
-    def produce(self, topic: str, records: Sequence[Record], *, partition: int | None = None, **settings: str) -> None:
+    def produce(self, topic: str, records: Sequence[Record], *, partition: int | None = None, **settings: Any) -> None:
         with Producer(self.bootstrap, linger_ms=0, **settings) as producer:
             futures = [producer.send(topic, value, key=key, partition=partition) for key, value in records]
             for future in futures:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -14,7 +15,7 @@ from ottla.types import TopicPartition
 
 pytestmark = pytest.mark.spark
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: tuple[Any, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def load(reader, topics: Topics, topic: str, **options: str):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.output import bootstrap_option
+from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.cli.offsets import OffsetRange, Place
     from ottla.cli.record_format import Marks, RecordFormat
+    from ottla.client.options import ConsumerOptions
     from ottla.sync import Consumer
 
 POLL_MS = 200
@@ -50,12 +51,18 @@ def consume(
     from ottla.cli.record_format import RecordFormat
     from ottla.sync import Consumer
 
-    record_format = RecordFormat(layout)
-    asked = parse_offsets(offset, time.time_ns() // 1_000_000)
-    isolation = "read_committed" if read_committed else "read_uncommitted"
-    settings = {"client_id": "ottla-cli", "isolation_level": isolation}
+    with wrong_call():
+        record_format = RecordFormat(layout)
+        asked = parse_offsets(offset, time.time_ns() // 1_000_000)
+    settings: ConsumerOptions = {"client_id": "ottla-cli", "on_connectivity": say_connectivity}
+    settings["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
     if group_id is not None:
-        with Consumer(bootstrap, group_id=group_id, auto_offset_reset="earliest", **settings) as consumer:
+        if offset != "start" or partitions or exit_at_end:
+            raise click.UsageError(
+                "-g reads on where the group has committed, in the partitions that it assigns: leave out -o, -p and --exit"
+            )
+        settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
+        with Consumer(bootstrap, **settings) as consumer:
             consumer.subscribe(topics)
             _print_group(consumer, record_format, count)
         return

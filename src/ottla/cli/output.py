@@ -5,11 +5,14 @@ With ``--format json`` standard output holds one JSON document and nothing else;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
 import msgspec
+
+from ottla.errors import KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,9 +34,40 @@ def bootstrap_option(function: F) -> F:
         envvar="OTTLA_BOOTSTRAP",
         default="localhost:9092",
         show_default=True,
+        callback=_checked,
         help="Where the cluster is: host:port, several with commas.",
     )
     return option(function)
+
+
+def _checked(context: click.Context, parameter: click.Parameter, servers: str) -> str:
+    from ottla.client.cluster import parse_bootstrap
+
+    with wrong_call():
+        parse_bootstrap(servers)
+    return servers
+
+
+@contextlib.contextmanager
+def wrong_call() -> Iterator[None]:
+    """A KafkaError within is the caller's: UsageError, exit code 2."""
+    try:
+        yield
+    except KafkaError as error:
+        raise click.UsageError(error.message) from error
+
+
+def say_connectivity(problem: KafkaError | None) -> None:
+    """What a client says of its brokers, on standard error as it changes."""
+    if problem is None:
+        complain("connected again")
+    else:
+        complain(f"no broker can be reached, trying on: {problem.message}")
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    click.echo(f"ottla: {text}", err=True)
 
 
 def yes_option(function: F) -> F:

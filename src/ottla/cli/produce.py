@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, say_connectivity, wrong_call
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.client.options import ProducerOptions
     from ottla.sync import RecordMetadata
+
+REFUSALS_SAID_MAX: Final = 10
 
 
 @click.command()
@@ -32,8 +34,8 @@ def produce(
     key: str | None,
     partition: int | None,
     headers: tuple[str, ...],
-    acks: str,
-    compression: str,
+    acks: Literal["0", "1", "all"],
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"],
     tombstone: bool,
     bootstrap: str,
     output: str,
@@ -42,47 +44,57 @@ def produce(
     from ottla.cli.record_parser import RecordParser
     from ottla.sync import Producer
 
-    parser = RecordParser(layout)
+    with wrong_call():
+        parser = RecordParser(layout)
+    if topic is None and "%t" not in layout:
+        raise click.UsageError("name a TOPIC, or have %t in the format")
     fixed_headers = [_header(text) for text in headers]
-    waiting: list[Future[RecordMetadata]] = []
-    with Producer(bootstrap, client_id="ottla-cli", acks=acks, enable_idempotence=acks == "all", compression_type=compression) as producer:
+    settings: ProducerOptions = {"client_id": "ottla-cli", "on_connectivity": say_connectivity}
+    settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
+    tally = Tally()
+    with Producer(bootstrap, **settings) as producer:
         for record in parser.parse(sys.stdin.buffer):
-            target = record.topic or topic
-            if target is None:
-                raise click.UsageError("name a TOPIC, or have %t in the format")
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
-            waiting.append(
-                producer.send(
-                    target,
-                    None if tombstone and not record.value else record.value,
-                    key=record_key,
-                    partition=record.partition if record.partition is not None else partition,
-                    headers=[*record.headers, *fixed_headers],
-                    timestamp_ms=record.timestamp_ms,
-                )
+            producer.send(
+                record.topic or topic or "",
+                None if tombstone and not record.value else record.value,
+                key=record_key,
+                partition=record.partition if record.partition is not None else partition,
+                headers=[*record.headers, *fixed_headers],
+                timestamp_ms=record.timestamp_ms,
+                on_delivery=tally.note,
             )
-        producer.flush()
-    report(output, waiting)
+    tally.report(output)
 
 
-def report(output: str, waiting: list[Future[RecordMetadata]]) -> None:
-    """What landed where; exit code 1 when any record was refused."""
-    counts: dict[tuple[str, int], list[int]] = {}
-    failures: list[KafkaError] = []
-    for future in waiting:
-        error = future.exception()
-        if isinstance(error, KafkaError):
-            failures.append(error)
-        elif error is not None:
-            raise error
-        else:
-            landed = future.result()
-            counts.setdefault((landed.topic, landed.partition), []).append(landed.offset)
-    rows = [(topic, partition, len(offsets), min(offsets), max(offsets)) for (topic, partition), offsets in sorted(counts.items())]
-    print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
-    if failures:
-        click.echo(f"ottla: {len(failures)} of {len(waiting)} records were refused; the first: {failures[0]}", err=True)
-        sys.exit(1)
+class Tally:
+    """What landed where, and what was refused; filled by the client's thread."""
+
+    def __init__(self) -> None:
+        self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
+        self._refused = 0
+
+    def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
+        """A record has come to its end. Refusals are said at once, the first few of them each."""
+        if landed is not None:
+            place = self._landed.setdefault((landed.topic, landed.partition), [0, landed.offset, landed.offset])
+            place[0] += 1
+            place[1:] = min(place[1], landed.offset), max(place[2], landed.offset)
+            return
+        self._refused += 1
+        if self._refused <= REFUSALS_SAID_MAX:
+            complain(f"a record was refused: {error}")
+        elif self._refused == REFUSALS_SAID_MAX + 1:
+            complain("more records are being refused; their number comes at the end")
+
+    def report(self, output: str) -> None:
+        """One line for each partition; exit code 1 when any record was refused."""
+        rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
+        print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
+        if self._refused:
+            count = self._refused + sum(place[0] for place in self._landed.values())
+            complain(f"{self._refused} of {count} records were refused")
+            sys.exit(1)
 
 
 def _header(text: str) -> tuple[str, bytes]:

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.client.fetcher import ConsumerRecord
+from ottla.client.buffer import ConsumerRecord
 from ottla.errors import ErrorCode, KafkaError
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}

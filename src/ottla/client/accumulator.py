@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from ottla.client.failures import Pending
+from ottla.client.outgoing import Outgoing
+from ottla.errors import KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.types import TopicPartition
 
@@ -28,6 +31,12 @@ class RecordMetadata:
     timestamp_ms: int
 
 
+class Acknowledgement(Pending, Protocol):
+    """The future of one record."""
+
+    def set_result(self, result: RecordMetadata, /) -> None: ...
+
+
 class ProducerBatch:
     """Records on their way to one partition."""
 
@@ -37,12 +46,14 @@ class ProducerBatch:
         "builder",
         "created_ms",
         "deadline_ms",
+        "finished",
         "futures",
         "index",
         "is_closed",
         "not_before_ms",
         "numbered_for",
         "partition",
+        "problem",
         "timestamps",
     )
 
@@ -50,7 +61,8 @@ class ProducerBatch:
         self.partition = partition
         self.index = index  # batches of a partition are begun, and go out, in this order
         self.builder = BatchBuilder()
-        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.futures: list[Acknowledgement] = []
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.timestamps: list[int] = []
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
@@ -59,29 +71,48 @@ class ProducerBatch:
         self.is_closed = False  # takes no more records
         self.not_before_ms = 0  # of the next attempt
         self.attempts = 0
+        self.problem: KafkaError | None = None  # why the last attempt failed
 
     @property
     def count(self) -> int:
         return len(self.futures)
 
     def done(self, base_offset: int, append_time_ms: int) -> None:
+        """Each record's future has its result."""
         for index, future in enumerate(self.futures):
             if not future.done():
                 offset = -1 if base_offset < 0 else base_offset + index
                 timestamp_ms = self.timestamps[index] if append_time_ms < 0 else append_time_ms
                 future.set_result(RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms))
+        self._finish()
 
-    def fail(self, error: Exception) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # nobody has to look at it
+    def fail(self, error: KafkaError) -> list[Acknowledgement]:
+        """The futures that failed with it: those that had no result yet."""
+        failed = [future for future in self.futures if not future.done()]
+        for future in failed:
+            future.set_exception(error)
+        self._finish()
+        return failed
+
+    def _finish(self) -> None:
+        if not self.finished.done():
+            self.finished.set_result(None)
 
 
 class PartitionQueue:
     """The batches of one partition that are not in flight, in order; the last one may still be open."""
 
-    __slots__ = ("_begun", "_carrier", "_next_sequence", "_numbered_for", "batches", "in_flight", "partition", "resumes_at_zero_in_flight")
+    __slots__ = (
+        "_begun",
+        "_carrier",
+        "_next_sequence",
+        "_numbered_for",
+        "_void_id",
+        "batches",
+        "in_flight",
+        "partition",
+        "resumes_at_zero_in_flight",
+    )
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -91,6 +122,7 @@ class PartitionQueue:
         self._begun = 0
         self._next_sequence = 0
         self._numbered_for = -1  # the producer id whose sequence it is
+        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch goes out under its numbers any more
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
 
     @property
@@ -104,20 +136,11 @@ class PartitionQueue:
         return self.batches[-1].builder.size_bytes + RECORD_OVERHEAD_BYTES + size_bytes <= batch_bytes_max
 
     def add(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp_ms: int,
-        future: asyncio.Future[RecordMetadata],
-        *,
-        batch_bytes_max: int,
-        now_ms: int,
-        delivery_timeout_ms: int,
-    ) -> tuple[bool, bool, int]:
-        """Whether a new batch was begun, whether the open one is now full, and the bytes added."""
+        self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int, now_ms: int, delivery_timeout_ms: int
+    ) -> tuple[ProducerBatch | None, int]:
+        """The batch that the sender should know of, because it was begun or is full; and the bytes added."""
         batch = self.batches[-1] if self.batches else None
-        is_new = not self.has_room(len(key or b"") + len(value or b""), batch_bytes_max=batch_bytes_max)
+        is_new = not self.has_room(record.size_bytes, batch_bytes_max=batch_bytes_max)
         if batch is None or is_new:
             if batch is not None:
                 batch.is_closed = True
@@ -125,11 +148,11 @@ class PartitionQueue:
             self._begun += 1
             self.batches.append(batch)
         before = batch.builder.size_bytes
-        size = batch.builder.append(key, value, headers, timestamp_ms=timestamp_ms)
+        size = batch.builder.append(record.key, record.value, record.headers, timestamp_ms=record.timestamp_ms)
         batch.futures.append(future)
-        batch.timestamps.append(timestamp_ms)
+        batch.timestamps.append(record.timestamp_ms)
         batch.is_closed = size >= batch_bytes_max
-        return is_new, batch.is_closed, size - before
+        return batch if is_new or batch.is_closed else None, size - before
 
     def may_number(self, producer_id: int) -> bool:
         """Whether the head batch can go out: it has its number, or may take the next one of this producer id.
@@ -168,10 +191,16 @@ class PartitionQueue:
 
     def take_back(self, batch: ProducerBatch) -> None:
         """A batch that was in flight stands in line again, before all that were begun after it."""
+        if batch.numbered_for == self._void_id:
+            batch.base_sequence = -1
         place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))
         self.batches.insert(place, batch)
 
-    def renumber(self) -> None:
-        """The broker refused the head batch as out of sequence, so nothing behind it was stored either: all get new numbers."""
+    def renumber(self, producer_id: int) -> None:
+        """The broker refused the head batch as out of sequence, so none after it was stored either: all take new numbers.
+
+        Those still in flight too, once they are taken back: with its old number one would be refused while later ones are stored.
+        """
+        self._void_id = producer_id
         for batch in self.batches:
             batch.base_sequence = -1

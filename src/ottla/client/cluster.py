@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ottla.client.connection import ClientConnection
+from ottla.client.watch import OnConnectivity, watch
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
@@ -20,8 +21,13 @@ from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
-METADATA_AGE_MS_MAX: Final = 300_000
+METADATA_MAX_AGE_MS: Final = 300_000
 KEY_TYPE_GROUP: Final = 0
+
+# A broker answers the requests of one connection in their order. Those that it may hold back have connections of their own.
+MAIN_LANE: Final = ""
+FETCH_LANE: Final = "fetch"
+JOIN_LANE: Final = "join"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ class Cluster:
         client_id: str,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
+        metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
     ) -> None:
         self.world = world
         self.client_id = client_id
@@ -92,9 +99,10 @@ class Cluster:
         self.backoff = Backoff()
         self._connect_timeout_ms = connect_timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._connections: dict[int, ClientConnection] = {}
-        self._connecting: dict[int, asyncio.Task[ClientConnection]] = {}
+        self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
+        self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
@@ -102,34 +110,42 @@ class Cluster:
         self.topic_errors: dict[str, int] = {}
         self.topic_names: dict[bytes, str] = {}
         self._wanted: set[str] = set()
-        self._refreshed_ms = -METADATA_AGE_MS_MAX
+        self._metadata_max_age_ms = metadata_max_age_ms
+        self._refreshed_ms = -metadata_max_age_ms
+
+    def watch(self, on_connectivity: OnConnectivity) -> None:
+        """It is called when no broker can be reached any more, and when one can again."""
+        self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
 
     async def close(self) -> None:
-        for task in [*self._connecting.values(), *([self._refreshing] if self._refreshing else [])]:
+        """Connections are closed, and nothing runs any more."""
+        running = [task for task in (self._refreshing, self._watching, *self._connecting.values()) if task is not None]
+        for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     # Connections
 
-    def open_connection(self, node_id: int) -> ClientConnection | None:
+    def open_connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection | None:
         """The connection to the broker, if there is one now."""
-        found = self._connections.get(node_id)
+        found = self._connections.get((node_id, lane))
         return None if found is None or found.is_closed else found
 
-    async def connection(self, node_id: int) -> ClientConnection:
+    async def connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection:
         """An open connection to the broker; concurrent callers share one attempt."""
-        found = self.open_connection(node_id)
+        found = self.open_connection(node_id, lane)
         if found is not None:
             return found
-        task = self._connecting.get(node_id)
+        task = self._connecting.get((node_id, lane))
         if task is None:
             node = self.nodes.get(node_id)
             if node is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the metadata")
-            task = self._connecting[node_id] = asyncio.get_running_loop().create_task(self._connect(node))
-            task.add_done_callback(lambda done: self._connected(node_id, done))
+            task = self._connecting[node_id, lane] = asyncio.get_running_loop().create_task(self._connect(node))
+            task.add_done_callback(lambda done: self._connected((node_id, lane), done))
         return await asyncio.shield(task)
 
     async def _connect(self, node: Node) -> ClientConnection:
@@ -137,15 +153,15 @@ class Cluster:
             self.world.network, node.host, node.port, client_id=self.client_id, timeout_ms=self._connect_timeout_ms
         )
 
-    def _connected(self, node_id: int, task: asyncio.Task[ClientConnection]) -> None:
-        self._connecting.pop(node_id, None)
+    def _connected(self, place: tuple[int, str], task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting.pop(place, None)
         if not task.cancelled() and task.exception() is None:
-            self._connections[node_id] = task.result()
+            self._connections[place] = task.result()
 
     async def any_connection(self) -> ClientConnection:
         """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
-        for connection in self._connections.values():
-            if not connection.is_closed:
+        for (_, lane), connection in self._connections.items():
+            if lane == MAIN_LANE and not connection.is_closed:
                 return connection
         problem: KafkaError | None = None
         for node_id in sorted(self.nodes):
@@ -159,7 +175,7 @@ class Cluster:
             except KafkaError as error:
                 problem = error
                 continue
-            self._connections[-1 - index] = opened
+            self._connections[-1 - index, MAIN_LANE] = opened
             return opened
         assert problem is not None, "there is at least one bootstrap address"
         raise problem
@@ -172,13 +188,33 @@ class Cluster:
     # Metadata
 
     async def refresh(self, topics: Iterable[str] = (), *, allow_create: bool = False) -> None:
-        """Newer metadata of all topics in use, and of these. Concurrent calls share one request."""
-        fresh = set(topics) - self._wanted
+        """Newer metadata of all topics in use, and of these. Concurrent calls share one request.
+
+        With ``allow_create`` a request asks for these alone, and brokers that create topics by themselves create those that are missing.
+        """
+        named = set(topics)
+        fresh = named - self._wanted
         self._wanted |= fresh
-        if self._refreshing is None or fresh or allow_create:
-            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted), allow_create))
+        if allow_create:
+            await self._refresh(sorted(named), allow_create=True)
+            return
+        if self._refreshing is None or fresh:
+            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted)))
             task.add_done_callback(self._refreshed)
         await asyncio.shield(self._refreshing)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """The topics are not in use any more."""
+        for name in topics:
+            self._wanted.discard(name)
+            self.topic_errors.pop(name, None)
+            known = self.topics.pop(name, None)
+            if known is not None:
+                self.topic_names.pop(known.topic_id, None)
+
+    def retain(self, topics: Iterable[str]) -> None:
+        """Only these topics are in use from now on."""
+        self.forget(self._wanted - set(topics))
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         if self._refreshing is task:
@@ -186,10 +222,12 @@ class Cluster:
         if not task.cancelled():
             task.exception()
 
-    async def _refresh(self, names: list[str], allow_create: bool) -> None:
+    async def _refresh(self, names: list[str], *, allow_create: bool = False) -> None:
         wanted = [MetadataRequestTopic(name=name) for name in names]
-        self._take(await self.ask(None, MetadataRequest(wanted, allow_create), MetadataResponse), names)
-        self._refreshed_ms = self.world.clock.monotonic_ms()
+        response = await self.ask(None, MetadataRequest(wanted, allow_create), MetadataResponse)
+        self._take(response, [name for name in names if name in self._wanted])
+        if self._wanted <= set(names):
+            self._refreshed_ms = self.world.clock.monotonic_ms()
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
         """Every topic of the cluster, by name; not kept."""
@@ -203,11 +241,13 @@ class Cluster:
             self.topic_errors.pop(name, None)
         for answer in response.topics:
             found, topic, code = _topic(answer)
-            if found is None:
+            if found is None or found not in self._wanted:  # forgotten while the request was out
                 continue
+            before = self.topics.pop(found, None)
+            if before is not None:
+                self.topic_names.pop(before.topic_id, None)
             if code:
                 self.topic_errors[found] = code
-                self.topics.pop(found, None)
             else:
                 self.topics[found] = topic
                 self.topic_names[topic.topic_id] = found
@@ -217,14 +257,14 @@ class Cluster:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no brokers yet")
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
         nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
-        for node_id, node in nodes.items():
-            if self.nodes.get(node_id, node) != node and node_id in self._connections:
-                self._connections.pop(node_id).close()  # it has moved
+        moved = {node_id for node_id, node in nodes.items() if self.nodes.get(node_id, node) != node}
+        for place in [place for place in self._connections if place[0] in moved]:
+            self._connections.pop(place).close()
         self.nodes = nodes
 
-    @property
-    def is_stale(self) -> bool:
-        return self.world.clock.monotonic_ms() - self._refreshed_ms >= METADATA_AGE_MS_MAX
+    def age_left_ms(self) -> int:
+        """How long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
+        return max(0, self._refreshed_ms + self._metadata_max_age_ms - self.world.clock.monotonic_ms())
 
     async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
         """The topic, waiting for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""

@@ -1,86 +1,61 @@
 """Fetching ahead: one request in flight to each leader, for the partitions that have nothing buffered.
 
-What comes back is kept as it came, in batches, and decoded when it is handed out. Records below the position (a fetch
-returns whole batches) and control records are passed over; with read_committed those of aborted transactions too. Source:
-KIP-74 (limits), KIP-98 (isolation), KIP-320 (epochs).
+What comes back is decoded at once and buffered (``buffer.py``). Records below the position (a fetch returns whole batches) and
+control records are passed over; with read_committed those of aborted transactions too. Fetches have a connection of their own to each
+leader: nothing that is asked meanwhile waits until one that has found no records is answered. Source: KIP-74 (limits), KIP-98
+(isolation), KIP-320 (epochs).
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-import msgspec
-
-from ottla.client.cluster import Cluster
+from ottla.client.buffer import ConsumerRecord, FetchBuffer, Fetched
+from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.positions import Positions
+from ottla.client.settings import Settings, boolean, choice, integer
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.registry import APIS, ApiKey
+from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Headers, TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 TOPIC_IDS_SINCE: Final = 13
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 IDLE_RETRY_MS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+@dataclass(frozen=True)
+class FetchSettings(Settings):
     """Kafka's consumer configuration, by its names."""
 
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 1_048_576
-    auto_offset_reset: str = "latest"
-    isolation_level: str = "read_uncommitted"
-    check_crcs: bool = True
+    fetch_min_bytes: int = integer(1)
+    fetch_max_wait_ms: int = integer(500)
+    fetch_max_bytes: int = integer(52_428_800)
+    max_partition_fetch_bytes: int = integer(1_048_576)
+    auto_offset_reset: str = choice("latest", (*RESET_TIMESTAMPS, "none"))
+    isolation_level: str = choice("read_uncommitted", ("read_uncommitted", "read_committed"))
+    check_crcs: bool = boolean(True)
 
-    def __post_init__(self) -> None:
-        if self.auto_offset_reset not in (*RESET_TIMESTAMPS, "none"):
-            text = f"auto.offset.reset={self.auto_offset_reset} is not one of earliest, latest, none"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        if self.isolation_level not in ("read_uncommitted", "read_committed"):
-            text = f"isolation.level={self.isolation_level} is not one of read_uncommitted, read_committed"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-
-
-class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    leader_epoch: int
-
-
-@dataclass(slots=True)
-class _Fetched:
-    partition: TopicPartition
-    version: int  # of the position it was fetched for
-    records: deque[ConsumerRecord]
-    next_offset: int  # behind the last batch, also where its last records are gone
+    @property
+    def isolation_level_number(self) -> int:
+        """As requests have it."""
+        return 1 if self.isolation_level == "read_committed" else 0
 
 
 class Fetcher:
-    def __init__(self, cluster: Cluster, positions: Positions, settings: FetchSettings) -> None:
+    def __init__(self, cluster: Cluster, positions: Positions, settings: FetchSettings, buffer: FetchBuffer) -> None:
         self._cluster = cluster
         self._positions = positions
         self._settings = settings
-        self._buffer: deque[_Fetched] = deque()
-        self._buffered: set[TopicPartition] = set()
+        self._buffer = buffer
         self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._resetting: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -93,38 +68,11 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def take(self, count_max: int) -> list[ConsumerRecord]:
-        """Up to ``count_max`` records that are here already; their partitions' positions are behind them."""
+        """Up to ``count_max`` records that are here already; their partitions' positions are after them."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
-        taken: list[ConsumerRecord] = []
-        passed: list[_Fetched] = []
-        while self._buffer and len(taken) < count_max:
-            fetched = self._buffer.popleft()
-            state = self._positions.get(fetched.partition)
-            if state is None or state.version != fetched.version:
-                self._buffered.discard(fetched.partition)
-                continue
-            if state.is_paused:
-                passed.append(fetched)
-                continue
-            while fetched.records and len(taken) < count_max:
-                record = fetched.records.popleft()
-                taken.append(record)
-                state.position, state.leader_epoch = record.offset + 1, record.leader_epoch
-            if fetched.records:
-                self._buffer.appendleft(fetched)
-            else:
-                state.position = fetched.next_offset
-                self._buffered.discard(fetched.partition)
-        self._buffer.extendleft(reversed(passed))
-        return taken
-
-    def forget(self) -> None:
-        """The assignment changed: what was fetched for other partitions goes."""
-        kept = deque(fetched for fetched in self._buffer if fetched.partition in self._positions)
-        self._buffer = kept
-        self._buffered = {fetched.partition for fetched in kept}
+        return self._buffer.take(count_max)
 
     def wake(self) -> None:
         self._news.set()
@@ -133,7 +81,7 @@ class Fetcher:
         """Something has come, or the time is over. Keeps one fetch in flight to every leader meanwhile."""
         self._news.clear()
         self.start()
-        if self._buffer and any(not self._is_held_back(fetched) for fetched in self._buffer):
+        if self._buffer.has_some():
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -141,27 +89,23 @@ class Fetcher:
         except TimeoutError:
             return
 
-    def _is_held_back(self, fetched: _Fetched) -> bool:
-        state = self._positions.get(fetched.partition)
-        return state is not None and state.is_paused
-
     def start(self) -> None:
         """Requests go out to leaders that have none in flight."""
-        wanted: dict[int, list[TopicPartition]] = {}
+        wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         needs_reset, needs_leader = False, False
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:
                 needs_reset = needs_reset or state.seek_timestamp is not None
-            elif not state.is_paused and partition not in self._buffered:
+            elif not state.is_paused and partition not in self._buffer:
                 leader = self._cluster.leader(partition)
                 if leader is None:
                     needs_leader = True
                 elif leader not in self._in_flight:
-                    wanted.setdefault(leader, []).append(partition)
+                    wanted.setdefault(leader, {})[partition] = state.version
         loop = asyncio.get_running_loop()
-        for leader, partitions in wanted.items():
-            task = self._in_flight[leader] = loop.create_task(self._fetch(leader, partitions))
+        for leader, versions in wanted.items():
+            task = self._in_flight[leader] = loop.create_task(self._fetch(leader, versions))
             task.add_done_callback(functools.partial(self._fetched, leader))
         if (needs_reset or needs_leader) and self._resetting is None:
             self._resetting = loop.create_task(self._look_up(needs_leader))
@@ -184,26 +128,28 @@ class Fetcher:
                 self._problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
         self._news.set()
 
-    async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
-        versions = {partition: self._positions.of(partition).version for partition in partitions}
+    async def _fetch(self, leader: int, versions: dict[TopicPartition, int]) -> None:
         try:
-            connection = await self._cluster.connection(leader)
+            connection = await self._cluster.connection(leader, FETCH_LANE)
             by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
-            request = self._request(partitions)
+            request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)])
+            if request is None:
+                return
             timeout_ms = self._cluster.request_timeout_ms + self._settings.fetch_max_wait_ms
             response = await connection.ask(request, FetchResponse, timeout_ms=timeout_ms)
             if response.error_code:
                 raise KafkaError(response.error_code, "fetch")
         except KafkaError as error:
-            await self._recover(error, partitions)
+            await self._recover(error, list(versions))
             return
         problem: KafkaError | None = None
+        names = {topic.topic_id: topic.topic for topic in request.topics}
         for topic in response.responses:
-            name = self._cluster.topic_names.get(topic.topic_id, "") if by_id else topic.topic
+            name = names.get(topic.topic_id, "") if by_id else topic.topic
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
                 state = self._positions.get(partition)
-                if state is None or state.version != versions.get(partition):
+                if state is None or not self._is_as_asked(partition, versions):
                     continue
                 if data.error_code:
                     problem = self._partition_problem(partition, data) or problem
@@ -211,24 +157,34 @@ class Fetcher:
                 state.high_watermark = data.high_watermark
                 self._keep(partition, data, versions[partition])
         if problem is not None:
-            await self._recover(problem, partitions)
+            await self._recover(problem, list(versions))
 
-    def _request(self, partitions: list[TopicPartition]) -> FetchRequest:
+    def _is_as_asked(self, partition: TopicPartition, versions: dict[TopicPartition, int]) -> bool:
+        """The partition is still assigned, and its position has not moved since the fetch began."""
+        state = self._positions.get(partition)
+        return state is not None and state.version == versions.get(partition)
+
+    def _request(self, partitions: list[TopicPartition]) -> FetchRequest | None:
+        """None when nothing of it can be asked for any more."""
         topics: dict[str, FetchTopic] = {}
         for partition in partitions:
             state = self._positions.of(partition)
             assert state.position is not None, "only partitions with a position are fetched"
-            known = self._cluster.topics[partition.topic]
+            known = self._cluster.topics.get(partition.topic)
+            if known is None or partition.partition not in known.partitions:
+                continue  # the metadata has lost it since the fetch began
             topic = topics.setdefault(partition.topic, FetchTopic(partition.topic, known.topic_id))
             wanted = FetchPartition(partition.partition, fetch_offset=state.position)
             wanted.partition_max_bytes = self._settings.max_partition_fetch_bytes
             wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
             topic.partitions.append(wanted)
+        if not topics:
+            return None
         return FetchRequest(
             max_wait_ms=self._settings.fetch_max_wait_ms,
             min_bytes=self._settings.fetch_min_bytes,
             max_bytes=self._settings.fetch_max_bytes,
-            isolation_level=1 if self._settings.isolation_level == "read_committed" else 0,
+            isolation_level=self._settings.isolation_level_number,
             topics=list(topics.values()),
         )
 
@@ -240,13 +196,16 @@ class Fetcher:
         if view is None or not len(view):
             return
         assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
-        records: deque[ConsumerRecord] = deque()
+        records: list[ConsumerRecord] = []
         next_offset = start
+        # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
+        aborted = AbortedTransactions(data.aborted_transactions or ())
         for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
+            is_committed = aborted.admits(view, at, header)
             if header.last_offset < start:
                 continue
             next_offset = header.last_offset + 1
-            if header.is_control:
+            if header.is_control or not is_committed:
                 continue
             kind = 1 if header.is_log_append_time else 0
             columns = read_columns(view, at, header, start=start)
@@ -265,8 +224,7 @@ class Fetcher:
                 )
             )
         if next_offset > start:
-            self._buffer.append(_Fetched(partition, version, records, next_offset))
-            self._buffered.add(partition)
+            self._buffer.add(Fetched(partition, version, records, next_offset))
 
     def _partition_problem(self, partition: TopicPartition, data: PartitionData) -> KafkaError | None:
         """What is to be done about one partition; None when it has been done."""
@@ -281,7 +239,7 @@ class Fetcher:
         return error
 
     async def _recover(self, error: KafkaError, partitions: list[TopicPartition]) -> None:
-        """Newer metadata for what may pass; everything else is the application's to hear."""
+        """Newer metadata for what may pass; everything else is raised to the application."""
         if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
             raise error
         await asyncio.sleep(IDLE_RETRY_MS / 1000)
@@ -302,7 +260,10 @@ class Fetcher:
             for timestamp in RESET_TIMESTAMPS.values():
                 due = [partition for partition in self._positions if self._positions.of(partition).seek_timestamp == timestamp]
                 versions = {partition: self._positions.of(partition).version for partition in due}
-                found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp)) if due else {}
+                found = {}
+                if due:
+                    isolation_level = self._settings.isolation_level_number
+                    found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp), isolation_level=isolation_level)
                 for partition, (offset, _, _) in found.items():
                     state = self._positions.get(partition)
                     if state is not None and state.version == versions[partition]:

@@ -2,7 +2,8 @@
 
 A round: JoinGroup (which waits for the others), then the leader divides the partitions and everybody fetches a share with
 SyncGroup. Eager strategies give up all partitions before a round; cooperative ones keep theirs, and what moves is given up
-first and assigned in a second round. The mode is cooperative when every strategy of the list is.
+first and assigned in a second round. The mode is cooperative when every strategy of the list is. No heartbeats go out while JoinGroup
+is held by the coordinator, and an answer counts only for the generation that it was asked with: what it says of another is past.
 
 Source: KIP-62, KIP-345, KIP-394 (member ids first), KIP-429.
 """
@@ -12,11 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import JOIN_LANE, Cluster
+from ottla.client.coordinator import GroupCoordinator
 from ottla.client.positions import Positions
+from ottla.client.settings import Settings, choices, integer, text
 from ottla.client.sharing import (
+    ASSIGNORS,
     COOPERATIVE,
     Share,
     decode_assignment,
@@ -29,57 +33,73 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
-from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchResponse
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ottla.types import TopicPartition
-from ottla.wire.schema import Request, Response
 
-R = TypeVar("R", bound=Response)
 PROTOCOL_TYPE: Final = "consumer"
-OFFSET_FETCH_BY_NAME: Final = 7
-OFFSET_COMMIT_BY_NAME: Final = 9
-_LOOK_AGAIN: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
 _START_OVER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipSettings:
+@dataclass(frozen=True)
+class MembershipSettings(Settings):
     """Kafka's consumer configuration, by its names."""
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3000
-    max_poll_interval_ms: int = 300_000
-    group_instance_id: str | None = None
-    partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky")
+    session_timeout_ms: int = integer(45_000, low=1)
+    heartbeat_interval_ms: int = integer(3000, low=1)
+    max_poll_interval_ms: int = integer(300_000, low=1)
+    group_instance_id: str | None = text(None)
+    partition_assignment_strategy: Sequence[str] = choices(("range", "cooperative-sticky"), ASSIGNORS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            text = f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be below session.timeout.ms={self.session_timeout_ms}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 class GroupMembership:
-    def __init__(self, cluster: Cluster, group_id: str, settings: MembershipSettings, positions: Positions) -> None:
+    def __init__(
+        self, cluster: Cluster, coordinator: GroupCoordinator, group_id: str, settings: MembershipSettings, positions: Positions
+    ) -> None:
         self._cluster = cluster
+        self._coordinator = coordinator
         self._clock = cluster.world.clock
         self._group_id = group_id
         self._settings = settings
         self._positions = positions
         self._is_cooperative = all(name in COOPERATIVE for name in settings.partition_assignment_strategy)
         self._topics: list[str] = []
-        self._coordinator: int | None = None
+        self._may_create = False
         self._heartbeats: asyncio.Task[None] | None = None
+        self._is_join_out = False  # JoinGroup waits for the other members
         self._polled_ms = 0
-        self._counts: dict[str, int] = {}  # partitions by topic, as the leader divided them
+        self._counts: dict[str, int] = {}  # partitions by topic, as they were when the group's were divided; 0 for a topic not there
         self._previous = Share()
+        self._failed_joins = 0  # since the last one that came to its end
         self.member_id = ""
         self.generation_id = -1
         self.needs_rejoin = False
 
-    # Told by the consumer
+    # Called by the consumer
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, topics: list[str], *, may_create: bool) -> None:
+        """The next round asks for these topics; with ``may_create`` brokers may create those that are missing."""
+        self._may_create = may_create
         if topics != self._topics:
             self._topics = topics
             self.needs_rejoin = True
 
-    def polled(self) -> None:
+    def on_metadata(self) -> None:
+        """Metadata is newer: the group divides anew when topics have come, grown or gone since it last did."""
+        if self.generation_id >= 0 and self._counts != self._partition_counts(self._counts):
+            self.needs_rejoin = True
+
+    @property
+    def lacks_topics(self) -> bool:
+        """Whether a topic that is subscribed to does not exist, as far as metadata says."""
+        return any(topic not in self._cluster.topics for topic in self._topics)
+
+    def on_poll(self) -> None:
         """The application is alive: without a poll for max.poll.interval.ms the group is left."""
         self._polled_ms = self._clock.monotonic_ms()
 
@@ -96,14 +116,13 @@ class GroupMembership:
         if had_to_revoke and self._is_cooperative:
             self.needs_rejoin = True
 
-    def heard(self, code: int) -> None:
-        """What an error says about the membership."""
+    def on_error(self, code: int) -> None:
+        """What an error of the present generation says about the membership."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.needs_rejoin = True
         elif code in _START_OVER:
             self._start_over(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-        elif code in _LOOK_AGAIN:
-            self._coordinator = None
+        self._coordinator.on_error(code)
 
     def _start_over(self, *, keep_id: bool) -> None:
         self.generation_id = -1
@@ -114,29 +133,39 @@ class GroupMembership:
     # A round
 
     async def join(self, wake: Callable[[], None]) -> list[TopicPartition]:
-        """The partitions assigned to this member in the group's next generation; tries until there is one."""
+        """The partitions assigned to this member in the group's next generation; tries while that may help.
+
+        KafkaError when it does not; the next call tries again, a little later each time.
+        """
+        if self._failed_joins:
+            await self._pause(self._failed_joins - 1)
         attempt = 0
         while True:
             self.needs_rejoin = False
             try:
                 joined = await self._join_once()
             except KafkaError as error:
+                self.on_error(error.code)
                 if error.code == ErrorCode.FENCED_INSTANCE_ID or not (error.is_retriable or self._may_try_again(error.code)):
+                    self._failed_joins += 1
                     raise
-                self.heard(error.code)
-                await asyncio.sleep(self._cluster.backoff.delay_ms(attempt, self._cluster.world) / 1000)
+                await self._pause(attempt)
                 attempt += 1
                 continue
+            self._failed_joins = 0
             if self._heartbeats is None:
                 self._heartbeats = asyncio.get_running_loop().create_task(self._beat(wake), name="ottla-heartbeat")
             return joined
+
+    async def _pause(self, attempt: int) -> None:
+        await asyncio.sleep(self._cluster.backoff.delay_ms(attempt, self._cluster.world) / 1000)
 
     @staticmethod
     def _may_try_again(code: int) -> bool:
         return code in (*_START_OVER, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.BROKER_NOT_AVAILABLE)
 
     async def _join_once(self) -> list[TopicPartition]:
-        await self._cluster.refresh(self._topics, allow_create=True)
+        await self._cluster.refresh(self._topics, allow_create=self._may_create)
         response = await self._send_join()
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -144,6 +173,7 @@ class GroupMembership:
         if response.error_code:
             raise KafkaError(response.error_code, f"joining group {self._group_id!r}")
         self.member_id, self.generation_id = response.member_id, response.generation_id
+        self._counts = self._partition_counts(self._topics)
         protocol = response.protocol_name or ""
         assignments: list[SyncGroupRequestAssignment] = []
         if response.leader == response.member_id and not response.skip_assignment:
@@ -157,10 +187,11 @@ class GroupMembership:
             protocol,
             assignments,
         )
-        synced = await self._ask(request, SyncGroupResponse, extra_ms=self._settings.max_poll_interval_ms)
+        synced = await self._coordinator.ask(request, SyncGroupResponse, lane=JOIN_LANE, extra_ms=self._settings.max_poll_interval_ms)
         if synced.error_code:
             raise KafkaError(synced.error_code, f"synchronising with group {self._group_id!r}")
         assigned = decode_assignment(synced.assignment)
+        self._cluster.retain({*self._topics, *self._counts, *(partition.topic for partition in assigned)})
         self._previous = Share(tuple(assigned), self.generation_id)
         return assigned
 
@@ -178,7 +209,11 @@ class GroupMembership:
                 for name in self._settings.partition_assignment_strategy
             ],
         )
-        return await self._ask(request, JoinGroupResponse, extra_ms=self._settings.max_poll_interval_ms)
+        self._is_join_out = True
+        try:
+            return await self._coordinator.ask(request, JoinGroupResponse, lane=JOIN_LANE, extra_ms=self._settings.max_poll_interval_ms)
+        finally:
+            self._is_join_out = False
 
     async def _divide(self, protocol: str, response: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         subscriptions = {
@@ -187,11 +222,11 @@ class GroupMembership:
         topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
         await self._cluster.refresh(topics)
         self._counts = self._partition_counts(topics)
-        shares = divide(protocol, subscriptions, self._counts)
+        shares = divide(protocol, subscriptions, {topic: count for topic, count in self._counts.items() if count})
         return [SyncGroupRequestAssignment(member_id, encode_assignment(share)) for member_id, share in sorted(shares.items())]
 
     def _partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        return {topic: len(self._cluster.topics[topic].partitions) for topic in topics if topic in self._cluster.topics}
+        return {topic: len(self._cluster.topics[topic].partitions) if topic in self._cluster.topics else 0 for topic in topics}
 
     # Heartbeats
 
@@ -199,66 +234,42 @@ class GroupMembership:
         """Runs until the group is left. Rejoining is the poll's work; here it is only asked for."""
         while True:
             await asyncio.sleep(self._settings.heartbeat_interval_ms / 1000)
-            if self.generation_id < 0:
+            if self.generation_id < 0 or self._is_join_out:
                 continue
             if self._clock.monotonic_ms() - self._polled_ms > self._settings.max_poll_interval_ms:
-                await self._send_leave()
-                self._start_over(keep_id=False)
+                await self._drop_out()
                 continue
-            request = HeartbeatRequest(self._group_id, self.generation_id, self.member_id, self._settings.group_instance_id)
+            asked = self.generation_id
+            request = HeartbeatRequest(self._group_id, asked, self.member_id, self._settings.group_instance_id)
             try:
-                code = (await self._ask(request, HeartbeatResponse)).error_code
-                if not code and self._counts and self._cluster.is_stale:
-                    await self._cluster.refresh()
-                    if self._partition_counts(self._counts) != self._counts:
-                        self.needs_rejoin = True
-            except KafkaError as error:
-                code = error.code
-            self.heard(code)
+                code = (await self._coordinator.ask(request, HeartbeatResponse)).error_code
+            except KafkaError:
+                continue  # the coordinator is looked for again; the session goes on for as long as it does
+            if asked == self.generation_id and not self._is_join_out:
+                self.on_error(code)
             if self.needs_rejoin:
                 wake()
+
+    async def _drop_out(self) -> None:
+        """The application does not poll: others get its partitions, those of a static member when its session is over (KIP-345)."""
+        if self._settings.group_instance_id is None:
+            await self._send_leave()
+        self._start_over(keep_id=False)
 
     # Offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Offset and leader epoch of each partition are stored. KafkaError with the first failure."""
-        if not offsets:
-            return
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, (offset, leader_epoch) in offsets.items():
-            topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, leader_epoch, ""))
-        request = OffsetCommitRequest(
-            group_id=self._group_id,
-            generation_id_or_member_epoch=self.generation_id,
-            member_id=self.member_id if self.generation_id >= 0 else "",
-            group_instance_id=self._settings.group_instance_id if self.generation_id >= 0 else None,
-            topics=list(topics.values()),
-        )
-        response = await self._ask_until_found(request, OffsetCommitResponse, version_max=OFFSET_COMMIT_BY_NAME)
-        for answer in response.topics:
-            for result in answer.partitions:
-                if result.error_code:
-                    self.heard(result.error_code)
-                    raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
-
-    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and leader epoch of each partition that has a commit."""
-        topics: dict[str, OffsetFetchRequestTopic] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, OffsetFetchRequestTopic(partition.topic)).partition_indexes.append(partition.partition)
-        request = OffsetFetchRequest(self._group_id, list(topics.values()), [OffsetFetchRequestGroup(self._group_id)], True)
-        response = await self._ask_until_found(request, OffsetFetchResponse, version_max=OFFSET_FETCH_BY_NAME)
-        if response.error_code:
-            raise KafkaError(response.error_code, f"offsets of group {self._group_id!r}")
-        found = {}
-        for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, f"offset of {topic.name}-{answer.partition_index}")
-                if answer.committed_offset >= 0:
-                    found[TopicPartition(topic.name, answer.partition_index)] = (answer.committed_offset, answer.committed_leader_epoch)
-        return found
+        """Offset and leader epoch of each partition are stored in this generation's name. KafkaError with the first failure."""
+        asked = self.generation_id
+        assert asked >= 0, "only a member commits in the group's name"
+        try:
+            await self._coordinator.commit(
+                offsets, generation_id=asked, member_id=self.member_id, group_instance_id=self._settings.group_instance_id
+            )
+        except KafkaError as error:
+            if asked == self.generation_id:
+                self.on_error(error.code)
+            raise
 
     # Leaving
 
@@ -270,56 +281,18 @@ class GroupMembership:
         self._start_over(keep_id=False)
         self.needs_rejoin = False
         self._topics = []
+        self._counts = {}
 
     async def _send_leave(self) -> None:
         request = LeaveGroupRequest(self._group_id, self.member_id, [MemberIdentity(self.member_id, self._settings.group_instance_id)])
         try:
-            await self._ask(request, LeaveGroupResponse)
+            await self._coordinator.ask(request, LeaveGroupResponse)
         except KafkaError:
             return  # the session times out instead
 
     async def close(self) -> None:
+        """No heartbeats go out any more."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)
             self._heartbeats = None
-
-    # Requests to the coordinator
-
-    async def _ask(self, request: Request, response_type: type[R], *, extra_ms: int = 0, version_max: int | None = None) -> R:
-        try:
-            if self._coordinator is None:
-                self._coordinator = await self._cluster.coordinator(self._group_id)
-            connection = await self._cluster.connection(self._coordinator)
-            timeout_ms = self._cluster.request_timeout_ms + extra_ms
-            return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
-        except KafkaError as error:
-            self.heard(error.code)
-            raise
-
-    async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int) -> R:
-        """For requests that may be repeated: until the coordinator answers other than with "not here" or "not yet"."""
-        deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
-        attempt = 0
-        while True:
-            try:
-                response = await self._ask(request, response_type, version_max=version_max)
-                code = _first_error(response)
-                if code not in _LOOK_AGAIN and code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    return response
-                problem = KafkaError(code, f"coordinator of group {self._group_id!r}")
-                self.heard(code)
-            except KafkaError as error:
-                if not error.is_retriable and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
-                    raise
-                problem = error
-            await self._cluster.pause(attempt, deadline_ms, problem)
-            attempt += 1
-
-
-def _first_error(response: Response) -> int:
-    if isinstance(response, OffsetFetchResponse):
-        return response.error_code or next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
-    if isinstance(response, OffsetCommitResponse):
-        return next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
-    return 0

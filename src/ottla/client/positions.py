@@ -6,30 +6,40 @@ the reset policy).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ottla.types import NO_EPOCH, TopicPartition
 
 
-@dataclass(slots=True)
 class PartitionPosition:
-    position: int | None = None
-    leader_epoch: int = NO_EPOCH  # of the last record handed out
-    is_paused: bool = False
-    high_watermark: int = -1  # as the broker last said
-    seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
-    version: int = 0  # rises with every seek: what was fetched for an older one is thrown away
+    __slots__ = ("_versions", "high_watermark", "is_paused", "leader_epoch", "position", "seek_timestamp", "version")
+
+    def __init__(self, versions: Iterator[int]) -> None:
+        self._versions = versions
+        self.position: int | None = None
+        self.leader_epoch = NO_EPOCH  # of the last record handed out
+        self.is_paused = False
+        self.high_watermark = -1  # as the broker last said
+        self.seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
+        self.version = next(versions)  # what was fetched for another version is thrown away
 
     def seek(self, offset: int) -> None:
         self.position, self.seek_timestamp = offset, None
-        self.leader_epoch = NO_EPOCH
-        self.version += 1
+        self._moved()
 
     def seek_to(self, timestamp: int) -> None:
         self.position, self.seek_timestamp = None, timestamp
+        self._moved()
+
+    def rewind(self, offset: int) -> None:
+        """Records from ``offset`` on were not handed out after all. Fetches that are under way began after them, and do not count."""
+        self.position = offset
+        self.version = next(self._versions)
+
+    def _moved(self) -> None:
         self.leader_epoch = NO_EPOCH
-        self.version += 1
+        self.version = next(self._versions)
 
 
 class Positions:
@@ -37,6 +47,8 @@ class Positions:
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionPosition] = {}
+        # One counter for all: a partition that is assigned again must not come to a version that an answer still out was asked with.
+        self._versions = itertools.count(1)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._states
@@ -57,7 +69,7 @@ class Positions:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these; those kept keep their position."""
         old = self._states
-        self._states = {partition: old.get(partition) or PartitionPosition() for partition in partitions}
+        self._states = {partition: old.get(partition) or PartitionPosition(self._versions) for partition in partitions}
 
     def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
         """Position and leader epoch of every partition that has a position."""

@@ -1,7 +1,8 @@
 """The producer: records in, acknowledgements out.
 
 ``send`` puts a record into its partition's open batch and returns a future; the sender (``sender.py``) takes batches that
-are full or have lingered. Idempotence is the default: a retry is never stored twice, and order is kept.
+are full or have lingered. Idempotence is the default: a retry is never stored twice, and order is kept. A record that was not
+delivered cannot be overlooked: its future says why, and where nobody asked it, ``flush`` and ``close`` raise.
 
 Source: KIP-98 (idempotence), KIP-480 (sticky partitions), KIP-679 (strong defaults).
 """
@@ -9,40 +10,50 @@ Source: KIP-98 (idempotence), KIP-480 (sticky partitions), KIP-679 (strong defau
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from ottla.client.accumulator import PartitionQueue, RecordMetadata
+from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata
 from ottla.client.cluster import Cluster
+from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import StickyPartitioner, partition_for_key
 from ottla.client.sender import Sender
+from ottla.client.settings import Settings, boolean, choice, function, integer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
 
-_ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
+_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
+"""Called once for a record, with where it landed or with why it did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
+@dataclass(frozen=True)
+class ProducerSettings(Settings):
     """Kafka's producer configuration, by its names."""
 
-    acks: str = "all"
-    enable_idempotence: bool = True
-    linger_ms: int = 5
-    batch_size: int = 16_384
-    compression_type: str = "none"
-    max_request_size: int = 1_048_576
-    buffer_memory: int = 33_554_432
-    delivery_timeout_ms: int = 120_000
-    max_block_ms: int = 60_000
+    acks: str = choice("all", _ACKS)
+    enable_idempotence: bool = boolean(True)
+    linger_ms: int = integer(5)
+    batch_size: int = integer(16_384)
+    compression_type: str = choice("none", CODEC_NAMES)
+    max_request_size: int = integer(1_048_576)
+    buffer_memory: int = integer(33_554_432, high=2**63 - 1)
+    delivery_timeout_ms: int = integer(120_000)
+    max_block_ms: int = integer(60_000)
+    metadata_max_idle_ms: int = integer(300_000, low=5000)
+    key_serializer: Serializer | None = function()
+    value_serializer: Serializer | None = function()
 
-    def __post_init__(self) -> None:
-        if self.acks not in _ACKS:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"acks={self.acks}: 0, 1 and all are known")
-        if self.compression_type not in CODEC_NAMES:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"compression.type={self.compression_type} is not one of {', '.join(CODEC_NAMES)}")
+
+class SentRecord(asyncio.Future[RecordMetadata]):
+    """Where the record landed, once it is acknowledged; or a KafkaError."""
+
+    @property
+    def is_unseen(self) -> bool:
+        """It has failed, and nobody has asked it why."""
+        return self._log_traceback  # which is what asyncio itself goes by when it warns of such futures
 
 
 class Producer:
@@ -63,41 +74,133 @@ class Producer:
             codec=CODEC_NAMES[settings.compression_type],
             linger_ms=settings.linger_ms,
             request_bytes_max=settings.max_request_size,
+            topic_idle_ms_max=settings.metadata_max_idle_ms,
         )
         self._is_closed = False
 
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: HeadersLike = (),
         timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """The record is in the buffer; the future tells where it landed, or raises why it did not.
 
-        Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. MESSAGE_TOO_LARGE at once
-        for a record that no request could hold.
+        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
+        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
+        be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
+        record = self.prepare(topic, value, key, partition, headers, timestamp_ms)
+        if not self.is_admitted(record):
+            await self.admit(record)
+        future = SentRecord(loop=asyncio.get_running_loop())
+        if on_delivery is not None:
+            future.add_done_callback(lambda done: report(done, on_delivery))
+        self.add(record, future)
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: HeadersLike = (),
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
+
+    async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
+        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
+        return [await self.send(topic, value, key=key[0] if key else None) for topic, value, *key in records]
+
+    async def flush(self) -> None:
+        """Every record sent before the call is acknowledged or has failed.
+
+        DeliveryError when some were not delivered and nobody has asked their futures why.
+        """
+        await self._sender.flush()
+        self._sender.failures.raise_unseen()
+
+    async def close(self) -> None:
+        """As ``flush``, and connections are closed. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._sender.close()
+        await self._cluster.close()
+        self._sender.failures.raise_unseen()
+
+    # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.
+
+    def prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
+        """The record as it goes out. Touches nothing that belongs to the loop."""
+        return prepare(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=self._world.clock.now_ms() if timestamp_ms is None else timestamp_ms,
+            key_serializer=self._settings.key_serializer,
+            value_serializer=self._settings.value_serializer,
+            size_bytes_max=self._settings.max_request_size,
+        )
+
+    def is_admitted(self, record: Outgoing) -> bool:
+        """Whether ``add`` may be called at once: the topic's partitions are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
-        size = len(key or b"") + len(value or b"")
-        if size > self._settings.max_request_size:
-            text = f"a record of {size} bytes is larger than max.request.size={self._settings.max_request_size}"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-        found = self._cluster.topics.get(topic)
+        found = self._cluster.topics.get(record.topic)
         if found is None or not found.partitions or self._sender.buffered_bytes >= self._settings.buffer_memory:
-            deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
-            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True)
+            return False
+        if record.partition is not None and record.partition not in found.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
+        return True
+
+    async def admit(self, record: Outgoing) -> None:
+        """``add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
+        deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
+        while not self.is_admitted(record):
+            await self._cluster.topic(record.topic, deadline_ms=deadline_ms, allow_create=True)
             await self._sender.wait_for_room(self._settings.buffer_memory, deadline_ms)
-        count = len(found.partitions)
-        if partition is None:
-            partition = partition_for_key(key, count) if key is not None else self._stick(topic, count, size)
-        elif partition not in found.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
-        return self._add(TopicPartition(topic, partition), key, value, headers, timestamp_ms)
+
+    def add(self, record: Outgoing, future: Acknowledgement) -> None:
+        """The record is in its partition's open batch."""
+        partition = self._partition_of(record)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition)
+        batch, size = queue.add(
+            record,
+            future,
+            batch_bytes_max=self._settings.batch_size,
+            now_ms=self._world.clock.monotonic_ms(),
+            delivery_timeout_ms=self._settings.delivery_timeout_ms,
+        )
+        self._sender.buffered_bytes += size
+        if batch is not None:
+            self._sender.on_batch(batch)
+
+    def refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
+        """The record, whose ``send`` has returned, has failed."""
+        future.set_exception(error)
+        self._sender.failures.add(TopicPartition(record.topic, -1 if record.partition is None else record.partition), error, future)
+
+    def _partition_of(self, record: Outgoing) -> TopicPartition:
+        if record.partition is not None:
+            return TopicPartition(record.topic, record.partition)
+        count = len(self._cluster.topics[record.topic].partitions)
+        if record.key is not None:
+            return TopicPartition(record.topic, partition_for_key(record.key, count))
+        return TopicPartition(record.topic, self._stick(record.topic, count, record.size_bytes))
 
     def _stick(self, topic: str, count: int, size_bytes: int) -> int:
         """The topic's current partition, or another one where its batch is full or gone."""
@@ -108,41 +211,13 @@ class Producer:
         self._sticky.on_batch_closed(topic, partition, count)
         return self._sticky.partition(topic, count)
 
-    def _add(
-        self,
-        partition: TopicPartition,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp_ms: int | None,
-    ) -> asyncio.Future[RecordMetadata]:
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        is_new, is_full, size = queue.add(
-            key,
-            value,
-            headers,
-            self._world.clock.now_ms() if timestamp_ms is None else timestamp_ms,
-            future,
-            batch_bytes_max=self._settings.batch_size,
-            now_ms=self._world.clock.monotonic_ms(),
-            delivery_timeout_ms=self._settings.delivery_timeout_ms,
-        )
-        self._sender.buffered_bytes += size
-        if is_full or is_new:
-            self._sender.wake()
-        return future
 
-    async def flush(self) -> None:
-        """Every record sent before the call is acknowledged or has failed."""
-        await self._sender.flush()
-
-    async def close(self) -> None:
-        """What was sent is acknowledged or has failed; connections are closed."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        await self._sender.close()
-        await self._cluster.close()
+def report(done: Any, on_delivery: OnDelivery) -> None:
+    """The callback is called with what the future holds."""
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is None:
+        on_delivery(done.result(), None)
+    else:
+        on_delivery(None, error)

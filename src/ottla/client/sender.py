@@ -1,30 +1,33 @@
 """The producer's sending half: batches to their leaders, up to five requests in flight to each broker.
 
 Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, those of its
-partition that are in flight behind it come back too (the broker refuses a gap), and all go again in order once none is in
+partition that are in flight after it come back too (the broker refuses a gap), and all go again in order once none is in
 flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
 When the broker's sequence has been left behind (a batch was given up, or a broker lost its end of the log), the head
-batch is refused and so was not stored: it and all behind it are numbered from zero under a fresh id. Batches of other
-partitions, whose fate may be unknown, keep the id they had. Source: KIP-98, KIP-360, KIP-480.
+batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
+of other partitions, whose fate may be unknown, keep the id they had. Whatever is raised on the way fails the batches that it
+concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-360, KIP-480.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
+from ottla.client.exchange import exchange
+from ottla.client.failures import Failures
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.produce import PartitionProduceResponse
 from ottla.records.batch import HEADER_SIZE
 from ottla.types import TopicPartition
 
-TOPIC_IDS_SINCE: Final = 13
 IN_FLIGHT_MAX: Final = 5
+NEVER_MS: Final = 2**63
 _SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
@@ -41,6 +44,7 @@ class Sender:
         codec: int,
         linger_ms: int,
         request_bytes_max: int,
+        topic_idle_ms_max: int,
     ) -> None:
         self._cluster = cluster
         self._clock = cluster.world.clock
@@ -50,6 +54,9 @@ class Sender:
         self._codec = codec
         self._linger_ms = linger_ms
         self._request_bytes_max = request_bytes_max
+        self._topic_idle_ms_max = topic_idle_ms_max
+        self._used_ms: dict[str, int] = {}  # when a batch was last begun, by topic
+        self._renew_ms = 0  # metadata is not refreshed for its age before
         self._producer_id = -1
         self._flying: dict[ProducerBatch, None] = {}
         self._requests: dict[int, int] = {}  # in flight, by node
@@ -58,12 +65,17 @@ class Sender:
         self._wake = asyncio.Event()
         self._is_urgent = 0  # flushes that wait: nothing lingers
         self._is_closing = False
+        self._is_preparing = False
         self._room: list[asyncio.Future[None]] = []
+        self._expiry_ms = NEVER_MS  # no batch's deadline is earlier
         self.buffered_bytes = 0
+        self.failures = Failures()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
 
-    def wake(self) -> None:
-        """There is a new batch, or a full one."""
+    def on_batch(self, batch: ProducerBatch) -> None:
+        """The batch was begun, or is full."""
+        self._expiry_ms = min(self._expiry_ms, batch.deadline_ms)
+        self._used_ms[batch.partition.topic] = batch.created_ms
         self._wake.set()
 
     async def wait_for_room(self, limit: int, deadline_ms: int) -> None:
@@ -78,37 +90,46 @@ class Sender:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the buffer of {limit} bytes stayed full") from None
 
     async def flush(self) -> None:
+        """Every batch that was begun before the call is acknowledged or has failed."""
         self._is_urgent += 1
         self._wake.set()
         try:
             batches = [batch for queue in self._queues.values() for batch in queue.batches] + list(self._flying)
             if batches:
-                await asyncio.wait([batch.futures[-1] for batch in batches])
+                await asyncio.wait([batch.finished for batch in batches])
         finally:
             self._is_urgent -= 1
 
     async def close(self) -> None:
+        """As ``flush``, and nothing runs any more."""
         await self.flush()
         self._is_closing = True
         self._wake.set()
         await self._loop_task
         for task in list(self._tasks):
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
         while not self._is_closing:
             self._wake.clear()
-            wait_ms = self._send_ready()
             try:
-                async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                wait_ms = self._send_ready()
+            except Exception as error:  # noqa: BLE001 - the sender's edge: what it was about fails, and it goes on
+                wait_ms = None
+                self._fail_all(_as_kafka_error(error))
+            try:
+                async with asyncio.timeout(None if wait_ms is None else max(0, wait_ms) / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
     def _send_ready(self) -> int | None:
-        """Starts the requests that can go; milliseconds until another batch will be ready, None when only news can help."""
+        """Starts the requests that can go; milliseconds until something is due, None when only news can help."""
         now_ms = self._clock.monotonic_ms()
-        next_ms: int | None = None
+        if now_ms >= self._expiry_ms:
+            self._expire(now_ms)
+        due_ms: list[int] = []
         ready: dict[int, list[PartitionQueue]] = {}
         unconnected: dict[int, list[PartitionQueue]] = {}
         orphans: list[PartitionQueue] = []
@@ -117,7 +138,7 @@ class Sender:
                 continue
             wait_ms = self._wait_ms(queue, now_ms)
             if wait_ms > 0:
-                next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)
+                due_ms.append(wait_ms)
                 continue
             leader = self._cluster.leader(queue.partition)
             if leader is None or (self._is_idempotent and self._producer_id < 0):
@@ -129,14 +150,20 @@ class Sender:
         for leader, queues in ready.items():
             connection = self._cluster.open_connection(leader)
             assert connection is not None, "it was open a moment ago"
+            self._requests[leader] = self._requests.get(leader, 0) + 1
             self._start(self._produce(leader, connection, self._take(queues, connection)))
         for leader, queues in unconnected.items():
             if leader not in self._connecting:
                 self._connecting.add(leader)
                 self._start(self._connect(leader, queues))
-        if orphans and not any(task.get_name() == "ottla-prepare" for task in self._tasks):
-            self._start(self._prepare(orphans), name="ottla-prepare")
-        return next_ms
+        if orphans and not self._is_preparing:
+            self._is_preparing = True
+            self._start(self._prepare(orphans))
+        if self._expiry_ms < NEVER_MS:
+            due_ms.append(self._expiry_ms - now_ms)
+        if self._used_ms:
+            due_ms.append(self._renew_metadata(now_ms))
+        return min(due_ms, default=None)
 
     def _wait_ms(self, queue: PartitionQueue, now_ms: int) -> int:
         batch = queue.batches[0]
@@ -160,16 +187,17 @@ class Sender:
             taken.append((queue, batch))
         return taken
 
-    def _start(self, coroutine: object, name: str | None = None) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=name)  # type: ignore[arg-type]
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """The coroutine runs. It lets no Exception out: each ends as a failure of the batches it is about."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._wake.set()
-        if not task.cancelled() and task.exception() is not None:
-            raise AssertionError("requests of the sender end with a result for each batch") from task.exception()
+
+    # What may have to happen before a batch can go
 
     async def _prepare(self, orphans: list[PartitionQueue]) -> None:
         """Finds leaders and a producer id; batches wait a little longer, or fail at their deadline."""
@@ -177,37 +205,45 @@ class Sender:
             await self._cluster.refresh({queue.partition.topic for queue in orphans})
             if self._is_idempotent and self._producer_id < 0:
                 await self._take_producer_id()
-        except KafkaError as error:
-            problem = error
+        except Exception as error:  # noqa: BLE001 - the task's edge
+            problem = _as_kafka_error(error)
         else:
             problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader is known")
             orphans = [queue for queue in orphans if self._cluster.leader(queue.partition) is None]
+        finally:
+            self._is_preparing = False
         self._put_off(orphans, problem)
 
     async def _connect(self, node_id: int, queues: list[PartitionQueue]) -> None:
         """The broker is connected; else the batches for it wait a little longer, or fail at their deadline."""
         try:
             await self._cluster.connection(node_id)
-        except KafkaError as error:
-            self._put_off(queues, error)
+        except Exception as error:  # noqa: BLE001 - the task's edge
+            self._put_off(queues, _as_kafka_error(error))
             for topic in {queue.partition.topic: None for queue in queues}:
                 self._start(self._refresh(topic))
         finally:
             self._connecting.discard(node_id)
 
-    def _put_off(self, queues: list[PartitionQueue], problem: KafkaError) -> None:
-        now_ms = self._clock.monotonic_ms()
-        for queue in queues:
-            if not queue.batches:
-                continue
-            batch = queue.batches[0]
-            is_final = problem.code not in RETRIABLE and problem.code != ErrorCode.BROKER_NOT_AVAILABLE
-            if is_final or now_ms >= batch.deadline_ms:
-                queue.batches.popleft()
-                self._give_up(batch, problem)
-            else:
-                batch.attempts += 1
-                batch.not_before_ms = now_ms + int(self._cluster.backoff.delay_ms(batch.attempts - 1, self._cluster.world))
+    def _renew_metadata(self, now_ms: int) -> int:
+        """Metadata that has reached its age is being refreshed; milliseconds until this is to be looked at again."""
+        left_ms = max(self._cluster.age_left_ms(), self._renew_ms - now_ms)
+        if left_ms > 0:
+            return left_ms
+        busy = {queue.partition.topic for queue in self._queues.values() if queue.batches or queue.in_flight}
+        idle = [topic for topic, used_ms in self._used_ms.items() if topic not in busy and now_ms - used_ms >= self._topic_idle_ms_max]
+        for topic in idle:
+            del self._used_ms[topic]
+        self._cluster.forget(idle)
+        self._renew_ms = now_ms + self._cluster.backoff.last_ms
+        self._start(self._refresh())
+        return self._cluster.backoff.last_ms
+
+    async def _refresh(self, *topics: str) -> None:
+        try:
+            await self._cluster.refresh(topics)
+        except Exception:  # noqa: BLE001 - the task's edge: the next attempt asks again
+            return
 
     async def _take_producer_id(self) -> None:
         response = await self._cluster.ask(None, InitProducerIdRequest(None, 2**31 - 1), InitProducerIdResponse)
@@ -216,47 +252,39 @@ class Sender:
         assert response.producer_epoch == 0, "an idempotent producer without a past begins at epoch 0"
         self._producer_id = response.producer_id
 
+    def _put_off(self, queues: list[PartitionQueue], problem: KafkaError) -> None:
+        """The head batches wait a little longer, unless the problem is one that will not pass."""
+        for queue in queues:
+            if not queue.batches:
+                continue
+            if _may_pass(problem):
+                self._delay(queue.batches[0], problem)
+            else:
+                self._give_up(queue.batches.popleft(), problem)
+
+    def _delay(self, batch: ProducerBatch, problem: KafkaError) -> None:
+        batch.attempts += 1
+        batch.problem = problem
+        delay_ms = self._cluster.backoff.delay_ms(batch.attempts - 1, self._cluster.world)
+        batch.not_before_ms = self._clock.monotonic_ms() + int(delay_ms)
+
+    # Requests, and what becomes of their batches
+
     async def _produce(self, node_id: int, connection: ClientConnection, taken: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
-        self._requests[node_id] = self._requests.get(node_id, 0) + 1
+        answers: dict[TopicPartition, PartitionProduceResponse] = {}
+        problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response leaves the partition out")
+        batches = [batch for _, batch in taken]
         try:
-            answers = await self._exchange(connection, taken)
-        except KafkaError as error:
-            for queue, batch in taken:
-                self._settle(queue, batch, PartitionProduceResponse(error_code=error.code, error_message=error.message))
-        else:
-            for queue, batch in taken:
-                missing = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="not in the response")
-                self._settle(queue, batch, answers.get(queue.partition, missing))
+            answers = await exchange(
+                self._cluster, connection, batches, acks=self._acks, codec=self._codec, is_idempotent=self._is_idempotent
+            )
+        except Exception as error:  # noqa: BLE001 - the task's edge: the request's batches fail with it
+            problem = _as_kafka_error(error)
         finally:
             self._requests[node_id] -= 1
-
-    async def _exchange(
-        self, connection: ClientConnection, taken: list[tuple[PartitionQueue, ProducerBatch]]
-    ) -> dict[TopicPartition, PartitionProduceResponse]:
-        by_id = connection.version_of(APIS[ApiKey.PRODUCE]) >= TOPIC_IDS_SINCE
-        topics: dict[str, TopicProduceData] = {}
+        unanswered = PartitionProduceResponse(error_code=problem.code, error_message=problem.message)
         for queue, batch in taken:
-            name = queue.partition.topic
-            known = self._cluster.topics.get(name)
-            data = topics.setdefault(name, TopicProduceData(name, known.topic_id if known else bytes(16)))
-            records = batch.builder.build(
-                self._codec,
-                producer_id=batch.numbered_for if self._is_idempotent else -1,
-                producer_epoch=0 if self._is_idempotent else -1,
-                base_sequence=batch.base_sequence if self._is_idempotent else -1,
-            )
-            data.partition_data.append(PartitionProduceData(queue.partition.partition, records))
-        request = ProduceRequest(None, self._acks, self._cluster.request_timeout_ms, list(topics.values()))
-        if self._acks == 0:
-            connection.send_unanswered(request)
-            return {queue.partition: PartitionProduceResponse(base_offset=-1) for queue, _ in taken}
-        response = await connection.ask(request, ProduceResponse, timeout_ms=self._cluster.request_timeout_ms)
-        names = self._cluster.topic_names
-        return {
-            TopicPartition(names[topic.topic_id] if by_id else topic.name, answer.index): answer
-            for topic in response.responses
-            for answer in topic.partition_responses
-        }
+            self._settle(queue, batch, answers.get(queue.partition, unanswered))
 
     def _settle(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """The batch is acknowledged, or stands in line again, or is given up."""
@@ -267,34 +295,50 @@ class Sender:
             self._release(batch)
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
-        error = KafkaError(code, answer.error_message or f"{queue.partition}")
-        now_ms = self._clock.monotonic_ms()
+        problem = KafkaError(code, answer.error_message or f"{queue.partition}")
         is_out_of_sequence = self._is_idempotent and code in _SEQUENCE_LOST
-        may_pass = code in RETRIABLE or code == ErrorCode.BROKER_NOT_AVAILABLE
-        if not (is_out_of_sequence or may_pass) or now_ms >= batch.deadline_ms:
-            self._give_up(batch, error)
+        if not (is_out_of_sequence or _may_pass(problem)) or self._clock.monotonic_ms() >= batch.deadline_ms:
+            self._give_up(batch, problem)
             return
-        batch.attempts += 1
-        batch.not_before_ms = now_ms + int(self._cluster.backoff.delay_ms(batch.attempts - 1, self._cluster.world))
+        self._delay(batch, problem)
         follows_a_failure = queue.resumes_at_zero_in_flight
         queue.take_back(batch)
         queue.resumes_at_zero_in_flight = True
-        if may_pass:
+        if _may_pass(problem):
             self._start(self._refresh(queue.partition.topic))
         elif not follows_a_failure:
-            queue.renumber()
+            queue.renumber(batch.numbered_for)
             if batch.numbered_for == self._producer_id:
                 self._producer_id = -1
 
-    async def _refresh(self, topic: str) -> None:
-        try:
-            await self._cluster.refresh([topic])
-        except KafkaError:
-            return  # the next attempt asks again
+    def _expire(self, now_ms: int) -> None:
+        """Batches whose delivery.timeout.ms is over have failed, in flight or not; ``_expiry_ms`` is that of the next one."""
+        deadlines = []
+        for queue in self._queues.values():
+            while queue.batches and queue.batches[0].deadline_ms <= now_ms:
+                batch = queue.batches.popleft()
+                self._give_up(batch, _expired(batch))
+            if queue.batches:
+                deadlines.append(queue.batches[0].deadline_ms)
+        for batch in self._flying:
+            if batch.deadline_ms > now_ms:
+                deadlines.append(batch.deadline_ms)
+            elif not batch.finished.done():
+                self._fail(batch, _expired(batch))  # its request is still out, and settles the rest when it ends
+        self._expiry_ms = min(deadlines, default=NEVER_MS)
+
+    def _fail_all(self, error: KafkaError) -> None:
+        for queue in self._queues.values():
+            while queue.batches:
+                self._give_up(queue.batches.popleft(), error)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         self._release(batch)
-        batch.fail(error)
+        self._fail(batch, error)
+
+    def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
+        for future in batch.fail(error):
+            self.failures.add(batch.partition, error, future)
 
     def _release(self, batch: ProducerBatch) -> None:
         self.buffered_bytes -= batch.builder.size_bytes - HEADER_SIZE
@@ -302,3 +346,18 @@ class Sender:
         for future in room:
             if not future.done():
                 future.set_result(None)
+
+
+def _may_pass(problem: KafkaError) -> bool:
+    return problem.code in RETRIABLE or problem.code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def _expired(batch: ProducerBatch) -> KafkaError:
+    last = batch.problem
+    if last is None:
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms is over before the first answer")
+    return KafkaError(last.code, f"delivery.timeout.ms is over after {batch.attempts} attempts; the last one: {last.message}")
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")

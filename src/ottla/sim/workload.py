@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from ottla.client.cluster import Cluster
-from ottla.client.consumer import Consumer, ConsumerSettings
+from ottla.client.consumer import Consumer
+from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition

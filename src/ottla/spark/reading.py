@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
-from ottla.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.messages.registry import APIS, ApiKey
 from ottla.ports import Buffer
+from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches
-from ottla.records.control import end_marker_of
-from ottla.records.iteration import iterate_records
 from ottla.spark.columns import Columns
 from ottla.spark.link import link_for
 from ottla.spark.options import boolean
@@ -215,7 +214,7 @@ class RangeFetcher:
         assert view is None or isinstance(view, (bytes, memoryview)), "a response's records are bytes"
         start = position = progress.position
         batches = []
-        aborted = _Aborted(data.aborted_transactions or [])
+        aborted = AbortedTransactions(data.aborted_transactions or [])
         for at, header in iterate_batches(view or b"", check_crc=self._checks_crcs):
             if header.base_offset >= end:
                 position = end
@@ -268,25 +267,6 @@ def report_loss(text: str, *, fails: bool) -> None:
     if fails:
         raise DataLossError(f"{text}. Set failOnDataLoss=false to go on without the lost records")
     warnings.warn(f"data loss: {text}", stacklevel=2)
-
-
-class _Aborted:
-    """Which transactional batches of one response belong to aborted transactions; asked for each batch, in order."""
-
-    def __init__(self, transactions: list[AbortedTransaction]) -> None:
-        self._coming = sorted(transactions, key=lambda transaction: -transaction.first_offset)
-        self._producer_ids: set[int] = set()
-
-    def admits(self, data: Buffer, at: int, header: BatchHeader) -> bool:
-        while self._coming and self._coming[-1].first_offset <= header.last_offset:
-            self._producer_ids.add(self._coming.pop().producer_id)
-        if not header.is_transactional or header.producer_id not in self._producer_ids:
-            return True
-        if header.is_control:
-            marker = end_marker_of(iterate_records(data, at)[0])
-            if marker is not None and not marker.is_commit:
-                self._producer_ids.discard(header.producer_id)
-        return False
 
 
 def _now_ms() -> int:

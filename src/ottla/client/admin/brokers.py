@@ -29,6 +29,7 @@ class ClusterDescription:
 
 class BrokerAdmin(AdminBase):
     async def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its controller and its brokers."""
         response = await self._cluster.ask(None, DescribeClusterRequest(), DescribeClusterResponse)
         raise_for(response.error_code, response.error_message)
         nodes = [Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in response.brokers]

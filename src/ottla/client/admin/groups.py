@@ -63,6 +63,7 @@ class GroupAdmin(AdminBase):
         return group
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
+        """None for each group that was deleted with its offsets, else why not: NON_EMPTY_GROUP while it has members."""
         results: dict[str, KafkaError | None] = {}
         for group_id in group_ids:
             node_id = await self._coordinator(group_id)

@@ -1,0 +1,163 @@
+"""Records that were fetched and are not handed out yet, by partition and in order.
+
+What was taken last can be given back in part: an iteration takes many records at once and hands them out one by one, and those that
+it has not come to are not consumed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ottla.client.positions import Positions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import Headers, TopicPartition
+
+Deserializer = Callable[[bytes | None], Any]
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime.
+
+    ``key`` and ``value`` are bytes or None, or what the deserializers make of them.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: Headers
+    leader_epoch: int
+
+
+class DeserializationError(KafkaError):
+    """A deserializer failed for the record at ``offset``, where the position stays: ``seek`` past it to go on."""
+
+    def __init__(self, record: ConsumerRecord, problem: Exception) -> None:
+        self.partition: Final = TopicPartition(record.topic, record.partition)
+        self.offset: Final = record.offset
+        text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to go on"
+        super().__init__(ErrorCode.INVALID_RECORD, text)
+
+
+class Fetched:
+    """What one fetch brought of one partition."""
+
+    __slots__ = ("at", "next_offset", "partition", "records", "version")
+
+    def __init__(self, partition: TopicPartition, version: int, records: list[ConsumerRecord], next_offset: int) -> None:
+        self.partition = partition
+        self.version = version  # of the position it was fetched for
+        self.records = records
+        self.at = 0  # of the next record to hand out
+        self.next_offset = next_offset  # after the last batch, also where its last records are gone
+
+
+class FetchBuffer:
+    def __init__(
+        self, positions: Positions, *, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
+    ) -> None:
+        self._positions = positions
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._fetched: deque[Fetched] = deque()
+        self._counts: Counter[TopicPartition] = Counter()  # of what is in _fetched
+        self._last: list[tuple[Fetched, int]] = []  # how many records of each the last take has
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return self._counts[partition] > 0
+
+    def add(self, fetched: Fetched) -> None:
+        self._fetched.append(fetched)
+        self._counts[fetched.partition] += 1
+
+    def has_some(self) -> bool:
+        """Whether ``take`` would get something now."""
+        return any(self._is_current(fetched) and not self._positions.of(fetched.partition).is_paused for fetched in self._fetched)
+
+    def take(self, count_max: int) -> list[ConsumerRecord]:
+        """Up to ``count_max`` records; their partitions' positions are after them. DeserializationError when the first cannot be read."""
+        taken: list[ConsumerRecord] = []
+        paused: list[Fetched] = []
+        self._last = []
+        while self._fetched and len(taken) < count_max:
+            fetched = self._fetched.popleft()
+            self._counts[fetched.partition] -= 1
+            if not self._is_current(fetched):
+                continue
+            state = self._positions.of(fetched.partition)
+            if state.is_paused:
+                paused.append(fetched)
+                continue
+            piece = fetched.records[fetched.at : fetched.at + count_max - len(taken)]
+            problem = None
+            if self._key_deserializer is not None or self._value_deserializer is not None:
+                piece, problem = self._deserialized(piece)
+            if piece:
+                taken += piece
+                fetched.at += len(piece)
+                self._last.append((fetched, len(piece)))
+                state.position, state.leader_epoch = piece[-1].offset + 1, piece[-1].leader_epoch
+            if fetched.at < len(fetched.records):
+                self._put_first(fetched)
+            else:
+                state.position = fetched.next_offset
+            if problem is not None:
+                if not taken:
+                    raise problem
+                break
+        for fetched in reversed(paused):
+            self._put_first(fetched)
+        return taken
+
+    def give_back(self, count: int) -> None:
+        """The last ``count`` records of the last ``take`` come again with the next one, where their positions have not moved since."""
+        rewound: set[TopicPartition] = set()  # several pieces may be of one partition
+        while count and self._last:
+            fetched, size = self._last.pop()
+            returned = min(count, size)
+            count -= returned
+            state = self._positions.get(fetched.partition)
+            if state is None or (state.version != fetched.version and fetched.partition not in rewound):
+                continue
+            rewound.add(fetched.partition)
+            is_here = fetched in self._fetched
+            fetched.at -= returned
+            state.rewind(fetched.records[fetched.at].offset)
+            fetched.version = state.version
+            if not is_here:
+                self._put_first(fetched)
+        self._last = []
+
+    def forget(self) -> None:
+        """What was fetched for partitions that are not assigned any more, or before a seek, is dropped."""
+        self._fetched = deque(filter(self._is_current, self._fetched))
+        self._counts = Counter(fetched.partition for fetched in self._fetched)
+
+    def _is_current(self, fetched: Fetched) -> bool:
+        """The partition is assigned, and its position is still the one that it was fetched for."""
+        state = self._positions.get(fetched.partition)
+        return state is not None and state.version == fetched.version
+
+    def _put_first(self, fetched: Fetched) -> None:
+        self._fetched.appendleft(fetched)
+        self._counts[fetched.partition] += 1
+
+    def _deserialized(self, records: list[ConsumerRecord]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
+        """The records up to the first that cannot be read, and why that cannot."""
+        keys, values = self._key_deserializer, self._value_deserializer
+        done: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                key = record.key if keys is None else keys(record.key)
+                value = record.value if values is None else values(record.value)
+            except Exception as error:  # noqa: BLE001 - the application's code, and its error to see
+                return done, DeserializationError(record, error)
+            done.append(msgspec.structs.replace(record, key=key, value=value))
+        return done, None

@@ -1,0 +1,31 @@
+"""The consumer's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.client.buffer import Deserializer
+from ottla.client.fetcher import FetchSettings
+from ottla.client.membership import MembershipSettings
+from ottla.client.settings import Settings, boolean, function, integer, text
+from ottla.types import TopicPartition
+
+Rebalanced = Callable[[list[TopicPartition]], object]
+"""Called with the partitions that were assigned or are being given up; what it returns is awaited where it can be."""
+
+
+@dataclass(frozen=True)
+class ConsumerSettings(Settings):
+    """Kafka's consumer configuration, by its names. Without ``group_id`` there is only ``assign``."""
+
+    group_id: str | None = text(None)
+    enable_auto_commit: bool = boolean(True)
+    auto_commit_interval_ms: int = integer(5000)
+    max_poll_records: int = integer(500, low=1)
+    default_api_timeout_ms: int = integer(60_000)
+    allow_auto_create_topics: bool = boolean(True)
+    key_deserializer: Deserializer | None = function()
+    value_deserializer: Deserializer | None = function()
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    membership: MembershipSettings = field(default_factory=MembershipSettings)

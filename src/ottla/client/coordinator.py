@@ -1,0 +1,118 @@
+"""A group's coordinator: found, asked, found again when it has moved; and the offsets that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from ottla.client.cluster import MAIN_LANE, Cluster
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
+from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchResponse
+from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+OFFSET_FETCH_BY_NAME: Final = 7
+OFFSET_COMMIT_BY_NAME: Final = 9
+_LOOK_AGAIN: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION, ErrorCode.BROKER_NOT_AVAILABLE}
+)
+
+
+class GroupCoordinator:
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self._clock = cluster.world.clock
+        self._group_id = group_id
+        self._node_id: int | None = None
+
+    async def ask(
+        self, request: Request, response_type: type[R], *, lane: str = MAIN_LANE, extra_ms: int = 0, version_max: int | None = None
+    ) -> R:
+        """The coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
+        try:
+            if self._node_id is None:
+                self._node_id = await self._cluster.coordinator(self._group_id)
+            connection = await self._cluster.connection(self._node_id, lane)
+            timeout_ms = self._cluster.request_timeout_ms + extra_ms
+            return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
+        except KafkaError as error:
+            self.on_error(error.code)
+            raise
+
+    def on_error(self, code: int) -> None:
+        """The coordinator is looked for again after an error that says that it is elsewhere."""
+        if code in _LOOK_AGAIN:
+            self._node_id = None
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        generation_id: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Offset and leader epoch of each partition are stored. KafkaError with the first failure."""
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for partition, (offset, leader_epoch) in offsets.items():
+            topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
+            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, leader_epoch, ""))
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=generation_id,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            topics=list(topics.values()),
+        )
+        response = await self._ask_until_found(request, OffsetCommitResponse, version_max=OFFSET_COMMIT_BY_NAME)
+        for answer in response.topics:
+            for result in answer.partitions:
+                if result.error_code:
+                    raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
+
+    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Offset and leader epoch of each partition that has a commit."""
+        topics: dict[str, OffsetFetchRequestTopic] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, OffsetFetchRequestTopic(partition.topic)).partition_indexes.append(partition.partition)
+        request = OffsetFetchRequest(self._group_id, list(topics.values()), [OffsetFetchRequestGroup(self._group_id)], True)
+        response = await self._ask_until_found(request, OffsetFetchResponse, version_max=OFFSET_FETCH_BY_NAME)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"offsets of group {self._group_id!r}")
+        found = {}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code:
+                    raise KafkaError(answer.error_code, f"offset of {topic.name}-{answer.partition_index}")
+                if answer.committed_offset >= 0:
+                    found[TopicPartition(topic.name, answer.partition_index)] = (answer.committed_offset, answer.committed_leader_epoch)
+        return found
+
+    async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int) -> R:
+        """For requests that may be repeated: until the coordinator answers other than with "not here" or "not yet"."""
+        deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
+        attempt = 0
+        while True:
+            try:
+                response = await self.ask(request, response_type, version_max=version_max)
+                code = _first_error(response)
+                if code not in _LOOK_AGAIN and code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    return response
+                problem = KafkaError(code, f"coordinator of group {self._group_id!r}")
+                self.on_error(code)
+            except KafkaError as error:
+                if not error.is_retriable and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                    raise
+                problem = error
+            await self._cluster.pause(attempt, deadline_ms, problem)
+            attempt += 1
+
+
+def _first_error(response: Response) -> int:
+    if isinstance(response, OffsetFetchResponse):
+        return response.error_code or next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
+    if isinstance(response, OffsetCommitResponse):
+        return next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
+    return 0

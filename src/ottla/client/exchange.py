@@ -1,0 +1,48 @@
+"""One Produce request and its answers, by partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.client.accumulator import ProducerBatch
+from ottla.client.cluster import Cluster
+from ottla.client.connection import ClientConnection
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.messages.registry import APIS, ApiKey
+from ottla.types import TopicPartition
+
+TOPIC_IDS_SINCE: Final = 13
+
+
+async def exchange(
+    cluster: Cluster, connection: ClientConnection, batches: list[ProducerBatch], *, acks: int, codec: int, is_idempotent: bool
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    """The broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken."""
+    by_id = connection.version_of(APIS[ApiKey.PRODUCE]) >= TOPIC_IDS_SINCE
+    topics: dict[str, TopicProduceData] = {}
+    for batch in batches:
+        name = batch.partition.topic
+        known = cluster.topics.get(name)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} is not in the metadata any more")
+        records = batch.builder.build(
+            codec,
+            producer_id=batch.numbered_for if is_idempotent else -1,
+            producer_epoch=0 if is_idempotent else -1,
+            base_sequence=batch.base_sequence if is_idempotent else -1,
+        )
+        data = topics.setdefault(name, TopicProduceData(name, known.topic_id))
+        data.partition_data.append(PartitionProduceData(batch.partition.partition, records))
+    request = ProduceRequest(None, acks, cluster.request_timeout_ms, list(topics.values()))
+    if acks == 0:
+        connection.send_unanswered(request)
+        return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
+    response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms)
+    # The names are those of the request: the metadata may have lost a topic while it was out.
+    names = {topic.topic_id: topic.name for topic in topics.values()}
+    return {
+        TopicPartition(names.get(topic.topic_id, "") if by_id else topic.name, answer.index): answer
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }

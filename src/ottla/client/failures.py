@@ -1,0 +1,62 @@
+"""Records that were not delivered, until somebody has seen why.
+
+A failure counts as seen once the record's future was asked for it: by ``await``, ``result``, ``exception`` or a callback of ``send``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from ottla.errors import KafkaError
+from ottla.types import TopicPartition
+
+KEPT_MAX: Final = 10_000
+"""Failures beyond these are counted and not kept: a producer that never flushes must not grow without limit."""
+
+
+class Pending(Protocol):
+    """What ``send`` returns, as the sender sees it: an asyncio future or one of another thread."""
+
+    def done(self) -> bool: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+    def exception(self) -> BaseException | None: ...
+
+    @property
+    def is_unseen(self) -> bool:
+        """It has failed, and nobody has asked it why."""
+        ...
+
+
+class DeliveryError(KafkaError):
+    """Records that were sent are not known to be stored. ``failures`` are their partitions and why; the code is the first one's."""
+
+    def __init__(self, failures: list[tuple[TopicPartition, KafkaError]], count: int) -> None:
+        self.failures = failures
+        self.count = count
+        partition, first = failures[0]
+        others = f", and {count - 1} other records were not delivered either" if count > 1 else ""
+        super().__init__(first.code, f"a record for {partition} was not delivered: {first.message or first.code.name}{others}")
+
+
+class Failures:
+    def __init__(self) -> None:
+        self._failed: list[tuple[TopicPartition, KafkaError, Pending]] = []
+        self._dropped = 0
+
+    def add(self, partition: TopicPartition, error: KafkaError, pending: Pending) -> None:
+        if len(self._failed) >= KEPT_MAX:
+            self._failed = [failure for failure in self._failed if failure[2].is_unseen]
+        if len(self._failed) < KEPT_MAX:
+            self._failed.append((partition, error, pending))
+        else:
+            self._dropped += 1
+
+    def raise_unseen(self) -> None:
+        """DeliveryError with the failures that nobody has seen; they count as seen from now on."""
+        failed, self._failed = self._failed, []
+        dropped, self._dropped = self._dropped, 0
+        unseen = [(partition, error) for partition, error, pending in failed if pending.is_unseen]
+        for _, _, pending in failed:
+            pending.exception()
+        if unseen:
+            raise DeliveryError(unseen, len(unseen) + dropped)

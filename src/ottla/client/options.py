@@ -1,0 +1,74 @@
+"""The settings as keyword arguments: what a type checker knows of them. The settings classes say the same at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from ottla.client.buffer import Deserializer
+from ottla.client.cluster import METADATA_MAX_AGE_MS
+from ottla.client.outgoing import Serializer
+from ottla.client.settings import Settings, function, integer, text
+from ottla.client.watch import OnConnectivity
+
+
+@dataclass(frozen=True)
+class ClusterSettings(Settings):
+    """What all clients have."""
+
+    client_id: str = text("ottla")
+    request_timeout_ms: int = integer(30_000, low=1)
+    metadata_max_age_ms: int = integer(METADATA_MAX_AGE_MS)
+    on_connectivity: OnConnectivity | None = function()
+
+
+class ClusterOptions(TypedDict, total=False):
+    """``on_connectivity`` is called, on the client's loop, with an error when no broker can be reached and with None when one can again."""
+
+    client_id: str
+    request_timeout_ms: int
+    metadata_max_age_ms: int
+    on_connectivity: OnConnectivity | None
+
+
+class ProducerOptions(ClusterOptions, total=False):
+    """Those of ``ProducerSettings``."""
+
+    acks: Literal["all", "0", "1", "-1", 0, 1, -1]
+    enable_idempotence: bool
+    linger_ms: int
+    batch_size: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    max_request_size: int
+    buffer_memory: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    metadata_max_idle_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+
+
+class ConsumerOptions(ClusterOptions, total=False):
+    """Those of ``ConsumerSettings``, ``FetchSettings`` and ``MembershipSettings``."""
+
+    group_id: str | None
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int
+    default_api_timeout_ms: int
+    allow_auto_create_topics: bool
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    check_crcs: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    group_instance_id: str | None
+    partition_assignment_strategy: Sequence[str]

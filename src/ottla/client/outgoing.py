@@ -1,0 +1,80 @@
+"""A record on its way out: serialized and checked, before it touches a queue.
+
+What cannot be sent is refused here with a TypeError that says what to write instead; a batch that held such a record would fail whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import Headers
+
+Serializer = Callable[[Any], bytes | None]
+HeadersLike = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
+"""A record's headers as they may be given: by name, or as pairs where a name comes more than once."""
+
+
+class Outgoing(NamedTuple):
+    topic: str
+    partition: int | None  # None: where the partitioner says
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    size_bytes: int  # of key, value and headers
+
+
+def prepare(
+    topic: str,
+    value: Any,
+    *,
+    key: Any,
+    partition: int | None,
+    headers: HeadersLike,
+    timestamp_ms: int,
+    key_serializer: Serializer | None,
+    value_serializer: Serializer | None,
+    size_bytes_max: int,
+) -> Outgoing:
+    """The record as it goes out. TypeError for what is not of the right type, MESSAGE_TOO_LARGE for what no request could hold."""
+    if type(topic) is not str or not topic:
+        raise TypeError(f"the topic is {topic!r}: give its name as a str")
+    if key_serializer is not None:
+        key = key_serializer(key)
+    if value_serializer is not None:
+        value = value_serializer(value)
+    if key is not None and type(key) is not bytes:
+        key = _as_bytes("key", key)
+    if value is not None and type(value) is not bytes:
+        value = _as_bytes("value", value)
+    if partition is not None and type(partition) is not int:
+        raise TypeError(f"partition={partition!r}: give an int, or None for the partitioner's choice")
+    if type(timestamp_ms) is not int or not -(2**63) <= timestamp_ms < 2**63:
+        raise TypeError(f"timestamp_ms={timestamp_ms!r}: give milliseconds since 1970 as an int")
+    size = len(key or b"") + len(value or b"")
+    pairs: Headers = ()
+    if headers:
+        pairs = _as_pairs(headers)
+        size += sum(len(name) + len(content or b"") for name, content in pairs)
+    if size > size_bytes_max:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {size} bytes is larger than max.request.size={size_bytes_max}")
+    return Outgoing(topic, partition, key, value, pairs, timestamp_ms, size)
+
+
+def _as_bytes(what: str, content: object) -> bytes:
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"the {what} is of type {type(content).__name__}: give bytes or None, or set {what}_serializer")
+
+
+def _as_pairs(headers: HeadersLike) -> Headers:
+    try:
+        pairs = tuple(headers.items()) if isinstance(headers, Mapping) else tuple((name, content) for name, content in headers)
+    except (TypeError, ValueError):
+        raise TypeError("headers are a dict of names and bytes, or a list of such pairs") from None
+    for name, _ in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is of type {type(name).__name__}: give a str")
+    return tuple((name, None if content is None else _as_bytes("header", content)) for name, content in pairs)

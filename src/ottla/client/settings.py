@@ -1,0 +1,141 @@
+"""Settings of the clients: checked and converted when they are made.
+
+A setting has the name of Kafka's key with ``_`` for ``.``, and Kafka's default. Values may be texts, as configuration files have them:
+``linger_ms="5"``. What cannot be converted, lies out of bounds, or has an unknown name is refused with INVALID_CONFIG, and the text says
+what to write instead. Each field of a settings class is declared by one of the functions here, which says how it is checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.errors import ErrorCode, KafkaError
+
+INT_MAX: Final = 2**31 - 1
+_CHECK: Final = "check"
+_BOOLEANS: Final = {"true": True, "false": False}
+Check = Callable[[str, Any], Any]
+
+
+def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
+    """A whole number from ``low`` to ``high``."""
+
+    def check(name: str, value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise _invalid(name, value, "a whole number is expected")
+        if not low <= number <= high:
+            raise _invalid(name, value, f"it must be from {low} to {high}")
+        return number
+
+    return _field(default, check)
+
+
+def boolean(default: bool) -> Any:
+    """True or false, as themselves or as texts."""
+
+    def check(name: str, value: Any) -> bool:
+        found = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
+        if not isinstance(found, bool):
+            raise _invalid(name, value, "true or false is expected")
+        return found
+
+    return _field(default, check)
+
+
+def choice(default: str, known: Iterable[str]) -> Any:
+    """One of the words, in any case. A number may be given as one: ``acks=1``."""
+    words = tuple(known)
+
+    def check(name: str, value: Any) -> str:
+        text = str(value).lower() if isinstance(value, str | int) and not isinstance(value, bool) else None
+        if text not in words:
+            raise _invalid(name, value, f"it must be one of {', '.join(words)}" + _hint(str(value), words))
+        return text
+
+    return _field(default, check)
+
+
+def choices(default: Sequence[str], known: Iterable[str]) -> Any:
+    """A list of some of the words, at least one; or a text that has them with commas."""
+    words = tuple(known)
+
+    def check(name: str, value: Any) -> tuple[str, ...]:
+        items = tuple(item.strip() for item in value.split(",")) if isinstance(value, str) else tuple(value)
+        wrong = [item for item in items if item not in words]
+        if wrong or not items:
+            raise _invalid(
+                name, value, f"a list of some of {', '.join(words)} is expected" + (_hint(str(wrong[0]), words) if wrong else "")
+            )
+        return items
+
+    return _field(tuple(default), check)
+
+
+def text(default: str | None) -> Any:
+    """A text; None only where that is the default."""
+
+    def check(name: str, value: Any) -> str | None:
+        if not isinstance(value, str) and not (value is None and default is None):
+            raise _invalid(name, value, "a text is expected")
+        return value
+
+    return _field(default, check)
+
+
+def function() -> Any:
+    """Something to call, or None."""
+
+    def check(name: str, value: Any) -> Any:
+        if value is not None and not callable(value):
+            raise _invalid(name, value, "a function is expected")
+        return value
+
+    return _field(None, check)
+
+
+class Settings:
+    """Base of the settings classes, which are frozen dataclasses."""
+
+    def __post_init__(self) -> None:
+        for name, check in checks_of(type(self)).items():
+            object.__setattr__(self, name, check(key_of(name), getattr(self, name)))
+
+
+def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
+    """The settings as one object of each kind. INVALID_CONFIG, with the nearest name, for one that no kind has."""
+    known = sorted({name for kind in kinds for name in checks_of(kind)})
+    for name in given:
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}" + _hint(name.replace(".", "_"), known))
+    return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
+
+
+def checks_of(kind: type[Settings]) -> dict[str, Check]:
+    """The settings of one kind, and what checks each."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # those derived from Settings are dataclasses
+    return {field.name: field.metadata[_CHECK] for field in fields if _CHECK in field.metadata}
+
+
+def key_of(name: str) -> str:
+    """Kafka's name of the setting."""
+    return name.replace("_", ".")
+
+
+def _field(default: object, check: Check) -> Any:
+    return dataclasses.field(default=default, metadata={_CHECK: check})
+
+
+def _invalid(name: str, value: object, way_out: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value!r}: {way_out}")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""

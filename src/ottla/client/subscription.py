@@ -1,0 +1,83 @@
+"""What a member of a group subscribes to: topics by name or by pattern, looked at again as metadata ages.
+
+A topic that does not exist yet is looked for every second, those of a pattern every 30 s, new partitions after metadata.max.age.ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.membership import GroupMembership
+from ottla.errors import ErrorCode, KafkaError
+
+PATTERN_REFRESH_MS: Final = 30_000
+MISSING_REFRESH_MS: Final = 1_000
+
+
+class Subscription:
+    """Made on a running loop, for one ``subscribe``."""
+
+    def __init__(self, cluster: Cluster, membership: GroupMembership, wake: Callable[[], None], *, may_create: bool) -> None:
+        self._cluster = cluster
+        self._clock = cluster.world.clock
+        self._membership = membership
+        self._wake = wake
+        self._may_create = may_create
+        self._pattern: re.Pattern[str] | None = None
+        self._looked_ms = 0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def begin(self, topics: Sequence[str], pattern: str | None) -> None:
+        """The membership asks for these topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
+        if isinstance(topics, str) or bool(topics) == (pattern is not None):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
+        self._looked_ms = self._clock.monotonic_ms()
+        if pattern is None:
+            self._membership.subscribe(list(topics), may_create=self._may_create)
+            return
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"pattern={pattern!r} is no regular expression: {error}") from None
+        await self._match()
+
+    def look(self) -> None:
+        """Called with each poll: metadata that has reached its age is being asked for."""
+        since_ms = self._clock.monotonic_ms() - self._looked_ms
+        is_due = (
+            self._cluster.age_left_ms() == 0
+            or (self._membership.lacks_topics and since_ms >= MISSING_REFRESH_MS)
+            or (self._pattern is not None and since_ms >= PATTERN_REFRESH_MS)
+        )
+        if is_due and self._looking is None and since_ms >= self._cluster.backoff.last_ms:
+            self._looked_ms = self._clock.monotonic_ms()
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            if self._pattern is not None:
+                await self._match()
+            await self._cluster.refresh()
+            self._membership.on_metadata()
+        except KafkaError:
+            pass  # the next look asks again
+        finally:
+            self._looking = None
+        if self._membership.needs_rejoin:
+            self._wake()
+
+    async def _match(self) -> None:
+        assert self._pattern is not None, "only called with a pattern"
+        found = await self._cluster.all_topics()
+        matching = sorted(name for name, topic in found.items() if not topic.is_internal and self._pattern.fullmatch(name))
+        self._membership.subscribe(matching, may_create=False)
+
+    async def end(self) -> None:
+        """Nothing is looked for any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)

@@ -1,0 +1,46 @@
+"""The blocking administration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from ottla import aio
+from ottla.client.options import ClusterOptions
+from ottla.sync.loop_thread import Blocking, blocking
+
+
+class Admin(Blocking[aio.Admin]):
+    """Administration; see ``ottla.client.options.ClusterOptions`` for the settings."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
+        super().__init__(lambda: aio.Admin(bootstrap_servers, **settings))
+
+    create_topics = blocking(aio.Admin.create_topics)
+    delete_topics = blocking(aio.Admin.delete_topics)
+    list_topics = blocking(aio.Admin.list_topics)
+    describe_topic = blocking(aio.Admin.describe_topic)
+    describe_cluster = blocking(aio.Admin.describe_cluster)
+    offsets_for_times = blocking(aio.Admin.offsets_for_times)
+    describe_configs = blocking(aio.Admin.describe_configs)
+    create_partitions = blocking(aio.Admin.create_partitions)
+    delete_records = blocking(aio.Admin.delete_records)
+    elect_leaders = blocking(aio.Admin.elect_leaders)
+    alter_partition_reassignments = blocking(aio.Admin.alter_partition_reassignments)
+    list_partition_reassignments = blocking(aio.Admin.list_partition_reassignments)
+    alter_configs = blocking(aio.Admin.alter_configs)
+    replace_configs = blocking(aio.Admin.replace_configs)
+    list_config_resources = blocking(aio.Admin.list_config_resources)
+    describe_client_quotas = blocking(aio.Admin.describe_client_quotas)
+    alter_client_quotas = blocking(aio.Admin.alter_client_quotas)
+    alter_replica_log_dirs = blocking(aio.Admin.alter_replica_log_dirs)
+    describe_log_dirs = blocking(aio.Admin.describe_log_dirs)
+    describe_quorum = blocking(aio.Admin.describe_quorum)
+    update_features = blocking(aio.Admin.update_features)
+    describe_producers = blocking(aio.Admin.describe_producers)
+    delete_offsets = blocking(aio.Admin.delete_offsets)
+    list_groups = blocking(aio.Admin.list_groups)
+    describe_group = blocking(aio.Admin.describe_group)
+    delete_groups = blocking(aio.Admin.delete_groups)
+    committed_offsets = blocking(aio.Admin.committed_offsets)
+    set_offsets = blocking(aio.Admin.set_offsets)

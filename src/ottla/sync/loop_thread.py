@@ -1,0 +1,154 @@
+"""An event loop in a thread of its own, and objects that live on it, driven from outside.
+
+While the caller waits for a coroutine, the coroutine may have functions of the application called in the caller's thread: a callback can
+then use the blocking object, which in the loop's thread would wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from ottla import aio
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+X = TypeVar("X")
+Inner = TypeVar("Inner", aio.Producer, aio.Consumer, aio.Admin)
+
+_Call = tuple[Callable[..., object], tuple[Any, ...], "asyncio.Future[object]"]
+_caller: contextvars.ContextVar[SimpleQueue[Any]] = contextvars.ContextVar("caller")
+
+
+async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
+    """What the function returns, called in the thread that waits for the running coroutine."""
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    _caller.get().put((function, arguments, done))
+    return await done
+
+
+class LoopThread:
+    """A daemon: a program that ends without closing its clients does not wait for them."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="ottla-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
+        outcomes: SimpleQueue[Any] = SimpleQueue()
+        context = contextvars.copy_context()
+        context.run(_caller.set, outcomes)
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            task = self.loop.create_task(coroutine, context=context)
+            tasks.append(task)
+            task.add_done_callback(outcomes.put)
+
+        self.loop.call_soon_threadsafe(start)
+        try:
+            while not isinstance(outcome := outcomes.get(), asyncio.Task):
+                self._answer(outcome)
+        except BaseException:
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - there is one by the time it is called
+            while not isinstance(outcomes.get(), asyncio.Task):
+                pass  # what it wants to have called is not called any more
+            raise
+        result: T = outcome.result()
+        return result
+
+    def _answer(self, call: _Call) -> None:
+        function, arguments, done = call
+        try:
+            result = function(*arguments)
+        except Exception as error:  # noqa: BLE001 - the application's code; the coroutine raises it, and so does run
+            self.loop.call_soon_threadsafe(_set, done.set_exception, done, error)
+        else:
+            self.loop.call_soon_threadsafe(_set, done.set_result, done, result)
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def _set(setter: Callable[[Any], None], done: asyncio.Future[object], outcome: object) -> None:
+    if not done.done():
+        setter(outcome)
+
+
+class Blocking(Generic[Inner]):
+    """One asynchronous object, driven from outside its loop."""
+
+    def __init__(self, make: Callable[[], Inner]) -> None:
+        self._thread = LoopThread()
+
+        async def build() -> Inner:
+            return make()
+
+        try:
+            self._inner: Inner = self._thread.run(build())
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._is_closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result, from the object's loop."""
+        return self._thread.run(coroutine)
+
+    def close(self) -> None:
+        """As the asynchronous ``close``; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.run(self._inner.close())
+        finally:
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """As ``close``; a DeliveryError becomes a note of the error that ended the block, where there is one."""
+        try:
+            self.close()
+        except aio.DeliveryError as failures:
+            if error is None:
+                raise
+            error.add_note(str(failures))
+
+
+def blocking(method: Callable[Concatenate[X, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """The coroutine method of the asynchronous object as a method that blocks: same arguments, same docstring."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
+        result: R = self.run(method(self._inner, *arguments, **options))
+        return result
+
+    return call
+
+
+def on_loop(method: Callable[Concatenate[X, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The plain method of the asynchronous object, called on its loop: same arguments, same docstring."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
+        async def run() -> R:
+            return method(self._inner, *arguments, **options)
+
+        result: R = self.run(run())
+        return result
+
+    return call

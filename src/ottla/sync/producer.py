@@ -1,0 +1,180 @@
+"""The blocking producer.
+
+A record does not hop to the loop by itself. The caller's thread checks and serializes it and puts it into a queue; one call on the loop
+takes all that the queue holds by then. ``send`` waits only where the asynchronous one would: for metadata, and for room in the buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Unpack
+
+from ottla import aio
+from ottla.aio import KafkaError, RecordMetadata
+from ottla.client.options import ProducerOptions
+from ottla.client.outgoing import HeadersLike, Outgoing
+from ottla.client.producer import OnDelivery, report
+from ottla.sync.loop_thread import Blocking
+
+WAITING_BYTES_MAX: Final = 1 << 20
+WAITING_COUNT_MAX: Final = 10_000
+
+
+class SentRecord(Future[RecordMetadata]):
+    """Where the record landed, once it is acknowledged; or a KafkaError."""
+
+    _is_seen = False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record landed; raises why it did not."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record did not land; None when it did."""
+        error = super().exception(timeout)
+        self._is_seen = True
+        return error
+
+    @property
+    def is_unseen(self) -> bool:
+        """It has failed, and nobody has asked it why."""
+        return not self._is_seen
+
+
+class Producer(Blocking[aio.Producer]):
+    """A producer; see ``ottla.client.options.ProducerOptions`` for the settings."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
+        super().__init__(lambda: aio.Producer(bootstrap_servers, **settings))
+        self._waiting: deque[tuple[Outgoing, SentRecord]] = deque()
+        self._put_bytes = 0  # into _waiting, by the caller's thread
+        self._moved_bytes = 0  # out of it, by the loop's
+        self._is_moving = False  # a call that will empty _waiting is on its way
+        self._is_held_up: asyncio.Task[None] | None = None  # it waits for metadata or room, and has the rest to itself
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: HeadersLike = (),
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future[RecordMetadata]:
+        """The record is on its way; the future tells where it landed, or raises why it did not.
+
+        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
+        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
+        be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
+        """
+        future = self._put(self._inner.prepare(topic, value, key, partition, headers, timestamp_ms))
+        if on_delivery is not None:
+            future.add_done_callback(lambda done: report(done, on_delivery))
+        if not self._is_moving:
+            self._is_moving = True
+            self._thread.loop.call_soon_threadsafe(self._move)
+        return future
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: HeadersLike = (),
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
+
+    def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
+        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
+        prepare, put = self._inner.prepare, self._put
+        futures: list[Future[RecordMetadata]] = []
+        try:
+            for topic, value, *key in records:
+                futures.append(put(prepare(topic, value, key[0] if key else None, None, (), None)))
+        finally:
+            self.run(self._moved())
+        return futures
+
+    def flush(self) -> None:
+        """Every record sent before the call is acknowledged or has failed.
+
+        DeliveryError when some were not delivered and nobody has asked their futures why.
+        """
+
+        async def flush() -> None:
+            await self._moved()
+            await self._inner.flush()
+
+        self.run(flush())
+
+    def close(self) -> None:
+        """As ``flush``, and the loop has ended. A second call does nothing."""
+        if not self._is_closed:
+            self.run(self._moved())
+        super().close()
+
+    def _put(self, record: Outgoing) -> SentRecord:
+        is_full = self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX or len(self._waiting) > WAITING_COUNT_MAX
+        if is_full or not self._inner.is_admitted(record):
+            self.run(self._admit(record))
+        future = SentRecord()
+        self._put_bytes += record.size_bytes
+        self._waiting.append((record, future))
+        return future
+
+    # On the loop
+
+    async def _admit(self, record: Outgoing) -> None:
+        """What was put before has been moved, and this record may follow."""
+        await self._moved()
+        await self._inner.admit(record)
+
+    async def _moved(self) -> None:
+        self._move()
+        while self._is_held_up is not None:
+            await asyncio.wait([self._is_held_up])
+
+    def _move(self) -> None:
+        """The records that wait are in their batches, up to the first that has to wait longer."""
+        waiting, inner = self._waiting, self._inner
+        if self._is_held_up is not None:
+            return
+        while True:
+            while waiting:
+                record, future = waiting[0]
+                try:
+                    if not inner.is_admitted(record):
+                        self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move())
+                        return
+                    inner.add(record, future)
+                except KafkaError as error:
+                    inner.refuse(record, future, error)
+                waiting.popleft()
+                self._moved_bytes += record.size_bytes
+            self._is_moving = False
+            if not waiting:  # else a record was put in between, and its caller counted on this call
+                return
+            self._is_moving = True
+
+    async def _wait_and_move(self) -> None:
+        record, future = self._waiting[0]
+        try:
+            await self._inner.admit(record)
+        except KafkaError as error:
+            self._inner.refuse(record, future, error)
+            self._waiting.popleft()
+            self._moved_bytes += record.size_bytes
+        self._is_held_up = None
+        self._move()

@@ -1,0 +1,217 @@
+"""Every record comes to an end, within delivery.timeout.ms, and no failure is overlooked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.simulated import create, end_of, error_of, produce_answer, stored, with_broker
+
+from ottla.client import exchange, sender
+from ottla.client.accumulator import RecordMetadata
+from ottla.client.admin import Admin
+from ottla.client.failures import DeliveryError
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata import MetadataRequest
+from ottla.messages.produce import ProduceRequest, ProduceResponse
+from ottla.sim.cluster import SimBroker
+from ottla.sim.interference import Held, Interference
+from ottla.types import TopicPartition
+from ottla.wire.schema import Request
+
+
+def refuse_all(request: Request) -> ProduceResponse | None:
+    return produce_answer(request, ErrorCode.INVALID_RECORD) if isinstance(request, ProduceRequest) else None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_flush_and_close_end_when_a_topic_is_deleted_under_them(seed: int) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await create(broker, "kept")
+        settings = ProducerSettings(linger_ms=0, batch_size=1, delivery_timeout_ms=4000, max_block_ms=0)
+        producer = Producer(broker.client("p"), settings)
+        await producer.send_and_wait("kept", b"x")
+        await producer.send_and_wait("t", b"x")
+        admin = Admin(broker.client("a"))
+        deleting: asyncio.Task[Any] | None = None
+        futures = []
+        for number in range(150):
+            try:
+                futures.append(await producer.send("t", b"%d" % number))
+            except KafkaError:
+                assert "t" not in producer._cluster.topics, "it is refused only when the metadata has lost the topic"
+            if number == 100:
+                deleting = asyncio.get_running_loop().create_task(admin.delete_topics(["t"]))
+            if number % 3 == 0:
+                await asyncio.sleep(0.001)
+        assert deleting is not None
+        await deleting
+        others = [await producer.send("kept", b"y") for _ in range(10)]
+        with pytest.raises(DeliveryError):
+            await producer.flush()
+        await producer.close()
+        await admin.close()
+        assert all(future.exception() is None for future in others)
+        assert all(error_of(future).is_retriable for future in futures if future.exception() is not None)
+
+    with_broker(body, seed, auto_create_topics_enable="false")
+
+
+def test_a_failure_that_nobody_foresaw_fails_the_batch_and_not_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    intact = exchange.exchange
+
+    async def broken(cluster: Any, connection: Any, batches: list[Any], **arguments: Any) -> Any:
+        if batches[0].timestamps[0] == 0:
+            raise ZeroDivisionError("not foreseen")
+        return await intact(cluster, connection, batches, **arguments)
+
+    monkeypatch.setattr(sender, "exchange", broken)
+
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0))
+        lost = await producer.send("t", b"x", timestamp_ms=0)
+        await asyncio.wait([lost])
+        assert "ZeroDivisionError: not foreseen" in str(error_of(lost))
+        assert (await producer.send_and_wait("t", b"y")).offset == 0
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_delivery_timeout_holds_while_a_request_is_out() -> None:
+    """The answer takes 25 s, below request.timeout.ms; the record has failed after the 2 s that it had."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        Interference(cluster).alter = lambda request, response: Held(25_000) if isinstance(request, ProduceRequest) else None
+        clock = cluster.world.clock
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=2000))
+        begun_ms = clock.monotonic_ms()
+        future = await producer.send("t", b"x")
+        await asyncio.wait([future])
+        assert 2000 <= clock.monotonic_ms() - begun_ms < 2100
+        assert error_of(future).code == ErrorCode.REQUEST_TIMED_OUT
+        await producer.close()
+        assert await end_of(broker) == 1, "that it timed out does not say that it was not stored"
+
+    with_broker(body)
+
+
+def test_delivery_timeout_holds_while_metadata_is_silent() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        clock = cluster.world.clock
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=2000))
+        await producer.send_and_wait("t", b"x")
+        network.refuse = lambda request: (
+            produce_answer(request, ErrorCode.NOT_LEADER_OR_FOLLOWER) if isinstance(request, ProduceRequest) else None
+        )
+        network.alter = lambda request, response: Held(20_000) if isinstance(request, MetadataRequest) else None
+        begun_ms = clock.monotonic_ms()
+        future = await producer.send("t", b"y")
+        await asyncio.wait([future])
+        assert 2000 <= clock.monotonic_ms() - begun_ms < 2100
+        assert error_of(future).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await producer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"value": "text"}, {"value": 5}, {"key": "text"}, {"headers": {"name": "text"}}, {"headers": {1: b"x"}}, {"headers": [b"xy", 1]},
+        {"headers": 7}, {"partition": "0"}, {"partition": True}, {"timestamp_ms": "now"}, {"timestamp_ms": 2**63}, {"topic": None},
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_type_is_refused_before_it_touches_a_queue(arguments: dict[str, Any]) -> None:
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0))
+        good = [await producer.send("t", b"before")]
+        with pytest.raises(TypeError, match=r"give|headers are"):
+            await producer.send(**({"topic": "t", "value": b"x"} | arguments))
+        good.append(await producer.send("t", b"after"))
+        await producer.close()
+        assert [future.result().offset for future in good] == [0, 1]
+
+    with_broker(body)
+
+
+def test_headers_are_a_dict_or_pairs_and_contents_anything_that_has_bytes() -> None:
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("p"), ProducerSettings(value_serializer=lambda value: f"<{value}>".encode()))
+        await producer.send("t", 5, key=bytearray(b"k"), headers={"a": b"1", "b": None})
+        await producer.send("t", None, key=memoryview(b"k"), headers=[("a", b"1"), ("a", b"2")])
+        await producer.close()
+        assert await stored(broker, 2) == [b"<5>", b"<None>"]
+
+    with_broker(body)
+
+
+def test_flush_raises_what_failed_and_nobody_saw() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        producer = Producer(cluster, ProducerSettings(linger_ms=0))
+        network.refuse = refuse_all
+        for value in (b"a", b"b"):
+            await producer.send("t", value)
+        with pytest.raises(DeliveryError, match=r"a record for t-0 was not delivered: .*1 other") as caught:
+            await producer.flush()
+        assert (caught.value.code, caught.value.count) == (ErrorCode.INVALID_RECORD, 2)
+        assert [partition for partition, _ in caught.value.failures] == [TopicPartition("t", 0)] * 2
+        await producer.flush()  # what was raised once has been seen
+
+        with pytest.raises(KafkaError, match="INVALID_RECORD"):
+            await producer.send_and_wait("t", b"seen by the caller")
+        told: list[tuple[RecordMetadata | None, KafkaError | None]] = []
+        await producer.send("t", b"seen by a callback", on_delivery=lambda landed, error: told.append((landed, error)))
+        await producer.flush()
+        network.refuse = lambda request: None
+        await producer.send("t", b"good", on_delivery=lambda landed, error: told.append((landed, error)))
+        await producer.flush()
+        (_, refused), (landed, none) = told
+        assert refused is not None
+        assert refused.code == ErrorCode.INVALID_RECORD
+        assert (landed and landed.offset, none) == (0, None)
+
+        network.refuse = refuse_all
+        await producer.send("t", b"last")
+        with pytest.raises(DeliveryError):
+            await producer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        ({"linger_ms": "5"}, "linger_ms", 5), ({"acks": 1}, "acks", "1"), ({"acks": "ALL"}, "acks", "all"), ({"acks": -1}, "acks", "-1"),
+        ({"enable_idempotence": "false"}, "enable_idempotence", False), ({"compression_type": "LZ4"}, "compression_type", "lz4"),
+    ],
+)  # fmt: skip
+def test_settings_are_converted_when_they_are_made(given: dict[str, Any], field: str, value: object) -> None:
+    assert getattr(ProducerSettings(**given), field) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"linger_ms": "soon"}, "linger.ms='soon': a whole number is expected"), ({"linger_ms": -1}, "linger.ms=-1: it must be from 0"),
+        ({"linger_ms": 1.5}, "a whole number"), ({"linger_ms": True}, "a whole number"), ({"batch_size": None}, "a whole number"),
+        ({"acks": "banana"}, "one of all, -1, 0, 1"), ({"acks": True}, "one of all"), ({"acks": 2}, "one of all"),
+        ({"compression_type": "zst"}, "did you mean zstd"), ({"enable_idempotence": "perhaps"}, "true or false"),
+        ({"key_serializer": 5}, "a function"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused_when_they_are_made(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(KafkaError, match=text) as caught:
+        ProducerSettings(**given)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG

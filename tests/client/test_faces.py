@@ -1,0 +1,111 @@
+"""``ottla.aio`` and ``ottla.sync`` are one interface, typed and documented."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import typing
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla import aio, sync
+from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.fetcher import FetchSettings
+from ottla.client.membership import MembershipSettings
+from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.producer import ProducerSettings
+from ottla.client.settings import checks_of
+from ottla.errors import ErrorCode, KafkaError
+
+FACES: list[tuple[type[Any], type[Any]]] = [(aio.Producer, sync.Producer), (aio.Consumer, sync.Consumer), (aio.Admin, sync.Admin)]
+STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest"}
+"""What the blocking objects call of the asynchronous ones, each in the thread it belongs to."""
+OWN = {"run"}
+
+
+def public(face: type[Any]) -> dict[str, Any]:
+    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_") and name not in STEPS | OWN}
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking"), FACES)
+def test_both_faces_have_the_same_methods_with_the_same_arguments_and_results(asynchronous: type[Any], blocking: type[Any]) -> None:
+    theirs, ours = public(asynchronous), public(blocking)
+    assert theirs.keys() == ours.keys()
+    for name, method in theirs.items():
+        if isinstance(method, property):
+            assert isinstance(ours[name], property)
+            continue
+        expected, found = inspect.signature(method), inspect.signature(ours[name])
+        assert found.parameters == expected.parameters, name
+        assert str(found.return_annotation).replace("Future", "asyncio.Future") in (
+            str(expected.return_annotation), str(expected.return_annotation).replace("asyncio.asyncio", "asyncio"),
+        ), name  # fmt: skip
+    assert ("__aiter__" in dir(asynchronous)) == ("__iter__" in dir(blocking))
+
+
+@pytest.mark.parametrize("face", [face for pair in FACES for face in pair])
+def test_every_public_method_says_what_it_does(face: type[Any]) -> None:
+    silent = [name for name, method in public(face).items() if not inspect.getdoc(method)]
+    assert not silent
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        (ClusterOptions, [ClusterSettings]),
+        (ProducerOptions, [ClusterSettings, ProducerSettings]),
+        (ConsumerOptions, [ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings]),
+    ],
+)
+def test_what_type_checkers_know_of_settings_is_what_there_is(options: Any, kinds: list[Any]) -> None:
+    assert set(typing.get_type_hints(options)) == {name for kind in kinds for name in checks_of(kind)}
+
+
+MISTAKES = """
+from ottla import aio, sync
+sync.Producer(lingr_ms=5)
+sync.Producer(acks="banana")
+sync.Producer(linger_ms="5")
+aio.Consumer(auto_offset_reset="first")
+sync.Consumer(group=5)
+sync.Admin(linger_ms=5)
+producer = sync.Producer(acks="all", linger_ms=5, client_id="x")
+producer.send(5)
+producer.send("t", partition="0")
+sync.Consumer().seek("t", 5)
+"""
+
+
+def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mistakes.py"]
+    source = Path(aio.__file__).parent.parent
+    done = subprocess.run(command, cwd=tmp_path, env={"MYPYPATH": str(source)}, capture_output=True, text=True, check=False)
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("mistakes.py:") and ": error:" in line}
+    assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12}, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "text"),
+    [
+        (sync.Producer, {"lingr_ms": 5}, "there is no setting 'lingr_ms'; did you mean linger_ms?"),
+        (sync.Producer, {"linger.ms": 5}, "did you mean linger_ms?"),
+        (sync.Consumer, {"auto_offset_reset": "earlist"}, "did you mean earliest?"),
+        (sync.Consumer, {"partition_assignment_strategy": ["rang"]}, "did you mean range?"),
+        (sync.Consumer, {"session_timeout_ms": 1000}, "heartbeat.interval.ms=3000 must be below session.timeout.ms=1000"),
+        (sync.Admin, {"group_id": "g"}, "there is no setting 'group_id'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        make("127.0.0.1:1", **settings)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert text in str(refused.value)
+
+
+def test_a_future_of_either_face_is_what_its_users_expect() -> None:
+    assert issubclass(sync.producer.SentRecord, Future)

@@ -1,0 +1,279 @@
+"""Members of a group whose others are slow, gone, or too many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
+
+from ottla.client.admin import Admin
+from ottla.client.consumer import Consumer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.messages.leave_group import LeaveGroupRequest
+from ottla.sim.cluster import SimBroker
+from ottla.sim.interference import Held, Interference
+from ottla.types import TopicPartition
+
+COOPERATIVE = ("cooperative-sticky",)
+
+
+async def poll_for(consumer: Consumer, seconds: float, *, pause: float = 0.0) -> None:
+    """Polls until the virtual seconds are over, with a pause after each poll as of an application that works."""
+    until = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < until:
+        await consumer.poll(100)
+        await asyncio.sleep(pause)
+
+
+@pytest.mark.parametrize("strategy", [("range",), COOPERATIVE])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_member_causes_one_rebalance(seed: int, strategy: tuple[str, ...]) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=6)
+        members = [consumer_of(broker.client(f"c{number}"), group_id="g", partition_assignment_strategy=strategy) for number in range(3)]
+        for member in members:
+            await member.subscribe(["t"])
+        fast = [asyncio.create_task(poll_for(member, 30)) for member in members[:2]]
+        await asyncio.wait(fast)
+        settled = members[0].generation_id
+        await asyncio.gather(*(poll_for(member, 120) for member in members[:2]), poll_for(members[2], 120, pause=8.0))
+        assert sorted(len(member.assignment()) for member in members) == [2, 2, 2]
+        # A cooperative group moves partitions in two rounds.
+        assert members[0].generation_id - settled <= (2 if strategy == COOPERATIVE else 1)
+        for member in members:
+            await member.close()
+
+    with_broker(body, seed)
+
+
+def test_no_heartbeat_goes_out_while_the_group_is_joined() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=100)
+        await consumer.subscribe(["t"])
+        await poll_for(consumer, 2)
+        assert network.of(HeartbeatRequest)
+        network.requests.clear()
+        network.alter = lambda request, response: Held(5000) if isinstance(request, JoinGroupRequest) else None
+        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        await poll_for(consumer, 4)
+        assert network.of(JoinGroupRequest)
+        assert not network.of(HeartbeatRequest)
+        await poll_for(consumer, 3)
+        assert network.of(HeartbeatRequest)
+        await consumer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(code: ErrorCode) -> None:
+    """The answer to a heartbeat is held until the next round is over."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=1000, enable_auto_commit=False)
+        await consumer.subscribe(["t"])
+        await poll_for(consumer, 0.5)
+        first = consumer.generation_id
+
+        def alter(request: object, response: object) -> HeartbeatResponse | Held | None:
+            if not isinstance(request, HeartbeatRequest) or not isinstance(response, HeartbeatResponse):
+                return None
+            response.error_code = code
+            return Held(3000, response)
+
+        network.alter = alter
+        network.requests.clear()
+        while not network.of(HeartbeatRequest):
+            await consumer.poll(100)
+        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        await poll_for(consumer, 0.5)
+        network.alter = lambda request, response: None
+        second = consumer.generation_id
+        assert second == first + 1
+        await poll_for(consumer, 10)
+        assert consumer.generation_id == second
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_consumer_that_is_no_member_any_more_commits_nothing() -> None:
+    """It stalls, its successor commits and leaves; the group is empty then, and would take a commit without a member."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1000)
+        settings: dict[str, Any] = {
+            "group_id": "g",
+            "enable_auto_commit": False,
+            "max_poll_interval_ms": 5000,
+            "heartbeat_interval_ms": 500,
+        }
+        stalled = consumer_of(broker.client("stalled"), **settings)
+        await stalled.subscribe(["t"])
+        assert len(await take(stalled, 100, max_records=100)) == 100
+        await asyncio.sleep(10)
+        successor = consumer_of(broker.client("successor"), **settings)
+        await successor.subscribe(["t"])
+        await take(successor, 1000)
+        await successor.commit()
+        await successor.close()
+        for offsets in (None, {KEY: 100}):
+            with pytest.raises(KafkaError, match="not a member") as refused:
+                await stalled.commit(offsets)
+            assert refused.value.code == ErrorCode.ILLEGAL_GENERATION
+        assert await stalled.committed([KEY]) == {KEY: 1000}
+        await poll_for(stalled, 1)
+        await stalled.commit()
+        await stalled.close()
+
+    with_broker(body)
+
+
+def test_a_commit_does_not_wait_for_an_idle_fetch() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 10)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster, group_id="g", fetch_max_wait_ms=30_000)
+        await consumer.subscribe(["t"])
+        await take(consumer, 10)
+        await consumer.poll(100)  # a fetch is out now, and finds nothing
+        for call in (consumer.commit(), consumer.committed([KEY]), consumer.end_offsets([KEY])):
+            begun_ms = cluster.world.clock.monotonic_ms()
+            await call
+            assert cluster.world.clock.monotonic_ms() - begun_ms < 50
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_cooperative_member_reads_and_commits_while_another_is_slow_to_join() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        settings: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": COOPERATIVE, "heartbeat_interval_ms": 500}
+        slow, reader = (consumer_of(broker.client(name), **settings) for name in ("slow", "reader"))
+        for member in (slow, reader):
+            await member.subscribe(["t"])
+        await asyncio.gather(poll_for(slow, 10), poll_for(reader, 10))
+        newcomer = consumer_of(broker.client("newcomer"), **settings)
+        await newcomer.subscribe(["t"])
+        joining = asyncio.create_task(poll_for(newcomer, 60))  # it waits for the slow one, which does not poll for 40 s
+        await poll_for(reader, 5)
+        [owned] = reader.assignment()
+        for number in range(30):
+            await fill(broker, 1, partition=owned.partition, first=number)
+            assert [record.value for record in await take(reader, 1)] == [b"%d" % number]
+            await reader.commit()
+            await asyncio.sleep(1)
+        await asyncio.gather(joining, poll_for(slow, 30), poll_for(reader, 30))
+        assert sorted(len(member.assignment()) for member in (slow, reader, newcomer)) == [0, 1, 1]
+        for member in (slow, reader, newcomer):
+            await member.close()
+
+    with_broker(body)
+
+
+def test_a_group_that_was_full_is_tried_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        first, second = (consumer_of(broker.client(name), group_id="g", enable_auto_commit=False) for name in ("first", "second"))
+        await first.subscribe(["t"])
+        await take(first, 1)
+        await second.subscribe(["t"])
+        for _ in range(3):
+            with pytest.raises(KafkaError) as full:
+                await second.poll(5000)
+            assert full.value.code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        await first.close()
+        assert len(await take(second, 1)) == 1
+        await second.close()
+
+    with_broker(body, group_max_size="1")
+
+
+def test_a_join_that_failed_is_tried_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        refused = JoinGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, None, None, "", False, "")
+        network.refuse = lambda request: refused if isinstance(request, JoinGroupRequest) else None
+        consumer = consumer_of(cluster, group_id="g")
+        await consumer.subscribe(["t"])
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+                await consumer.poll(5000)
+        network.refuse = lambda request: None
+        assert len(await take(consumer, 1)) == 1
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_static_member_stays_at_max_poll_interval_and_a_dynamic_one_leaves() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        admin = Admin(broker.client("a"))
+        for instance, count in (("static", 1), (None, 0)):
+            cluster = broker.client("c")
+            network = Interference(cluster)
+            settings: dict[str, Any] = {"max_poll_interval_ms": 3000, "heartbeat_interval_ms": 500, "session_timeout_ms": 60_000}
+            consumer = consumer_of(cluster, group_id=f"g-{instance}", group_instance_id=instance, **settings)
+            await consumer.subscribe(["t"])
+            await poll_for(consumer, 1)
+            await asyncio.sleep(10)
+            assert len((await admin.describe_group(f"g-{instance}")).members) == count
+            assert len(network.of(LeaveGroupRequest)) == 1 - count
+            await poll_for(consumer, 1)
+            assert consumer.assignment() == [KEY]
+            await consumer.close()
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_topics_that_are_created_after_subscribe_are_found() -> None:
+    async def body(broker: SimBroker) -> None:
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        await consumer.subscribe(["t", "u"])
+        await poll_for(consumer, 5)
+        assert consumer.assignment() == []
+        await create(broker)
+        await fill(broker, 1)
+        await poll_for(consumer, 5)
+        assert consumer.assignment() == [KEY]
+        await create(broker, "u")
+        await poll_for(consumer, 5)
+        assert set(consumer.assignment()) == {KEY, TopicPartition("u", 0)}
+        await consumer.close()
+
+    with_broker(body, auto_create_topics_enable="false")
+
+
+def test_partitions_that_are_added_are_found_after_metadata_max_age() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c", metadata_max_age_ms=5000), group_id="g")
+        await consumer.subscribe(["t"])
+        await poll_for(consumer, 2)
+        admin = Admin(broker.client("a"))
+        assert await admin.create_partitions({"t": 3}) == {"t": None}
+        await admin.close()
+        await poll_for(consumer, 12)
+        assert len(consumer.assignment()) == 3
+        await consumer.close()
+
+    with_broker(body)
