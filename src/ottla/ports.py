@@ -165,6 +165,10 @@ class Disk(Protocol):
         """Names created, renamed and removed in the folder before the call survive a power cut."""
         ...
 
+    def open_files_left(self) -> int:
+        """How many more partitions this process may open a file for: those are left out that other things need beside."""
+        ...
+
     async def sync_file_system(self, path: str) -> None:
         """All that was written, created, renamed or removed on the volume that holds the path before the call survives a power cut."""
         ...

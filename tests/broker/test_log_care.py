@@ -276,7 +276,7 @@ def test_the_offsets_topic_is_compacted_and_the_newest_commit_stays() -> None:
 
 
 def folder_of(broker: SimBroker, topic: str, partition: int) -> str:
-    return log_of(broker, topic, partition).segments[0].file.path.split("/")[1]
+    return log_of(broker, topic, partition).segments[0].path.split("/")[1]
 
 
 @pytest.mark.parametrize(("operation", "code"), [("sync", errno.EIO), ("sync", errno.ENOSPC), ("append", errno.EIO)])
@@ -287,7 +287,7 @@ def test_a_disk_error_takes_its_data_folder_offline_and_no_other(operation: str,
             await send(broker, "t", [(None, b"before")], partition)
         bad = [partition for partition in range(4) if folder_of(broker, "t", partition) == "spare"]
         assert len(bad) == 2
-        broker.machine.disk.faults.append(Fault(operation, log_of(broker, "t", bad[0]).segments[0].file.path, code))
+        broker.machine.disk.faults.append(Fault(operation, log_of(broker, "t", bad[0]).segments[0].path, code))
         steps = broker.machine.disk.steps
         outcome = await attempt(broker, bad[0])
         assert outcome == ErrorCode.KAFKA_STORAGE_ERROR
@@ -428,7 +428,7 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
         await admin.close()
         await asyncio.sleep(100)
         assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.NONE]
-        file: Any = log_of(broker, "t", 1).segments[1].file
+        file: Any = await log_of(broker, "t", 1).segments[1].opened()
         damaged = file.path.replace(".log", ".damaged")
         file._inode.written[200] ^= 1
         await asyncio.sleep(3700)

@@ -55,7 +55,7 @@ def append(log: PartitionLog, *views: memoryview, leader_epoch: int = 0, now_ms:
 
 def log_bytes(log: PartitionLog) -> bytes:
     """All that readers can see, from the start of the first segment on."""
-    return b"".join(bytes(run(segment.file.pread(0, segment.size))) for segment in log.segments)
+    return b"".join(bytes(run(run(segment.opened()).pread(0, segment.size))) for segment in log.segments)
 
 
 def read(log: PartitionLog, offset: int, *, max_bytes: int = 10**6, end_offset: int) -> LogSlice:

@@ -179,6 +179,9 @@ class MemoryDisk:
     async def unlock(self, path: str) -> None:
         raise AssertionError("a broker locks its folders, a log does not")
 
+    def open_files_left(self) -> int:
+        return 1 << 20
+
     async def sync_file_system(self, path: str) -> None:
         raise AssertionError("a log syncs its own files")
 

@@ -18,7 +18,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.features import first_features
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, ProducerIdsRecord, RegisterBrokerRecord
+from ottla.messages.metadata_records import BrokerEndpoint, PartitionRecord, ProducerIdsRecord, RegisterBrokerRecord
 from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.wire.schema import Stored
@@ -49,6 +49,8 @@ class Controller:
         self._high_watermark = log.end_offset
         self._advance = Turns(self._commit_and_publish)
         self._is_closed = False
+        self._added_count = 0  # partitions that were ever added
+        self._unopened = 0  # those of them that are not open yet
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
 
     @property
@@ -104,19 +106,32 @@ class Controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
         results: list[D | KafkaError] = []
         has_records = False
+        added_max = -1
         async for decision in sliced(decisions, SLICE_DECISIONS):
             try:
                 result = decision(self._log.draft)
+                added = self._added_here(result.records)
+                if added:
+                    if added_max < 0:  # counting open files takes its time: once is enough
+                        added_max = self._added_count - self._unopened + self._world.disk.open_files_left()
+                    _check_room(added, added_max - self._added_count)
             except KafkaError as error:
                 results.append(error)
                 continue
             if result.records and not validate_only:
                 self._log.append(result.records, now_ms=self._world.clock.now_ms())
+                self._unopened += added
+                self._added_count += added
                 has_records = True
             results.append(result)
         if has_records:
             await self._advance()
         return results
+
+    def _added_here(self, records: Sequence[Stored]) -> int:
+        """How many partitions the records add to this broker."""
+        node_id = self._config.node_id
+        return sum(type(record) is PartitionRecord and node_id in record.replicas for record in records)
 
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
@@ -147,11 +162,19 @@ class Controller:
         if not self._log.has_pending:
             return
         while True:
-            image = self._log.image
+            image, unopened = self._log.image, self._unopened
             await self._log.commit()
             if self._log.image is image:  # more may have been appended while the commit waited for the disk
                 break
         self._committed = image
         self._high_watermark = self._log.end_offset
         await self._publish(image)
+        self._unopened -= unopened
         await self._log.snapshot_when_due()
+
+
+def _check_room(added: int, left: int) -> None:
+    """POLICY_VIOLATION when the broker could not open so many partitions: each needs a file."""
+    if added > left:
+        text = f"{added} more partitions need as many open files, and this broker may open {max(0, left)} more (ulimit -n)"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)

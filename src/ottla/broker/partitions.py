@@ -10,6 +10,7 @@ of room or of descriptors is tried again (``retry``).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -271,6 +272,8 @@ class PartitionStore:
         folder, reason = None, "its data folder is offline"
         if key in self._found or not self._must_be_found:
             try:
+                if self._world.disk.open_files_left() <= 0:
+                    raise OSError(errno.EMFILE, "too many open files (ulimit -n)")
                 folder = await self._folder_for(key, uuid_text(topic.topic_id), is_durable=is_durable)
                 return await self._open(image, topic, key, folder, is_durable=is_durable)
             except OSError as error:

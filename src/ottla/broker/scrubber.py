@@ -56,7 +56,7 @@ class Scrubber:
         log.info("scrub_done", segments=count)
 
     async def _scrub(self, partition: Partition, segment: Segment, end_offset: int) -> None:
-        request = ScrubRequest(segment.file.path, segment.base_offset, end_offset, segment.size)
+        request = ScrubRequest(segment.path, segment.base_offset, end_offset, segment.size)
         rate = self._broker.config["ottla.log.scrub.bytes.per.second"]
         try:
             found = await self._broker.world.disk.work(SCRUB_JOB, request, bytes_per_second=rate)

@@ -105,6 +105,9 @@ def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, star
 
 
 def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[int]]:
+    if len(topic.assignments) > PARTITIONS_PER_TOPIC_MAX:
+        text = f"{len(topic.assignments)} partitions in one topic; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     factor = len(next(iter(topic.assignments.values())))
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: partitions must be numbered from 0 without gaps")

@@ -8,6 +8,7 @@ Class c goes to a worker process, or to a second one when nobody waits for it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import math
 import os
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ottla.ports import Buffer, Job
+from ottla.runtime.descriptors import KEPT_FROM_LOGS, KEPT_FROM_PARTITIONS, limit, lowest_free, usable
 from ottla.runtime.paths import PATHS
 from ottla.runtime.warming import read_if_warm
 from ottla.runtime.worker import Worker
@@ -124,6 +126,7 @@ class RealDisk:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._locks: dict[str, int] = {}  # descriptors by path: a lock lasts as long as its descriptor
+        self._descriptors_max = usable(KEPT_FROM_LOGS)
         self.worker = Worker()
         self.background_worker = Worker()
 
@@ -133,6 +136,9 @@ class RealDisk:
     async def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         descriptor = os.open(path, flags, 0o644)
+        if descriptor >= self._descriptors_max:
+            os.close(descriptor)
+            raise OSError(errno.EMFILE, f"too many open files: logs may have {self._descriptors_max} of {limit()} (ulimit -n)", path)
         return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool)
 
     async def read_file(self, path: str) -> bytes:
@@ -181,6 +187,9 @@ class RealDisk:
 
     async def sync_dir(self, path: str) -> None:
         await self._hop(lambda: _sync(path))
+
+    def open_files_left(self) -> int:
+        return max(0, usable(KEPT_FROM_PARTITIONS) - lowest_free())
 
     async def sync_file_system(self, path: str) -> None:
         await self._hop(lambda: _sync_file_system(path))

@@ -20,6 +20,7 @@ from ottla.broker.node import Broker
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.ports import World
+from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.world import real_world
 
 GC_THRESHOLDS = (10_000, 50, 100)
@@ -32,6 +33,7 @@ Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
 
 def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None, beside: Beside | None = None) -> None:
     """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail."""
+    raise_limit()
     asyncio.run(_serve_until_signal(config, on_started, beside))
 
 

@@ -11,10 +11,12 @@ from typing import Final
 
 from ottla.ports import BACKLOG, Connection, ConnectionHandler
 from ottla.runtime.connection import RealConnection
+from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
 from ottla.runtime.warming import Warmer
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
-ACCEPTED_AT_ONCE_MAX: Final = 1024
+ACCEPTED_AT_ONCE_MAX: Final = 32
+"""Then connections that are open have their turn."""
 OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
 
 
@@ -27,6 +29,7 @@ class RealListener:
         self._is_paused = False  # by its owner
         self._is_starved = False  # of descriptors, for a while
         self._is_watched = False
+        self._descriptors_max = usable(KEPT_FROM_CONNECTIONS)
         self._watch()
 
     @property
@@ -44,10 +47,13 @@ class RealListener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):  # out of descriptors: those that wait stay in the backlog
-                    self._set_starved(True)
-                    self._loop.call_later(OUT_OF_DESCRIPTORS_SECONDS, self._set_starved, False)
+                    self._starve()
                     return
                 raise
+            if sock.fileno() >= self._descriptors_max:
+                sock.close()
+                self._starve()
+                return
             with contextlib.suppress(OSError):  # the peer may be gone already
                 connection = self._network.adopt(sock)
                 connection.start(self._accept(connection))
@@ -59,6 +65,10 @@ class RealListener:
     def resume(self) -> None:
         self._is_paused = False
         self._watch()
+
+    def _starve(self) -> None:
+        self._set_starved(True)
+        self._loop.call_later(OUT_OF_DESCRIPTORS_SECONDS, self._set_starved, False)
 
     def _set_starved(self, is_starved: bool) -> None:
         self._is_starved = is_starved

@@ -131,6 +131,7 @@ class SimDisk:
         self._locks: set[str] = set()
         self._is_dead = False
         self.faults: list[Fault] = []
+        self.open_files_max = 1 << 20
         self.steps = 0
         self.crash_at: int | None = None
         self.on_crash: Callable[[], None] | None = None
@@ -341,6 +342,9 @@ class SimDisk:
         self._durable_folders = {name for name in self._durable_folders if not is_within_any(name, gone)}
         self._durable_folders |= {name for name in self._folders if is_in(name, path)}
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
+
+    def open_files_left(self) -> int:
+        return self.open_files_max
 
     async def sync_file_system(self, path: str) -> None:
         await self.step("sync_file_system", path, "")

@@ -45,6 +45,10 @@ _Staged = tuple[int, int, int, int, int, int, int, int, int, int]
 """Size, base offset, last offset, largest timestamp, leader epoch, producer id, producer epoch, sequence, attributes, staged at."""
 
 
+HELD_MAX: Final = 4
+"""So many closed segments hold their files until they are synced: were there more, descriptors would run out before errors do."""
+
+
 class LogEnd:
     """What ``PartitionLog`` is to those who append."""
 
@@ -52,7 +56,7 @@ class LogEnd:
         "_buffers", "_deleted", "_disk", "_end_markers", "_end_offset", "_epochs_changed",
         "_folder", "_folder_changed", "_is_flushing", "_latest_ms", "_max_message_bytes", "_next_offset", "_pending",
         "_places", "_producers", "_recovery_point", "_staged_timestamp", "_start_offset", "_unsynced", "_unsynced_since_ms",
-        "_wants_roll", "appended_bytes", "config", "cuts", "drop_count", "epochs", "first_dirty_offset", "is_failed",
+        "_wants_roll", "_was_closed", "appended_bytes", "config", "cuts", "drop_count", "epochs", "first_dirty_offset", "is_failed",
         "is_retired", "on_disk_failed", "on_failed", "rules", "segments",
     )  # fmt: skip
 
@@ -75,6 +79,7 @@ class LogEnd:
         self._unsynced_since_ms = -1
         self._epochs_changed = self._folder_changed = False
         self._is_flushing = self._wants_roll = False
+        self._was_closed = False
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
         self.is_failed = False
         self.is_retired = False  # its partition was deleted
@@ -248,7 +253,10 @@ class LogEnd:
         await closed.write_indexes()
         await overwrite(self._disk, self._snapshot_path(base_offset), self._producers.to_snapshot())
         fresh = await self._new_segment(base_offset)
+        closed.holds_file = True
         self._unsynced.append(closed)
+        if len(self._unsynced) > HELD_MAX:
+            self._unsynced[-1 - HELD_MAX].synced()
         self.segments.append(fresh)
         self._places.keep_loaded(closed)
 

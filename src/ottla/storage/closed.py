@@ -198,6 +198,7 @@ class ClosedSegments(LogEnd):
         fresh.unload()
         first = self.segments.index(replaced[0])
         self.segments[first : first + len(replaced)] = [fresh]
+        self._was_closed = False
         self._places.forget()
         return True
 

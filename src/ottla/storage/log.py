@@ -62,6 +62,7 @@ class PartitionLog(ClosedSegments):
         for segment in segments[:-1]:
             segment.unload()
         log = cls(disk, folder, recovered, producers, config, now_ms)
+        log._was_closed = recovered.walked == 0 or (len(segments) == 1 and segments[0].size == 0 and not recovered.cuts)
         if recovered.walked:
             log._recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
             log._unsynced = segments[-recovered.walked : -1]
@@ -110,17 +111,23 @@ class PartitionLog(ClosedSegments):
         there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
         and the log ``is_failed``.
         """
-        check_range(offset, log_start_offset=self._start_offset, log_end_offset=self._end_offset)
-        end_offset = min(end_offset, self._end_offset)
-        if offset >= end_offset:
-            return None
-        try:
-            return await read_slice(
-                self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end_offset, log_end_offset=self._end_offset,
-                min_one_message=min_one_message,
-            )  # fmt: skip
-        except (OSError, DecodeError) as error:
-            raise self._unreadable(error) from error
+        generation = -1
+        while True:
+            check_range(offset, log_start_offset=self._start_offset, log_end_offset=self._end_offset)
+            end = min(end_offset, self._end_offset)
+            if offset >= end:
+                return None
+            before, generation = generation, self._places.generation
+            try:
+                return await read_slice(
+                    self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end, log_end_offset=self._end_offset,
+                    min_one_message=min_one_message,
+                )  # fmt: skip
+            except FileNotFoundError as error:
+                if self._places.generation == before or self.is_failed:  # nothing has taken the segment's place: its file is missing
+                    raise self._unreadable(error) from error
+            except (OSError, DecodeError) as error:
+                raise self._unreadable(error) from error
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
@@ -185,6 +192,7 @@ class PartitionLog(ClosedSegments):
 
     async def _after_truncation(self, end_offset: int) -> None:
         self._end_offset = self._next_offset = end_offset
+        self._was_closed = False
         self._recovery_point = min(self._recovery_point, end_offset)
         self._start_offset = min(self._start_offset, end_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, self.segments[-1].base_offset)
@@ -196,7 +204,9 @@ class PartitionLog(ClosedSegments):
 
     def expire_producers(self, now_ms: int) -> int:
         """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""
-        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        count = self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        self._was_closed &= not count
+        return count
 
     # -- its place
 
@@ -211,7 +221,10 @@ class PartitionLog(ClosedSegments):
         """
         assert not self._is_flushing, "nothing is being written"
         self.segments[:] = [segment.relocated(folder, file) for segment, file in zip(self.segments, files, strict=True)]
+        for segment in self.segments[:-1]:
+            segment.unload()
         self._folder = folder
+        self._was_closed = False
         self._recovery_point = self._end_offset
         self._unsynced_since_ms = -1
         self._epochs_changed = self._folder_changed = False
@@ -250,6 +263,8 @@ class PartitionLog(ClosedSegments):
             else:
                 self.on_disk_error(error)
             raise StorageError(f"the log in {self._folder} cannot be synced: {error}") from error
+        for segment in closed:
+            segment.synced()
         self._unsynced = [segment for segment in self._unsynced if segment not in closed]
         self._recovery_point = max(self._recovery_point, end_offset)
 
@@ -265,7 +280,7 @@ class PartitionLog(ClosedSegments):
         Unless the caller sees to that, and then calls ``closed_durably``.
         """
         assert not self.has_pending, "what is staged is written before a log is closed"
-        if not self.is_failed:
+        if not self.is_failed and not self._is_as_opened:
             await self.segments[-1].write_indexes()
             await overwrite(self._disk, self._snapshot_path(self._end_offset), self._producers.to_snapshot())
             keep = {self._end_offset, *(segment.base_offset for segment in self.segments)}
@@ -278,8 +293,12 @@ class PartitionLog(ClosedSegments):
                 await self.sync()
             else:
                 await overwrite(self._disk, f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
-        for segment in self.segments:
-            await segment.file.close()
+        self.segments[-1].unload()
+
+    @property
+    def _is_as_opened(self) -> bool:
+        """Whether the files say all that there is: nothing has changed since a start that found them closed, or made them."""
+        return self._was_closed and self.appended_bytes == 0 and not self._folder_changed and not self._epochs_changed
 
     def closed_durably(self) -> None:
         """All that ``close`` wrote is durable."""

@@ -33,12 +33,12 @@ class Replayed(msgspec.Struct, frozen=True):
 async def replay_producers(disk: Disk, producers: ProducerStates, segment: Segment, position: int, now_ms: int) -> ProducerStates:
     """The producers after the segment's batches from ``position`` on."""
     if segment.size - position > INLINE_BYTES_MAX:
-        request = ReplayRequest(segment.file.path, position, segment.size, producers.to_snapshot(), now_ms)
+        request = ReplayRequest(segment.path, position, segment.size, producers.to_snapshot(), now_ms)
         try:
             return ProducerStates.from_snapshot((await disk.work(REPLAY_JOB, request)).snapshot)
         except WorkerDied:
             pass  # as in ``counting.count``
-    await _apply_batches(producers, segment.file, position, segment.size, now_ms)
+    await _apply_batches(producers, await segment.opened(), position, segment.size, now_ms)
     return producers
 
 

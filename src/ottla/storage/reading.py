@@ -129,13 +129,13 @@ async def read_slice(
     if length > max_bytes:
         length = max_bytes
         if min_one_message:
-            header = read_header(await segment.file.pread(position, HEADER_SIZE))
+            header = read_header(await (await segment.opened()).pread(position, HEADER_SIZE))
             length = min(max(length, header.size_bytes), end - position)
         if length < HEADER_SIZE:
             return None
     elif segment is last and places.generation == generation:
         places.remember(next_offset, segment, end)
-    return LogSlice(segment.file.region(position, length), first_offset)
+    return LogSlice((await segment.opened()).region(position, length), first_offset)
 
 
 async def find_timestamp(segments: Sequence[Segment], places: Places, timestamp_ms: int, *, start_offset: int) -> FoundTimestamp | None:
@@ -150,7 +150,7 @@ async def find_timestamp(segments: Sequence[Segment], places: Places, timestamp_
         while found is not None:
             position, header = found
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                batch = await segment.file.pread(position, header.size_bytes)
+                batch = await (await segment.opened()).pread(position, header.size_bytes)
                 for record in iterate_records(batch):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                         return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)

@@ -125,7 +125,7 @@ async def _walk(
         if segment.size < segment.file.size:
             _refuse_below(recovery_point, expected, segment)
             await _remove_cut(disk, folder, segments, index + 1, expected, cuts)
-            cuts.append(Cut(segment.file.path, segment.size, segment.file.size - segment.size, expected))
+            cuts.append(Cut(segment.path, segment.size, segment.file.size - segment.size, expected))
             await segment.file.truncate(segment.size)
             await segment.file.sync()
             break
@@ -140,11 +140,11 @@ async def _walk(
 def _refuse_below(recovery_point: int, end_offset: int, segment: Segment) -> None:
     if end_offset < recovery_point:
         text = f"is damaged: it is whole up to offset {end_offset} (byte {segment.size}), and was synced up to offset {recovery_point}"
-        raise StorageError(f"{segment.file.path} {text}; nothing was removed")
+        raise StorageError(f"{segment.path} {text}; nothing was removed")
 
 
 async def _remove_cut(disk: Disk, folder: str, segments: list[Segment], first: int, end_offset: int, cuts: list[Cut]) -> None:
-    cuts += [Cut(segment.file.path, 0, segment.file.size, end_offset) for segment in segments[first:]]
+    cuts += [Cut(segment.path, 0, segment.file.size, end_offset) for segment in segments[first:]]
     await remove_segments(disk, folder, segments, first)
 
 

@@ -130,7 +130,7 @@ class ReplicaCopy:
             if start == end and segment in self._sizes:
                 continue
             target = f"{self._folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
-            request = CopyRequest(segment.file.path, target, start, end)
+            request = CopyRequest(segment.path, target, start, end)
             try:
                 if bytes_per_second is None:
                     await _copy(self._disk, request, _no_pace)

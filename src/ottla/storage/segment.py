@@ -5,12 +5,16 @@ the last one its indexes live in memory and need not be on disk. Once closed the
 looks something up. A looked-up entry is held against the batch that it names, so a wrong one cannot mislead. One that is
 missing only makes the walk longer, but for the newest time of a closed segment: that it is there is believed.
 
+The log file of a closed segment is open while somebody looks into it, or it is not synced; a log of many segments needs few
+descriptors. What was handed out of it (``ports.FileRegion``) keeps it open by itself.
+
 ``size`` counts the bytes that belong to the log: ``0 <= size <= file.size``. A reader never goes beyond it.
 """
 
 from __future__ import annotations
 
 import copy
+import errno
 from typing import Final
 
 from ottla.errors import DecodeError
@@ -39,14 +43,15 @@ def file_stem(offset: int) -> str:
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_folder", "_path", "appended_ms", "file", "is_retired")
+    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "holds_file", "is_retired")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{file_stem(base_offset)}"
-        self.file = file
+        self._file: File | None = file
+        self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
         self.appended_ms = 0  # when the last batch came, or the log was opened: for records without times
         self.is_retired = False  # its names are gone or another segment's: only who still reads in it has it
 
@@ -56,6 +61,32 @@ class Segment(Tally):
         file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
         assert not create or file.size == 0, "recovery takes every log file of the folder for a segment"
         return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
+
+    @property
+    def file(self) -> File:
+        """The open log file: of the last segment always."""
+        assert self._file is not None, "a closed segment is opened first"
+        return self._file
+
+    @file.setter
+    def file(self, file: File) -> None:
+        self._file = file
+
+    @property
+    def path(self) -> str:
+        """Of the log file."""
+        return self._path + LOG_SUFFIX
+
+    async def opened(self) -> File:
+        """The log file, opened if it was not. FileNotFoundError when the segment was retired meanwhile: the log has another by now."""
+        if self._file is None:
+            if self.is_retired:
+                raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.path)
+            file = await self._disk.open(self.path)
+            if self.is_retired:  # it may be the file of the one that replaced it
+                raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.path)
+            self._file = file
+        return self._file
 
     def takes_all(self, size: int, batches: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
         """Whether so many batches of ``size`` bytes fit, with the index entries that they may need, and none is too late.
@@ -88,7 +119,7 @@ class Segment(Tally):
         await overwrite(self._disk, self._path + TIME_INDEX_SUFFIX, time_index)
 
     async def sync(self, *, with_indexes: bool) -> None:
-        await self.file.sync()
+        await (await self.opened()).sync()
         if with_indexes:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
                 file = await self._disk.open(self._path + suffix)
@@ -96,8 +127,16 @@ class Segment(Tally):
                 await file.close()
 
     def unload(self) -> None:
-        """The indexes are in their files only."""
+        """Of a closed segment: the indexes are in their files only, and the log file is closed, unless it is not synced yet."""
         self._indexes = None
+        if not self.holds_file:
+            self._file = None
+
+    def synced(self) -> None:
+        """The closed segment is durable, or its file is not held until then."""
+        self.holds_file = False
+        if self._indexes is None:
+            self._file = None
 
     @property
     def is_loaded(self) -> bool:
@@ -149,8 +188,8 @@ class Segment(Tally):
 
     async def count(self, size: int, *, is_recovery: bool) -> Counted:
         """What the first ``size`` bytes of the log file hold (``counting.py``); nothing changes by it."""
-        request = CountRequest(self.file.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
-        return await count(self._disk, self.file, request, may_be_a_job=not self.is_retired)
+        request = CountRequest(self.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
+        return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired)
 
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
@@ -170,7 +209,7 @@ class Segment(Tally):
     async def oldest_timestamp(self) -> int:
         """About the time of the segment's first record: the largest of its first batch; -1 without one."""
         if self.first_timestamp < 0:
-            first = await BatchWalk(self.file, 0, self.size).next()
+            first = await BatchWalk(await self.opened(), 0, self.size).next()
             self.first_timestamp = first.max_timestamp if first is not None else -1
         return self.first_timestamp
 
@@ -188,7 +227,7 @@ class Segment(Tally):
     async def _walk_to(self, offset: int, offset_index: OffsetIndex) -> tuple[int, BatchHeader] | None:
         entry = offset_index.lookup(offset)
         start = entry[1] if entry else 0
-        walk = BatchWalk(self.file, start, self.size)
+        walk = BatchWalk(await self.opened(), start, self.size)
         while (header := await walk.next()) is not None:
             if entry is not None and walk.position == start and header.last_offset != entry[0]:
                 raise DecodeError(f"the offset index says that the batch at byte {start} ends with offset {entry[0]}")
@@ -207,7 +246,7 @@ class Segment(Tally):
                 await self.rebuild()
             else:
                 start = found[0]
-        walk = BatchWalk(self.file, start, self.size)
+        walk = BatchWalk(await self.opened(), start, self.size)
         while (header := await walk.next()) is not None:
             if header.max_timestamp >= timestamp:
                 return walk.position, header
@@ -217,21 +256,20 @@ class Segment(Tally):
 
     async def truncate(self, size: int) -> None:
         """The log ends at ``size``, a batch's start, durably; the indexes are rebuilt."""
-        await self.file.truncate(size)
-        await self.file.sync()
+        file = await self.opened()
+        await file.truncate(size)
+        await file.sync()
         self.size = size
         await self.rebuild()
 
     async def retire(self) -> list[str]:
         """The files have ``.deleted`` names, which are returned. Whoever still reads in the segment is not disturbed."""
         self.is_retired = True
-        await self.file.close()
         return await rename_files(self._disk, self._path, "", DELETED_SUFFIX)
 
     async def remove(self) -> None:
         """The files are gone from the folder. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
-        await self.file.close()
         for suffix in SUFFIXES:
             if await self._disk.exists(self._path + suffix):
                 await self._disk.remove(self._path + suffix)
