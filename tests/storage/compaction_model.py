@@ -78,6 +78,7 @@ class Model:
     pending: dict[int, Stored] = field(default_factory=dict)
     markers: dict[int, tuple[int, bool]] = field(default_factory=dict)  # transaction that ended there, whether it was committed
     pending_markers: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    recovery_point: int = 0
     end_offset: int = 0
     start_offset: int = 0
     now_ms: int = START_MS
@@ -149,7 +150,13 @@ class Machine:
 
 async def _open(disk: SimDisk, model: Model) -> PartitionLog:
     log = await PartitionLog.open(
-        disk, FOLDER, config=CONFIG, now_ms=model.now_ms, clean=False, recovery_point=0, log_start_offset=model.start_offset
+        disk,
+        FOLDER,
+        config=CONFIG,
+        now_ms=model.now_ms,
+        clean=False,
+        recovery_point=model.recovery_point,
+        log_start_offset=model.start_offset,
     )
     await log.sync()  # as the broker does soon: what is not synced is not compacted
     _settle(model, log)
@@ -237,6 +244,7 @@ async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) 
     begun = disk.steps
     result = await disk.work(CLEAN_JOB, request)
     assert request.first_dirty_offset < result.end_offset <= request.end_offset
+    model.recovery_point = log.recovery_point  # checkpointed before: only below it may a log lack offsets
     for cleaned in result.cleaned:
         assert await log.install(cleaned, now_ms=model.now_ms)
         model.installed += 1

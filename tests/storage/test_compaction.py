@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from tests.storage.compaction_model import Case, Machine, Operation, cases, play
 
+from ottla.records.batch import iterate_batches
+from ottla.records.builder import BatchBuilder
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
+from ottla.sim.trace import Trace
+from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.config import LogConfig
+from ottla.storage.log import PartitionLog
 
 
 def play_cases(count: int) -> tuple[int, int, int]:
@@ -63,3 +72,59 @@ def test_a_process_killed_at_any_disk_operation_of_a_cleaning_loses_nothing() ->
 def test_a_power_cut_at_any_disk_operation_of_a_cleaning_loses_nothing() -> None:
     """Power cuts differ by what they keep, so each is tried in several ways."""
     assert crash_in_cleanings(power_cut=True, seed_count=4) > 600
+
+
+async def _compacted_log(keys: int, rounds: int, *, segment_bytes: int = 2000) -> PartitionLog:
+    """Rounds of the same keys, each of several segments and cleaned before the next."""
+    disk = SimDisk(random.Random(1), Trace(), "disk", delay_ms_max=0)
+    await disk.make_dirs("/data/t-0")
+    config = LogConfig(cleanup_policy="compact", segment_bytes=segment_bytes, delete_retention_ms=0)
+    log = await PartitionLog.open(disk, "/data/t-0", config=config, now_ms=0, clean=False)
+    for round_ in range(rounds):
+        for number in range(60):
+            builder = BatchBuilder()
+            builder.append(b"%d" % (number % keys), b"x" * 200, timestamp_ms=1000 + round_)
+            log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000)
+            await log.flush()
+        log.close_segment_soon()
+        await log.flush()
+        await log.sync()
+        request = await log.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
+        assert request is not None
+        result = await disk.work(CLEAN_JOB, request)
+        for cleaned in result.cleaned:
+            assert await log.install(cleaned, now_ms=2000)
+        log.first_dirty_offset = result.end_offset
+    return log
+
+
+def test_cleanings_leave_one_empty_batch_at_most_and_no_reader_stops_at_it() -> None:
+    async def main() -> None:
+        log = await _compacted_log(2, 12)
+        empty = batches = 0
+        offset, answers = 0, 0
+        while offset < log.log_end_offset:
+            part = await log.read(offset, max_bytes=1 << 20, end_offset=log.log_end_offset)
+            assert part is not None, "a reader gets to the end of the log"
+            answers += 1
+            for _, header in iterate_batches(part.region.read()):
+                batches += 1
+                empty += header.count == 0
+                offset = header.last_offset + 1
+        assert empty <= 1
+        assert batches <= 4
+        assert answers <= 3
+
+    run(main())
+
+
+def test_segments_become_one_by_what_stays_of_them() -> None:
+    """Segments that were full, and of which little stays, do not stay as many."""
+
+    async def main() -> None:
+        log = await _compacted_log(2, 1)
+        assert len(log.segments) == 2, "what is left of all, and the one that grows"
+        log = await _compacted_log(30, 1)
+        assert 3 < len(log.segments) <= 30 * 280 // 2000 + 3
+
+    run(main())

@@ -93,6 +93,7 @@ class LogCleaner:
                 log.info("log_cleaning_aborted", topic=partition.topic, partition=partition.index, reason=str(error))
                 return
             raise
+        await self._broker.partitions.write_checkpoints()
         async with partition.changing:
             if opened.is_failed:
                 await opened.drop_all_cleaned(result.cleaned)

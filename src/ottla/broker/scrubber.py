@@ -51,7 +51,7 @@ class Scrubber:
         for partition in self._broker.partitions.all():
             for segment, following in pairwise(list(partition.log.segments)):
                 if not partition.log.is_failed and not segment.is_retired:
-                    await self._scrub(partition, segment, following.base_offset)
+                    await self._scrub(partition, segment, -1 if partition.log.lacks_offsets else following.base_offset)
                     count += 1
         log.info("scrub_done", segments=count)
 
@@ -81,6 +81,6 @@ class Scrubber:
         )  # fmt: skip
         partition.fail()
         try:
-            await remember_damage(self._broker.world.disk, request.path, found.damage or "")
+            await remember_damage(self._broker.world.disk, request, found.damage or "")
         except OSError as error:
             log.error("damage_not_remembered", file=request.path, reason=str(error))

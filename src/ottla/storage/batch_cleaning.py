@@ -4,8 +4,9 @@ A record stays when it is the newest of its key. A newest record without a value
 horizon has passed: the first cleaning that meets it sets the horizon, ``delete.retention.ms`` ahead, in the batch's header.
 Records of aborted transactions go; the end marker of a transaction of which nothing is left goes by the horizon, too.
 
-A batch without records goes whole, unless it is the last one of a producer that is still known, whose sequence it tells, or
-the last one of its segment, whose end it marks: recovery takes a segment that ends before the next one begins for a torn one.
+A batch without records is removed entirely, unless it is the last one of a producer that is still known, whose sequence it tells,
+or the last one of all that is cleaned: a reader that has everything would never get to the log's end otherwise. So one cleaning
+leaves one empty batch at most, and the next removes it when the log has grown.
 
 Offsets never change. What lies at or behind ``end_offset`` was not looked at yet and stays as it is.
 
@@ -49,18 +50,18 @@ class BatchCleaner:
         self._horizon_ms = horizon_ms  # for batches that get one now
         self.removed_records = 0
 
-    def clean(self, batch: bytes, header: BatchHeader, *, is_last: bool, may_grow: bool) -> Buffer | None:
-        """The batch as it was, or with fewer records; None when it goes. ``is_last``: of its segment.
+    def clean(self, batch: bytes, header: BatchHeader, *, is_end: bool, may_grow: bool) -> Buffer | None:
+        """The batch as it was, or with fewer records; None when it goes. ``is_end``: all that is cleaned ends with it.
 
         ``may_grow`` allows a delete horizon to be set, which can make the batch a little longer.
         """
         if header.base_offset >= self._end_offset:
             return batch
         if header.is_control:
-            return self._clean_control(batch, header, is_last=is_last, may_grow=may_grow)
+            return self._clean_control(batch, header, is_end=is_end, may_grow=may_grow)
         if self._ends.is_aborted(header):
             self.removed_records += header.count
-            return rebuild_batch(header, ()) if is_last or self._is_last_of_producer(header) else None
+            return rebuild_batch(header, ()) if is_end or self._is_last_of_producer(header) else None
         records = iterate_records(batch)
         has_passed = header.has_delete_horizon and header.base_timestamp <= self._now_ms
         kept = [
@@ -72,15 +73,15 @@ class BatchCleaner:
         self.removed_records += len(records) - len(kept)
         self._ends.note_kept(header, count=len(kept))
         if not kept:
-            return rebuild_batch(header, ()) if is_last or self._is_last_of_producer(header) else None
+            return rebuild_batch(header, ()) if is_end or self._is_last_of_producer(header) else None
         needs_horizon = not header.has_delete_horizon and may_grow and any(record.value is None for record in kept)
         if len(kept) == len(records) and not needs_horizon:
             return batch
         return rebuild_batch(header, kept, delete_horizon_ms=self._horizon_ms if needs_horizon else None)
 
-    def _clean_control(self, batch: bytes, header: BatchHeader, *, is_last: bool, may_grow: bool) -> Buffer | None:
+    def _clean_control(self, batch: bytes, header: BatchHeader, *, is_end: bool, may_grow: bool) -> Buffer | None:
         if header.count == 0:
-            return batch if is_last or self._is_last_of_producer(header) else None
+            return batch if is_end or self._is_last_of_producer(header) else None
         records = iterate_records(batch)
         if end_marker_of(records[0]) is None or self._ends.is_needed(header):
             return batch
@@ -89,7 +90,7 @@ class BatchCleaner:
         if header.base_timestamp > self._now_ms:
             return batch
         self.removed_records += header.count
-        return rebuild_batch(header, ()) if is_last or self._is_last_of_producer(header) else None
+        return rebuild_batch(header, ()) if is_end or self._is_last_of_producer(header) else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         producer = self._producers.get(header.producer_id)

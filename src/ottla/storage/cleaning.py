@@ -2,7 +2,7 @@
 
 Three walks. Over all headers: where transactions ended. Over the dirty part, which no cleaning has seen yet: the newest offset
 of each key, until the map is full. Over everything up to there: what stays of each batch (``batch_cleaning.py``), written to
-``.cleaned`` files, in which several small segments become one.
+``.cleaned`` files. Neighbours become one segment as long as what stays of them fits, whatever their size was before.
 
 The job changes nothing of the log. Whoever asked for it installs the files (``swap.py``) and then knows that everything below
 ``end_offset`` is clean. Source: Kafka's documentation of log compaction.
@@ -73,6 +73,11 @@ class Cleaned(msgspec.Struct, frozen=True):
     def base_offset(self) -> int:
         return self.sources[0].base_offset
 
+    @property
+    def end_offset(self) -> int:
+        """Where the segment after those that it replaces begins."""
+        return self.sources[-1].end_offset
+
 
 class CleanResult(msgspec.Struct, frozen=True):
     """Segments of which everything stays are not in ``cleaned``. All below ``end_offset`` is clean once those are installed."""
@@ -89,36 +94,18 @@ async def _clean(disk: Disk, request: CleanRequest, pace: Pace) -> CleanResult:
     end_offset = await _fill(disk, request, offsets, ends, pace)
     horizon_ms = request.now_ms + request.delete_retention_ms
     cleaner = BatchCleaner(offsets, ends, request.producers, end_offset=end_offset, now_ms=request.now_ms, horizon_ms=horizon_ms)
-    cleaned = []
-    for sources in groups(request, end_offset):
-        result = await _write_group(disk, request, sources, cleaner, pace)
+    sources = [source for source in request.sources if source.base_offset < end_offset]
+    cleaned: list[Cleaned] = []
+    while sources:
+        group = _Group(request, sources[0])
+        await group.begin(disk)
+        while sources and group.takes(sources[0]):
+            await group.add(disk, sources.pop(0), cleaner, pace, is_last=not sources)
+        result = await group.end(disk)
         if result is not None:
             cleaned.append(result)
     await disk.sync_dir(request.folder)
     return CleanResult(cleaned, end_offset, offsets.count, cleaner.removed_records)
-
-
-def groups(request: CleanRequest, end_offset: int) -> list[list[Source]]:
-    """Neighbours that together are no larger than a segment may be; segments from ``end_offset`` on are left alone."""
-    found: list[list[Source]] = []
-    for source in request.sources:
-        if source.base_offset >= end_offset:
-            break
-        if found and _fits(request, found[-1], source):
-            found[-1].append(source)
-        else:
-            found.append([source])
-    return found
-
-
-def _fits(request: CleanRequest, group: list[Source], source: Source) -> bool:
-    size = sum(member.size for member in group) + source.size
-    entries = size // max(1, request.index_interval_bytes) + len(group) + 1
-    return (
-        size <= min(request.segment_bytes, POSITION_MAX)
-        and entries * ENTRY_SIZE <= request.segment_index_bytes
-        and source.end_offset - group[0].base_offset <= RELATIVE_OFFSET_MAX
-    )
 
 
 def _stem(request: CleanRequest, source: Source) -> str:
@@ -170,39 +157,71 @@ async def _fill(disk: Disk, request: CleanRequest, offsets: OffsetMap, ends: Tra
     return request.end_offset
 
 
-async def _write_group(disk: Disk, request: CleanRequest, sources: list[Source], cleaner: BatchCleaner, pace: Pace) -> Cleaned | None:
-    """The files of what stays; None, and no files, when that is everything, as it was."""
-    stem = _stem(request, sources[0])
-    file = await _create(disk, stem + LOG_SUFFIX)
-    tally = Tally(sources[0].base_offset, request.index_interval_bytes)
-    buffers: list[Buffer] = []
-    buffered, is_changed = 0, len(sources) > 1
-    for source in sources:
-        walk = BatchWalk(await _open(disk, request, source), 0, source.size, check_crc=True)
+class _Group:
+    """Neighbours of which one segment is made."""
+
+    def __init__(self, request: CleanRequest, first: Source) -> None:
+        self._request = request
+        self._sources: list[Source] = []
+        self._stem = _stem(request, first)
+        self._tally = Tally(first.base_offset, request.index_interval_bytes)
+        self._buffers: list[Buffer] = []
+        self._buffered = 0
+        self._is_changed = False
+        self._file: File
+
+    async def begin(self, disk: Disk) -> None:
+        self._file = await _create(disk, self._stem + LOG_SUFFIX)
+
+    def takes(self, source: Source) -> bool:
+        """Whether the segment would not grow too large, were all of the source to stay."""
+        if not self._sources:
+            return True
+        request, size = self._request, self._tally.size + source.size
+        entries = self._tally.entry_count + source.size // max(1, request.index_interval_bytes) + 2
+        return (
+            size <= min(request.segment_bytes, POSITION_MAX)
+            and entries * ENTRY_SIZE <= request.segment_index_bytes
+            and source.end_offset - self._sources[0].base_offset <= RELATIVE_OFFSET_MAX
+        )
+
+    async def add(self, disk: Disk, source: Source, cleaner: BatchCleaner, pace: Pace, *, is_last: bool) -> None:
+        """What stays of the source belongs to the segment; ``is_last``: it is the last one of this cleaning."""
+        self._is_changed = self._is_changed or len(self._sources) > 0
+        self._sources.append(source)
+        walk = BatchWalk(await _open(disk, self._request, source), 0, source.size, check_crc=True)
         while (header := await walk.next()) is not None:
-            raw = walk.batch
-            is_last = header.last_offset + 1 == sources[-1].end_offset
-            batch = cleaner.clean(raw, header, is_last=is_last, may_grow=tally.size < POSITION_MAX - _ROOM_TO_GROW)
-            is_changed = is_changed or batch is not raw
+            raw, tally = walk.batch, self._tally
+            is_end = is_last and header.last_offset + 1 == source.end_offset
+            batch = cleaner.clean(raw, header, is_end=is_end, may_grow=tally.size < POSITION_MAX - _ROOM_TO_GROW)
+            self._is_changed = self._is_changed or batch is not raw
             await pace(len(raw) + len(batch or b""))
             if batch is None:
                 continue
-            buffers.append(batch)
-            buffered += len(batch)
+            self._buffers.append(batch)
+            self._buffered += len(batch)
             tally.count_batch(len(batch), header.last_offset, read_header(batch).max_timestamp)
-            if buffered >= _WRITE_BYTES:
-                await file.append(buffers)
-                buffers, buffered = [], 0
-    if not is_changed:
-        await disk.remove(file.path)
-        return None
-    await file.append(buffers)
-    await file.sync()
-    for suffix, data in zip((INDEX_SUFFIX, TIME_INDEX_SUFFIX), tally.index_files()):
-        index = await _create(disk, stem + suffix)
-        await index.append([data])
-        await index.sync()
-    return Cleaned(request.folder, sources, tally.size, tally.max_timestamp)
+            if self._buffered >= _WRITE_BYTES:
+                await self._write()
+
+    async def _write(self) -> None:
+        if self._buffers:
+            await self._file.append(self._buffers)
+            self._buffers, self._buffered = [], 0
+
+    async def end(self, disk: Disk) -> Cleaned | None:
+        """The files are there, durable; None, and no files, when everything stays as it was."""
+        if not self._is_changed:
+            await disk.remove(self._file.path)
+            return None
+        await self._write()
+        await self._file.sync()
+        for suffix, data in zip((INDEX_SUFFIX, TIME_INDEX_SUFFIX), self._tally.index_files()):
+            index = await _create(disk, self._stem + suffix)
+            if data:
+                await index.append([data])
+            await index.sync()
+        return Cleaned(self._request.folder, self._sources, self._tally.size, self._tally.max_timestamp)
 
 
 async def _create(disk: Disk, path: str) -> File:

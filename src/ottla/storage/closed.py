@@ -39,6 +39,11 @@ class ClosedSegments(LogEnd):
         return self._end_offset
 
     @property
+    def lacks_offsets(self) -> bool:
+        """Whether compaction may have left segments that end before the next one begins."""
+        return self.config.is_compacted or self.first_dirty_offset > self._start_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
@@ -70,8 +75,9 @@ class ClosedSegments(LogEnd):
         return max(self._start_offset, segments[count].base_offset)
 
     async def _is_expired(self, segment: Segment, now_ms: int) -> bool:
-        newest_ms = await self._newest_ms(segment)
-        return segment.size > 0 and is_expired(newest_ms, now_ms=now_ms, retention_ms=self.config.retention_ms)
+        if segment.size == 0:  # compaction left nothing of it, or it is the last one and has nothing yet
+            return segment is not self.segments[-1]
+        return is_expired(await self._newest_ms(segment), now_ms=now_ms, retention_ms=self.config.retention_ms)
 
     async def _newest_ms(self, segment: Segment) -> int:
         """The newest time in the segment; when it was appended to, where its records have no times."""
@@ -178,7 +184,10 @@ class ClosedSegments(LogEnd):
         return end_offset
 
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
-        """The cleaned segment is in the place of those that it came from; False, and its files are gone, when they changed meanwhile."""
+        """The cleaned segment is in the place of those that it came from; False, and its files are gone, when they changed meanwhile.
+
+        The owner has checkpointed the recovery point before: only below it may a log lack offsets.
+        """
         if cleaned.folder != self._folder:  # the log has moved, and its old directory goes with them
             return False
         bases = [source.base_offset for source in cleaned.sources]
@@ -188,11 +197,11 @@ class ClosedSegments(LogEnd):
         ]:
             await self.drop_cleaned(cleaned)
             return False
-        await swap.commit(self._disk, self._folder, cleaned.base_offset)
+        await swap.commit(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
         for segment in replaced[1:]:
             await self._retire(segment, now_ms)
         replaced[0].is_retired = True
-        await swap.finish(self._disk, self._folder, cleaned.base_offset)
+        await swap.finish(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
         fresh = await Segment.open(self._disk, self._folder, cleaned.base_offset, index_interval_bytes=self.config.index_interval_bytes)
         fresh.size, fresh.max_timestamp, fresh.appended_ms = cleaned.size, cleaned.max_timestamp, replaced[-1].appended_ms
         fresh.unload()

@@ -128,6 +128,12 @@ class Tally:
             self.first_timestamp = max_timestamp
         self.size += size
 
+    @property
+    def entry_count(self) -> int:
+        """Of each index."""
+        assert self._indexes is not None, "a growing segment has its indexes in memory"
+        return len(self._indexes[0])
+
     def index_files(self) -> tuple[bytes, bytes]:
         """What belongs into the files of both indexes, the newest time included."""
         assert self._indexes is not None, "indexes are written by who filled them"

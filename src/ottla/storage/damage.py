@@ -1,6 +1,7 @@
 """Damage that the scrubber found is remembered beside the segment, so that a start does not serve it as if it were whole.
 
-``<base offset>.damaged`` says what was wrong. It goes once the segment is whole again, or is there no more.
+``<base offset>.damaged`` says where the segment has to end and what was wrong. It is removed once the segment is whole again, or
+no longer there.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from ottla.storage.segment import LOG_SUFFIX, file_stem
 DAMAGED_SUFFIX: Final = ".damaged"
 
 
-async def remember_damage(disk: Disk, log_path: str, reason: str) -> None:
-    """The next start will look at the segment before it serves its partition."""
-    await disk.write_file_atomic(log_path.removesuffix(LOG_SUFFIX) + DAMAGED_SUFFIX, reason.encode())
+async def remember_damage(disk: Disk, found_by: ScrubRequest, reason: str) -> None:
+    """The next start will look at the segment in the same way before it serves its partition."""
+    path = found_by.path.removesuffix(LOG_SUFFIX) + DAMAGED_SUFFIX
+    await disk.write_file_atomic(path, f"{found_by.end_offset}\n{reason}\n".encode())
 
 
 async def check_damage(disk: Disk, folder: str) -> None:
@@ -29,9 +31,17 @@ async def check_damage(disk: Disk, folder: str) -> None:
     bases = await offsets_of(disk, folder, LOG_SUFFIX)
     for base in marked:
         if base in bases:
-            end_offset = next((following for following in bases if following > base), -1)
-            await _check(disk, f"{folder}/{file_stem(base)}{LOG_SUFFIX}", base, end_offset)
+            path = f"{folder}/{file_stem(base)}"
+            await _check(disk, path + LOG_SUFFIX, base, _end_offset_of(await disk.read_file(path + DAMAGED_SUFFIX)))
         await disk.remove(f"{folder}/{file_stem(base)}{DAMAGED_SUFFIX}")
+
+
+def _end_offset_of(mark: bytes) -> int:
+    """Where the segment has to end; -1 where nothing says so."""
+    try:
+        return int(mark.split(b"\n", 1)[0])
+    except ValueError:
+        return -1
 
 
 async def _check(disk: Disk, path: str, base_offset: int, end_offset: int) -> None:

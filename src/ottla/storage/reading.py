@@ -90,13 +90,19 @@ async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tu
     place = places.get(offset)
     if place is not None and (place[1] < place[0].size or place[0] is segments[-1]):
         return place[0], place[1], offset
+    passed: tuple[Segment, int, int] | None = None
     for segment in segments[max(0, segment_index(segments, offset)) :]:  # a copy: the list may change while a lookup waits
         found = await segment.find(offset)
         if segment is not segments[-1]:
             places.keep_loaded(segment)
-        if found is not None:
-            return segment, found[0], found[1].base_offset
-    return None
+        if found is None:
+            continue
+        position, header = found
+        located = segment, position, header.base_offset
+        if header.count or segment is segments[-1] or position + header.size_bytes < segment.size:
+            return located
+        passed = passed or located  # compaction left nothing but the end of the segment: what follows is in a later one, if anywhere
+    return passed
 
 
 async def read_slice(

@@ -68,7 +68,7 @@ async def recover(
 
     StorageError when the log is damaged below the recovery point.
     """
-    await settle(disk, folder, index_interval_bytes=index_interval_bytes)
+    await settle(disk, folder)
     bases = await _drop_below(disk, folder, await offsets_of(disk, folder, LOG_SUFFIX), start_offset)
     await _remove_strays(disk, folder, bases)
     if not bases:

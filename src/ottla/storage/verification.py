@@ -73,7 +73,8 @@ class _Verifier:
         self._folder = folder
         self.result = Verification()
         self._was_clean = False
-        self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced
+        self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced, 0 where a power cut left none
+        self._compacted: set[str] = set()  # partitions whose segments may end before the next one begins
 
     def note(self, path: str, text: str) -> None:
         self.result.findings.append(Finding(path, False, text))
@@ -89,6 +90,8 @@ class _Verifier:
                     offsets = from_text((await self._disk.read_file(f"{self._folder}/{name}")).decode())
                     if name == RECOVERY_POINT:
                         self._recovery_points = {str(key): offset for key, offset in offsets.items()}
+                    elif name == CLEANER_OFFSET:
+                        self._compacted = set(map(str, offsets))
                 except (DecodeError, UnicodeDecodeError) as error:
                     self.note(name, f"not a checkpoint: {error}")
 
@@ -112,13 +115,13 @@ class _Verifier:
     async def _check_segment(self, name: str, base: int, following: int) -> None:
         path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
         file = await self._disk.open(f"{self._folder}/{path}")
-        found = await scrub(file, ScrubRequest(file.path, base, following, file.size), _no_pace)
+        end_offset = -1 if name in self._compacted else following
+        found = await scrub(file, ScrubRequest(file.path, base, end_offset, file.size), _no_pace)
         self.result.segment_count += 1
         self.result.batch_count += found.batch_count
         self.result.size_bytes += file.size
         if found.damage is not None:
-            recovery_point = self._recovery_points.get(name)
-            if not self._was_clean and (following < 0 or (recovery_point is not None and following > recovery_point)):
+            if not self._was_clean and (following < 0 or following > self._recovery_points.get(name, 0)):
                 self.note(path, f"torn after {found.whole_bytes} bytes, where the next start cuts the log: {found.damage}")
             else:
                 self._damage(path, f"after {found.whole_bytes} whole bytes: {found.damage}")
