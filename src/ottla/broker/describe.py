@@ -11,7 +11,7 @@ Entries = Iterator[DescribeConfigsResourceResult]
 
 
 def topic_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
-    """Every topic key: the override, else the broker's value, else the default; all of them as synonyms."""
+    """Every topic key: the override, else the broker's value, else the default; those that the key itself has as synonyms."""
     return _overridden(TOPIC_KEYS, config, overrides, ConfigSource.DYNAMIC_TOPIC)
 
 
@@ -27,14 +27,16 @@ def client_metrics_config_entries(config: BrokerConfig, overrides: Mapping[str, 
 
 def _overridden(keys: Mapping[str, ConfigKey], config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> Entries:
     for name, key in sorted(keys.items()):
-        if key.is_internal:
+        if key.is_internal and name not in overrides:
             continue
         synonyms: list[DescribeConfigsSynonym] = []
+        value = key.format(key.parse(overrides[name]) if name in overrides else config.topic_default(key))
         if name in overrides:
-            synonyms.append(DescribeConfigsSynonym(name, _shown(key, overrides[name]), source))
+            synonyms.append(DescribeConfigsSynonym(name, _shown(key, value), source))
         if key.broker_key is not None:
             synonyms += _broker_synonyms(config, key.broker_key)
-        value = overrides[name] if name in overrides else key.format(config.topic_default(key))
+        elif source is ConfigSource.DYNAMIC_GROUP:
+            synonyms.append(DescribeConfigsSynonym(name, _shown(key, key.format(key.default)), ConfigSource.DEFAULT))
         yield _entry(key, value, synonyms, read_only=False)
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-REPLICATION_FACTOR_WANTED = 3
 OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""
 
@@ -56,7 +55,9 @@ class GroupShards:
                 await self._broker.controller.published()
             return
         config = self._broker.config
-        factor = config["offsets.topic.replication.factor"] or min(REPLICATION_FACTOR_WANTED, len(self._broker.image.live_brokers))
+        factor = config["offsets.topic.replication.factor"]
+        if not config.is_given("offsets.topic.replication.factor"):
+            factor = min(factor, len(self._broker.image.live_brokers))
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",
             "compression.type": "producer",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.config import ConfigKey
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -107,13 +110,15 @@ def set_values(
 @format_option
 def diff(bootstrap: str, output: str, **resource: Any) -> None:
     """Values that are not the default, beside the default."""
-    from ottla.config import ConfigSource
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigSource
 
     rows = []
-    for entry in _described(bootstrap, resource_of(**resource)):
-        defaults = [synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT]
-        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or [entry.value] != defaults):
-            rows.append((entry.name, _shown(entry), defaults[0] if defaults else None, SOURCES[entry.config_source]))
+    kind, name = resource_of(**resource)
+    keys = {TOPIC: TOPIC_KEYS, GROUP: GROUP_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS}.get(kind, BROKER_KEYS)
+    for entry in _described(bootstrap, (kind, name)):
+        default = _default_of(entry, keys)
+        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or entry.value != default):
+            rows.append((entry.name, _shown(entry), default, SOURCES[entry.config_source]))
     print_rows(output, "config diff", ("name", "value", "default", "source"), rows)
 
 
@@ -169,6 +174,18 @@ def _described(bootstrap: str, resource: Resource) -> list[Any]:
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         return admin.describe_configs(*resource)
+
+
+def _default_of(entry: Any, keys: Mapping[str, ConfigKey]) -> str | None:
+    """The broker's answer, if it has one for this key; a coarser key (hours for milliseconds) says nothing."""
+    key = keys.get(entry.name)
+    names = {entry.name, key and key.broker_key}
+    from ottla.config import ConfigSource
+
+    told: list[str | None] = [
+        synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT and synonym.name in names
+    ]
+    return told[0] if told or key is None else key.format(key.default)
 
 
 def _shown(entry: Any) -> str | None:
