@@ -14,12 +14,15 @@ from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.messages.describe_cluster import DescribeClusterRequest
+from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.metadata.image import RESOURCE_BROKER
 from ottla.runtime.serve import BrokerThread
 
 UNKNOWN_ID = b"\1" * 16
@@ -156,3 +159,18 @@ def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> No
     create(client, "deleted")
     topics = [OffsetDeleteRequestTopic("deleted", [OffsetDeleteRequestPartition(0)])]
     assert client.ask(OffsetDeleteRequest("", topics), 0).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_brokers_unknown_keys_are_kept_and_never_told(tmp_path: Path) -> None:
+    """Kafka lists such a key as sensitive, read-only and of no known type, with a synonym for each place where it is set."""
+    with running(tmp_path) as broker, client_of(broker) as client:
+        for name in ("1", ""):
+            change = AlterConfigsResource(RESOURCE_BROKER, name, [AlterableConfig("my.key", 0, "secret")])
+            assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+        wanted = [DescribeConfigsResource(RESOURCE_BROKER, name, ["my.key"]) for name in ("1", "")]
+        own, default = client.ask(DescribeConfigsRequest(wanted, True), 4).results
+        [entry] = own.configs
+        assert (entry.value, entry.read_only, entry.config_source, entry.is_sensitive, entry.config_type) == (None, True, 2, True, 0)
+        assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [("my.key", None, 2), ("my.key", None, 3)]
+        [entry] = default.configs
+        assert (entry.value, entry.config_source, entry.is_sensitive, len(entry.synonyms)) == (None, 3, True, 1)

@@ -159,11 +159,11 @@ def test_t21_good_bad_and_repeated_resources_in_one_request_are_answered_each_fo
 def test_the_older_request_replaces_the_whole_set(client: RawClient, topic: str) -> None:
     assert change(client, TOPIC, topic, ("retention.ms", SET, "1000"), ("flush.ms", SET, "7")) == ErrorCode.NONE
     for version in range(3):
-        entries = [alter_configs.AlterableConfig("retention.ms", str(version)), alter_configs.AlterableConfig("segment.bytes", "4096")]
+        entries = [alter_configs.AlterableConfig("retention.ms", str(version)), alter_configs.AlterableConfig("segment.bytes", "2097152")]
         request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, topic, entries)])
         assert client.ask(request, version).responses[0].error_code == ErrorCode.NONE
         values = {entry.name: entry.value for entry in describe(client, TOPIC, topic).values() if entry.config_source == DYNAMIC_TOPIC}
-        assert values == {"retention.ms": str(version), "segment.bytes": "4096"}
+        assert values == {"retention.ms": str(version), "segment.bytes": "2097152"}
     twice = [alter_configs.AlterableConfig("flush.ms", "1"), alter_configs.AlterableConfig("flush.ms", "2")]
     request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, topic, twice)])
     assert client.ask(request, 2).responses[0].error_code == ErrorCode.INVALID_REQUEST

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.partitions import INTERNAL_SEGMENT_BYTES
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
 from ottla.config.broker import _ELSE
 from ottla.config.keys import reasons
@@ -121,7 +122,7 @@ def is_read(key: ConfigKey) -> bool:
     if fields & LogConfig.__dataclass_fields__.keys() & ATTRIBUTES:
         return True
     if key in TOPIC_KEYS.values():
-        return False
+        return key.name == INTERNAL_SEGMENT_BYTES  # which is no field of its own
     falls_back_to = {name for name, others in _ELSE.items() if any(other == key.name for other, _ in others)}
     return key.name in TEXTS - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
 

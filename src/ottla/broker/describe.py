@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource, find_broker_key
 from ottla.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
+TYPE_UNKNOWN: Final = 0
 Entries = Iterator[DescribeConfigsResourceResult]
 
 
@@ -44,22 +46,40 @@ def default_config_entries(values: Mapping[str, str]) -> Entries:
     """What is set for all brokers, and nothing else."""
     for name, value in sorted(values.items()):
         key = find_broker_key(name)
-        if key is not None:
+        if key is None:
+            yield _unknown_entry(name, [ConfigSource.DYNAMIC_DEFAULT_BROKER])
+        else:
             own = DescribeConfigsSynonym(name, _shown(key, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield _entry(key, value, [own], read_only=False, name=name)
 
 
-def broker_config_entries(config: BrokerConfig) -> Entries:
-    """Every broker key, with its own value: a key that takes its value from another one has none, but has synonyms.
+def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, Mapping[str, str]]) -> Entries:
+    """Every broker key, with its own value: a key that takes its value from another one has none.
 
-    Keys that are narrowed to a listener come along where they are set.
+    Keys that are narrowed to a listener come along where they are set, and so do those of ``dynamic`` that nobody knows.
     """
+    for name in sorted({name for values in dynamic.values() for name in values if find_broker_key(name) is None}):
+        yield _unknown_entry(name, [source for source, values in dynamic.items() if name in values])
     for name in sorted({*BROKER_KEYS, *config.names}):
         key = find_broker_key(name)
         if key is None or key.is_internal:
             continue
         own = next((value for _, synonym, value in config.layers(name) if synonym == name), None)
         yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic, name=name)
+
+
+def _unknown_entry(name: str, sources: Sequence[ConfigSource]) -> DescribeConfigsResourceResult:
+    """A key that nobody knows may be a secret: as in Kafka its value is not told."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=sources[0],
+        is_sensitive=True,
+        synonyms=[DescribeConfigsSynonym(name, None, source) for source in sources],
+        config_type=TYPE_UNKNOWN,
+        documentation=None,
+    )
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[DescribeConfigsSynonym]:

@@ -15,6 +15,7 @@ import structlog
 from ottla.broker import eager
 from ottla.broker.shards import Shard
 from ottla.config import BrokerConfig
+from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteTopicOffsets
@@ -58,10 +59,11 @@ class GroupShards:
         factor = config["offsets.topic.replication.factor"]
         if not config.is_given("offsets.topic.replication.factor"):
             factor = min(factor, len(self._broker.image.live_brokers))
+        segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
         }
         topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
         [result] = await self._broker.controller.create_topics([topic])

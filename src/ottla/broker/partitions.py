@@ -34,6 +34,7 @@ from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 log = structlog.get_logger()
 
 WANTED_FOLDERS_MAX: Final = 10_000
+INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 OPENED_AT_ONCE: Final = 10
 """Partitions opened before others have their turn: some milliseconds."""
 
@@ -365,4 +366,6 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
         if field in LogConfig.__dataclass_fields__:
             value = key.parse(overrides[name]) if name in overrides else config.topic_default(key)
             values[field] = ",".join(value) if isinstance(value, list) else value
+    if INTERNAL_SEGMENT_BYTES in overrides:
+        values["segment_bytes"] = TOPIC_KEYS[INTERNAL_SEGMENT_BYTES].parse(overrides[INTERNAL_SEGMENT_BYTES])
     return LogConfig(**values)

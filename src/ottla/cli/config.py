@@ -91,6 +91,7 @@ def set_values(
     **resource: Any,
 ) -> None:
     """Change values; all of them, or none."""
+    from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Admin
 
     changes: list[tuple[str, int, str | None]] = [(key, DELETE, None) for key in deleted]
@@ -99,6 +100,10 @@ def set_values(
     if not changes:
         raise click.UsageError("nothing to change; try KEY=VALUE")
     kind, name = resource_of(**resource)
+    for key, *_ in changes if kind == BROKER else ():
+        if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
+            hint = nearest(key, BROKER_KEYS)
+            click.echo(f"warning: {key} is no key of a broker" + (f"; did you mean {hint}?" if hint else ""), err=True)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         admin.alter_configs(kind, name, changes, validate_only=dry_run)
     click.echo(f"{'could change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)

@@ -17,6 +17,7 @@ from ottla.broker.describe import (
     topic_config_entries,
 )
 from ottla.broker.slices import sliced
+from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -72,7 +73,8 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Describe
             return list(default_config_entries(broker.image.broker_configs("")))
         if name != str(broker.node_id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name[:80]!r}")
-        return list(broker_config_entries(broker.config))
+        own, default = broker.image.broker_configs(name), broker.image.broker_configs("")
+        return list(broker_config_entries(broker.config, {ConfigSource.DYNAMIC_BROKER: own, ConfigSource.DYNAMIC_DEFAULT_BROKER: default}))
     if resource.resource_type in (RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group or subscription has to be named")
