@@ -154,6 +154,13 @@ def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_lo
         assert commit(client, "g", "t") == [0]
 
 
+@pytest.mark.parametrize(("host", "told"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("", "localhost")])
+def test_a_listeners_host_is_told_as_it_is_written(tmp_path: Path, host: str, told: str) -> None:
+    """Kafka advertises the name, and not the address that it was bound to; for every interface, the name of the machine."""
+    with running(tmp_path, listeners=f"PLAINTEXT://{host}:0") as broker, client_of(broker) as client:
+        assert [found.host for found in client.ask(MetadataRequest([]), 9).brokers] == [told]
+
+
 def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> None:
     """OffsetDelete: Kafka answers INVALID_GROUP_ID."""
     create(client, "deleted")

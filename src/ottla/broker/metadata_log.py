@@ -160,6 +160,14 @@ class MetadataLog:
         await self._log.close()
 
 
+async def write_first_snapshot(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
+    """A log that does not exist yet begins with what the records say."""
+    folder = f"{data_folder}/{FOLDER_NAME}"
+    await disk.make_dirs(folder)
+    await disk.sync_dir(data_folder)
+    await disk.write_file_atomic(f"{folder}/{_snapshot_name(0)}", bytes(_build_batch(records, 0)))
+
+
 def _build_batch(records: Iterable[Stored], now_ms: int) -> bytearray:
     builder = BatchBuilder()
     for record in records:
