@@ -18,10 +18,12 @@ from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConf
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.messages.list_transactions import ListTransactionsRequest
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.metadata.image import RESOURCE_BROKER
 from ottla.runtime.serve import BrokerThread
 
@@ -181,3 +183,19 @@ def test_a_brokers_unknown_keys_are_kept_and_never_told(tmp_path: Path) -> None:
         assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [("my.key", None, 2), ("my.key", None, 3)]
         [entry] = default.configs
         assert (entry.value, entry.config_source, entry.is_sensitive, len(entry.synonyms)) == (None, 3, True, 1)
+
+
+def test_brokers_that_are_not_registered_cannot_be_unregistered(client: RawClient) -> None:
+    """Kafka: BROKER_ID_NOT_REGISTERED."""
+    answer = client.ask(UnregisterBrokerRequest(7), 0)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 7 is not currently registered")
+    assert client.ask(UnregisterBrokerRequest(1), 0).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_there_are_no_transactions_and_unknown_states_are_named(client: RawClient, version: int) -> None:
+    """Kafka: an empty list, with the names of states that it does not know."""
+    answer = client.ask(ListTransactionsRequest(["Ongoing", "Asleep"], [5], 100, "tx-.*"), version)
+    assert (answer.error_code, answer.unknown_state_filters, answer.transaction_states) == (0, ["Asleep"], [])
+    refused = client.ask(ListTransactionsRequest(transactional_id_pattern="("), 2).error_code
+    assert refused == ErrorCode.INVALID_REGULAR_EXPRESSION
