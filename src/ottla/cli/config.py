@@ -155,12 +155,11 @@ def explain(key: str, output: str) -> None:
 @format_option
 def lint(file: str, output: str) -> None:
     """Unknown keys, illegal values and keys without effect of a server.properties FILE; exit code 1 for the first two."""
-    from ottla.config import parse_properties
+    from ottla.config import read_properties
     from ottla.config.lint import Severity
     from ottla.config.lint import lint as findings_of
 
-    with open(file, encoding="utf-8") as text:
-        findings = list(findings_of(parse_properties(text.read())))
+    findings = list(findings_of(read_properties(file)))
     print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)
