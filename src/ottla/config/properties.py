@@ -51,17 +51,20 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _pair(line: str) -> tuple[str, str]:
-    end, is_escaped = 0, False
-    for end, character in enumerate(line):
-        if not is_escaped and character in "=:" + _BLANKS:
-            break
-        is_escaped = character == "\\" and not is_escaped
-    else:
-        end = len(line)
+    end = _key_end(line)
     value = line[end:].lstrip(_BLANKS)
     if value[:1] in ("=", ":"):
         value = value[1:].lstrip(_BLANKS)
     return _unescaped(line[:end]), _unescaped(value)
+
+
+def _key_end(line: str) -> int:
+    is_escaped = False
+    for at, character in enumerate(line):
+        if not is_escaped and (character in "=:" or character in _BLANKS):
+            return at
+        is_escaped = character == "\\" and not is_escaped
+    return len(line)
 
 
 def _unescaped(text: str) -> str:
