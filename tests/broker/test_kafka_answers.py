@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.clients.wire import RawClient
 
+from ottla import loggers
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -18,13 +20,14 @@ from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConf
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.messages.list_transactions import ListTransactionsRequest
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.metadata.image import RESOURCE_BROKER
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from ottla.runtime.serve import BrokerThread
 
 UNKNOWN_ID = b"\1" * 16
@@ -199,3 +202,61 @@ def test_there_are_no_transactions_and_unknown_states_are_named(client: RawClien
     assert (answer.error_code, answer.unknown_state_filters, answer.transaction_states) == (0, ["Asleep"], [])
     refused = client.ask(ListTransactionsRequest(transactional_id_pattern="("), 2).error_code
     assert refused == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def levels(client: RawClient, *names: str) -> dict[str, str]:
+    wanted = [DescribeConfigsResource(RESOURCE_BROKER_LOGGER, "1", list(names) or None)]
+    [result] = client.ask(DescribeConfigsRequest(wanted, True, True), 4).results
+    assert result.error_code == 0
+    for entry in result.configs:
+        assert (entry.config_source, entry.read_only, entry.is_sensitive, entry.config_type, entry.synonyms) == (6, False, False, 0, [])
+        assert entry.documentation == ""
+    return {entry.name: entry.value for entry in result.configs}
+
+
+def set_level(client: RawClient, name: str, level: str | None, operation: int = 0, *, node: str = "1", validate_only: bool = False) -> int:
+    change = AlterConfigsResource(RESOURCE_BROKER_LOGGER, node, [AlterableConfig(name, operation, level)])
+    code: int = client.ask(IncrementalAlterConfigsRequest([change], validate_only), 1).responses[0].error_code
+    return code
+
+
+@pytest.fixture
+def _levels_stay() -> Iterator[None]:
+    before = dict(loggers._levels)
+    yield
+    loggers._levels.clear()
+    loggers.set_levels(before.items())
+
+
+@pytest.mark.usefixtures("_levels_stay")
+def test_loggers_are_listed_and_their_levels_change_at_once(client: RawClient) -> None:
+    """Kafka's BROKER_LOGGER resources: a logger without a level of its own has that of the one above it."""
+    listed = levels(client)
+    assert next(iter(listed)) == "root"
+    assert {"ottla", "ottla.broker", "ottla.broker.cleaner", "asyncio"} <= listed.keys()
+    assert set(listed.values()) == {"INFO"}
+    assert set_level(client, "ottla.broker", "DEBUG", validate_only=True) == 0
+    assert levels(client, "ottla.broker") == {"ottla.broker": "INFO"}
+    assert set_level(client, "ottla.broker", "DEBUG") == set_level(client, "ottla.broker.node", "FATAL") == 0
+    assert levels(client, "ottla", "ottla.broker", "ottla.broker.cleaner", "ottla.broker.node", "nope") == {
+        "ottla": "INFO", "ottla.broker": "DEBUG", "ottla.broker.cleaner": "DEBUG", "ottla.broker.node": "FATAL",
+    }  # fmt: skip
+    with pytest.raises(structlog.DropEvent):
+        loggers.drop_below_level(None, "error", {"logger_name": "ottla.broker.node"})
+    assert loggers.drop_below_level(None, "debug", {"logger_name": "ottla.broker.cleaner"})
+    assert set_level(client, "ottla.broker", None, 1) == 0
+    assert levels(client, "ottla.broker.cleaner") == {"ottla.broker.cleaner": "INFO"}
+
+
+@pytest.mark.usefixtures("_levels_stay")
+def test_loggers_are_changed_on_their_own_node_by_names_and_levels_that_there_are(client: RawClient) -> None:
+    """Kafka's codes: INVALID_CONFIG for the logger or the level, INVALID_REQUEST for all else."""
+    assert set_level(client, "nope", "DEBUG") == set_level(client, "root", "LOUD") == ErrorCode.INVALID_CONFIG
+    for node in ("7", "", "x"):
+        assert set_level(client, "root", "DEBUG", node=node) == ErrorCode.INVALID_REQUEST
+        wanted = [DescribeConfigsResource(RESOURCE_BROKER_LOGGER, node, None)]
+        assert client.ask(DescribeConfigsRequest(wanted), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert set_level(client, "root", None, 1) == set_level(client, "root", "INFO", 2) == ErrorCode.INVALID_REQUEST
+    assert levels(client, "root") == {"root": "INFO"}
+    listed = client.ask(ListConfigResourcesRequest([RESOURCE_BROKER_LOGGER]), 1).config_resources
+    assert [(found.resource_name, found.resource_type) for found in listed] == [("1", RESOURCE_BROKER_LOGGER)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from ottla import loggers
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource, find_broker_key
 from ottla.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
@@ -66,6 +67,19 @@ def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, M
             continue
         own = next((value for _, synonym, value in config.layers(name) if synonym == name), None)
         yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic, name=name)
+
+
+def logger_config_entries() -> Entries:
+    """Every logger's level in force."""
+    for name in loggers.names():
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=loggers.level_of(name),
+            read_only=False,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            config_type=TYPE_UNKNOWN,
+            documentation="",
+        )
 
 
 def _unknown_entry(name: str, sources: Sequence[ConfigSource]) -> DescribeConfigsResourceResult:

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ottla.broker import eager
 from ottla.broker.shards import Shard
 from ottla.config import BrokerConfig
@@ -22,6 +20,7 @@ from ottla.groups.commands import DeleteTopicOffsets
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage
 from ottla.types import GROUP_METADATA_TOPIC
 from ottla.wire.schema import ZERO_UUID
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""

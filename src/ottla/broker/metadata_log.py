@@ -12,9 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import structlog
-
 from ottla.errors import DecodeError, StorageError
+from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.records import decode_record, encode_record
@@ -28,7 +27,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.log import PartitionLog
 from ottla.wire.schema import Stored
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from ottla.broker.checkpoints import Checkpoints
 from ottla.broker.partition import Partition
 from ottla.broker.turns import Turns
 from ottla.config import TOPIC_KEYS, BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
+from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
@@ -31,7 +30,7 @@ from ottla.storage.folder import DataFolder
 from ottla.storage.log import PartitionLog
 from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 WANTED_FOLDERS_MAX: Final = 10_000
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"

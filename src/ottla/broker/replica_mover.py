@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ottla.broker.partitions import key_of
 from ottla.errors import KafkaError
+from ottla.loggers import get_logger
 from ottla.storage.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.storage.folder import DataFolder
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 UNUSED: Final = "unused"  # in the place of an id, in the name of a copy that could not be opened
 

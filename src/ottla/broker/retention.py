@@ -5,13 +5,12 @@ The new start of each log is checkpointed before a file goes, so that no power c
 
 from __future__ import annotations
 
-import structlog
-
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import PartitionStore
 from ottla.errors import KafkaError
+from ottla.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
