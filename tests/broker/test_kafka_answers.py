@@ -6,20 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.clients.wire import RawClient
 
+from ottla import loggers
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.messages.describe_cluster import DescribeClusterRequest
+from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.messages.list_transactions import ListTransactionsRequest
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from ottla.runtime.serve import BrokerThread
 
 UNKNOWN_ID = b"\1" * 16
@@ -151,8 +159,104 @@ def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_lo
         assert commit(client, "g", "t") == [0]
 
 
+@pytest.mark.parametrize(("host", "told"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("", "localhost")])
+def test_a_listeners_host_is_told_as_it_is_written(tmp_path: Path, host: str, told: str) -> None:
+    """Kafka advertises the name, and not the address that it was bound to; for every interface, the name of the machine."""
+    with running(tmp_path, listeners=f"PLAINTEXT://{host}:0") as broker, client_of(broker) as client:
+        assert [found.host for found in client.ask(MetadataRequest([]), 9).brokers] == [told]
+
+
 def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> None:
     """OffsetDelete: Kafka answers INVALID_GROUP_ID."""
     create(client, "deleted")
     topics = [OffsetDeleteRequestTopic("deleted", [OffsetDeleteRequestPartition(0)])]
     assert client.ask(OffsetDeleteRequest("", topics), 0).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_brokers_unknown_keys_are_kept_and_never_told(tmp_path: Path) -> None:
+    """Kafka lists such a key as sensitive, read-only and of no known type, with a synonym for each place where it is set."""
+    with running(tmp_path) as broker, client_of(broker) as client:
+        for name in ("1", ""):
+            change = AlterConfigsResource(RESOURCE_BROKER, name, [AlterableConfig("my.key", 0, "secret")])
+            assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+        wanted = [DescribeConfigsResource(RESOURCE_BROKER, name, ["my.key"]) for name in ("1", "")]
+        own, default = client.ask(DescribeConfigsRequest(wanted, True), 4).results
+        [entry] = own.configs
+        assert (entry.value, entry.read_only, entry.config_source, entry.is_sensitive, entry.config_type) == (None, True, 2, True, 0)
+        assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [("my.key", None, 2), ("my.key", None, 3)]
+        [entry] = default.configs
+        assert (entry.value, entry.config_source, entry.is_sensitive, len(entry.synonyms)) == (None, 3, True, 1)
+
+
+def test_brokers_that_are_not_registered_cannot_be_unregistered(client: RawClient) -> None:
+    """Kafka: BROKER_ID_NOT_REGISTERED."""
+    answer = client.ask(UnregisterBrokerRequest(7), 0)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 7 is not currently registered")
+    assert client.ask(UnregisterBrokerRequest(1), 0).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_there_are_no_transactions_and_unknown_states_are_named(client: RawClient, version: int) -> None:
+    """Kafka: an empty list, with the names of states that it does not know."""
+    answer = client.ask(ListTransactionsRequest(["Ongoing", "Asleep"], [5], 100, "tx-.*"), version)
+    assert (answer.error_code, answer.unknown_state_filters, answer.transaction_states) == (0, ["Asleep"], [])
+    refused = client.ask(ListTransactionsRequest(transactional_id_pattern="("), 2).error_code
+    assert refused == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def levels(client: RawClient, *names: str) -> dict[str, str]:
+    wanted = [DescribeConfigsResource(RESOURCE_BROKER_LOGGER, "1", list(names) or None)]
+    [result] = client.ask(DescribeConfigsRequest(wanted, True, True), 4).results
+    assert result.error_code == 0
+    for entry in result.configs:
+        assert (entry.config_source, entry.read_only, entry.is_sensitive, entry.config_type, entry.synonyms) == (6, False, False, 0, [])
+        assert entry.documentation == ""
+    return {entry.name: entry.value for entry in result.configs}
+
+
+def set_level(client: RawClient, name: str, level: str | None, operation: int = 0, *, node: str = "1", validate_only: bool = False) -> int:
+    change = AlterConfigsResource(RESOURCE_BROKER_LOGGER, node, [AlterableConfig(name, operation, level)])
+    code: int = client.ask(IncrementalAlterConfigsRequest([change], validate_only), 1).responses[0].error_code
+    return code
+
+
+@pytest.fixture
+def _levels_stay() -> Iterator[None]:
+    before = dict(loggers._levels)
+    yield
+    loggers._levels.clear()
+    loggers.set_levels(before.items())
+
+
+@pytest.mark.usefixtures("_levels_stay")
+def test_loggers_are_listed_and_their_levels_change_at_once(client: RawClient) -> None:
+    """Kafka's BROKER_LOGGER resources: a logger without a level of its own has that of the one above it."""
+    listed = levels(client)
+    assert next(iter(listed)) == "root"
+    assert {"ottla", "ottla.broker", "ottla.broker.cleaner", "asyncio"} <= listed.keys()
+    assert set(listed.values()) == {"INFO"}
+    assert set_level(client, "ottla.broker", "DEBUG", validate_only=True) == 0
+    assert levels(client, "ottla.broker") == {"ottla.broker": "INFO"}
+    assert set_level(client, "ottla.broker", "DEBUG") == set_level(client, "ottla.broker.node", "FATAL") == 0
+    assert levels(client, "ottla", "ottla.broker", "ottla.broker.cleaner", "ottla.broker.node", "nope") == {
+        "ottla": "INFO", "ottla.broker": "DEBUG", "ottla.broker.cleaner": "DEBUG", "ottla.broker.node": "FATAL",
+    }  # fmt: skip
+    with pytest.raises(structlog.DropEvent):
+        loggers.drop_below_level(None, "error", {"logger_name": "ottla.broker.node"})
+    assert loggers.drop_below_level(None, "debug", {"logger_name": "ottla.broker.cleaner"})
+    assert set_level(client, "ottla.broker", None, 1) == 0
+    assert levels(client, "ottla.broker.cleaner") == {"ottla.broker.cleaner": "INFO"}
+
+
+@pytest.mark.usefixtures("_levels_stay")
+def test_loggers_are_changed_on_their_own_node_by_names_and_levels_that_there_are(client: RawClient) -> None:
+    """Kafka's codes: INVALID_CONFIG for the logger or the level, INVALID_REQUEST for all else."""
+    assert set_level(client, "nope", "DEBUG") == set_level(client, "root", "LOUD") == ErrorCode.INVALID_CONFIG
+    for node in ("7", "", "x"):
+        assert set_level(client, "root", "DEBUG", node=node) == ErrorCode.INVALID_REQUEST
+        wanted = [DescribeConfigsResource(RESOURCE_BROKER_LOGGER, node, None)]
+        assert client.ask(DescribeConfigsRequest(wanted), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert set_level(client, "root", None, 1) == set_level(client, "root", "INFO", 2) == ErrorCode.INVALID_REQUEST
+    assert levels(client, "root") == {"root": "INFO"}
+    listed = client.ask(ListConfigResourcesRequest([RESOURCE_BROKER_LOGGER]), 1).config_resources
+    assert [(found.resource_name, found.resource_type) for found in listed] == [("1", RESOURCE_BROKER_LOGGER)]

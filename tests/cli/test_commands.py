@@ -104,6 +104,8 @@ def test_configuration_is_shown_changed_and_compared(bootstrap: str) -> None:
     ]
     [difference] = [row for row in items(ottla(bootstrap, "config", "diff", *topic, "--format", "json")) if row["name"] == "cleanup.policy"]
     assert (difference["value"], difference["default"], difference["source"]) == ("delete,compact", "delete", "topic")
+    [difference] = [row for row in items(ottla(bootstrap, "config", "diff", *topic, "--format", "json")) if row["name"] == "retention.ms"]
+    assert difference["default"] == "604800000", "and not the 168 of a key in hours"
     assert ottla(bootstrap, "config", "set", *topic, "-d", "retention.ms", "-s", "cleanup.policy=delete").returncode == 0
     assert items(ottla(bootstrap, "config", "get", *topic, "cleanup.policy", "--format", "json"))[0]["value"] == "compact"
     everything = items(ottla(bootstrap, "config", "get", "--broker", "1", "--all", "--format", "json"))

@@ -13,6 +13,8 @@ from tests.clients.wire import RawClient
 
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
+from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.metadata.image import RESOURCE_BROKER_LOGGER
 
 TROUBLE = r"""
 import sys, structlog
@@ -65,3 +67,25 @@ def test_every_line_of_a_broker_is_an_event(tmp_path: Path, form: str) -> None:
         assert {"broker_started", "broker_stopped", "config_unknown"} < {json.loads(line)["event"] for line in lines}
     else:
         assert all(line[:4].isdigit() and " [" in line for line in lines), lines
+
+
+def test_a_loggers_level_changes_while_the_broker_runs(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, options=["--log-format", "json", "--log-level", "error"]) as broker:
+
+        def refused_count() -> int:
+            with RawClient(broker.port) as client:
+                client.send_frame(b"\xff" * 20)
+                assert client.is_closed_by_broker()
+            return broker.log().count("connection_refused_input")
+
+        def set_level(level: str) -> None:
+            change = AlterConfigsResource(RESOURCE_BROKER_LOGGER, "1", [AlterableConfig("ottla.broker.connection", 0, level)])
+            with RawClient(broker.port) as client:
+                assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+
+        assert refused_count() == 0
+        set_level("INFO")
+        assert refused_count() == 1
+        assert json.loads(broker.log().splitlines()[-1])["logger_name"] == "ottla.broker.connection"
+        set_level("ERROR")
+        assert refused_count() == 1

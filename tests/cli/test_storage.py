@@ -1,4 +1,4 @@
-"""``ottla storage verify`` on the folder of a real broker."""
+"""``ottla storage verify`` on the folder of a real broker, and ``ottla storage format`` before its first start."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.clients.wire import RawClient
+
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Producer
+from ottla.sync import Admin, Producer
 
 
 def verify(folder: Path, *options: str) -> tuple[int, str, str]:
@@ -36,3 +39,27 @@ def test_a_whole_a_damaged_a_used_and_a_foreign_folder(tmp_path: Path) -> None:
     assert verify(folder)[1].startswith("DAMAGE  orders-0/")
     assert verify(tmp_path)[0] == 1
     assert verify(tmp_path / "nowhere")[0] == 2
+
+
+def format_(folder: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ottla", "storage", "format", "-X", f"log.dirs={folder}/a,{folder}/b", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_path: Path) -> None:
+    """As after kafka-storage format --release-version: 4.0 has level 25, and eligible leader replicas came later."""
+    assert format_(tmp_path, "--release-version", "2.8")[0] == 1
+    assert format_(tmp_path, "--feature", "metadata.version=31")[0] == 1
+    assert not list(tmp_path.iterdir()), "nothing is made where something is wrong"
+    code, text = format_(tmp_path, "--release-version", "4.0", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")
+    assert (code, "MkU3OEVBNTcwNTJENDM2Qg" in text) == (0, True)
+    assert "formatted already" in format_(tmp_path)[1]
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{tmp_path}/a,{tmp_path}/b"}
+    for level in (25, 26):  # what was raised stays so
+        with BrokerThread(properties) as broker, Admin(broker.bootstrap) as admin:
+            assert admin.describe_cluster().cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
+            with RawClient(broker.addresses["PLAINTEXT"][1]) as client:
+                finalized = client.ask(ApiVersionsRequest("probe", "1"), 4).finalized_features
+            assert {feature.name: feature.max_version_level for feature in finalized} == {"metadata.version": level}
+            admin.update_features({"metadata.version": 26})

@@ -126,7 +126,7 @@ def test_leaders_replicas_folders_quorum_and_features_are_told(admin: Admin, top
     nowhere = admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): "/nowhere"})
     assert code_of(nowhere[TopicPartition(topic, 0)]) == ErrorCode.LOG_DIR_NOT_FOUND
     assert [voter.replica_id for voter in admin.describe_quorum().current_voters] == [1]
-    admin.update_features({"metadata.version": 28}, upgrade_type=SAFE_DOWNGRADE)
+    admin.update_features({"eligible.leader.replicas.version": 0}, upgrade_type=SAFE_DOWNGRADE)
     with pytest.raises(KafkaError) as refused:
         admin.update_features({"metadata.version": 1})
     assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION

@@ -375,14 +375,14 @@ def test_t21_valid_and_invalid_topics_in_one_request_are_answered_each_for_itsel
 
 
 def test_t21_describe_configs_lists_every_key_with_its_source(client: RawClient) -> None:
-    configs = [CreatableTopicConfig("segment.bytes", "4096")]
+    configs = [CreatableTopicConfig("segment.bytes", "2097152")]
     client.ask(CreateTopicsRequest([CreatableTopic("configured", 1, 1, configs=configs)]), 7)
     result = client.ask(DescribeConfigsRequest([DescribeConfigsResource(2, "configured", None)], include_synonyms=True), 4).results[0]
     entries = {entry.name: entry for entry in result.configs}
     assert result.error_code == ErrorCode.NONE
     assert {"cleanup.policy", "compression.type", "retention.ms", "segment.bytes", "max.message.bytes"} <= entries.keys()
     dynamic_topic, default = 1, 5
-    assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("4096", dynamic_topic)
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].config_source) == ("2097152", dynamic_topic)
     assert entries["retention.ms"].config_source == default
     assert entries["segment.bytes"].synonyms[0].source == dynamic_topic
 

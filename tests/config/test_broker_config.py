@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config import BrokerConfig, ConfigSource
+from ottla.config import BROKER_KEYS, BrokerConfig, ConfigSource
 from ottla.errors import ErrorCode, KafkaError
 
 HOUR_MS = 3_600_000
@@ -42,12 +42,32 @@ def test_retention_is_taken_from_milliseconds_else_minutes_else_hours(given: dic
     assert BrokerConfig(given)["log.retention.ms"] == milliseconds
 
 
-def test_a_value_that_stands_in_is_a_synonym_and_not_the_keys_own() -> None:
+def test_a_value_that_stands_in_is_a_synonym_behind_the_keys_own_alone() -> None:
+    """Kafka drops the synonyms before the key's own name: without a value of its own it has none."""
     config = BrokerConfig({"log.roll.hours": "3"})
     assert config["log.roll.ms"] == 3 * HOUR_MS
-    assert list(config.layers("log.roll.ms")) == [
+    assert list(config.layers("log.roll.ms")) == []
+    assert list(BrokerConfig({"log.roll.hours": "3", "log.roll.ms": "5"}).layers("log.roll.ms")) == [
+        (ConfigSource.STATIC_BROKER, "log.roll.ms", 5),
         (ConfigSource.STATIC_BROKER, "log.roll.hours", 3), (ConfigSource.DEFAULT, "log.roll.hours", 168),
     ]  # fmt: skip
+
+
+def test_broker_id_and_node_id_are_one() -> None:
+    """Kafka gives each the value of the other."""
+    assert [BrokerConfig(given)["broker.id"] for given in ({"node.id": "7"}, {"broker.id": "7"}, {})] == [7, 7, 1]
+    assert BrokerConfig({"broker.id": "7"})["node.id"] == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((1.7976931348623157e308, "1.7976931348623157E308"), (0.5, "0.5"), (0.0001, "1.0E-4"), (12345678.9, "1.23456789E7")),
+        *((1e7, "1.0E7"), (9999999.0, "9999999.0"), (100.0, "100.0"), (0.001, "0.001"), (-0.00025, "-2.5E-4"), (float("inf"), "Infinity")),
+    ],
+)
+def test_floats_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert BROKER_KEYS["log.cleaner.io.max.bytes.per.second"].format(value) == text
 
 
 def test_a_dynamic_value_that_a_later_version_knew_is_passed_over() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.config import BrokerConfig, from_environment, parse_properties
+from pathlib import Path
+
+import pytest
+
+from ottla.config import BrokerConfig, from_environment, parse_properties, read_properties
+from ottla.errors import KafkaError
 
 # The keys of the file that Kafka 4 ships for one combined node, with the values an operator would see there.
 COMBINED_NODE = """\
@@ -44,7 +49,36 @@ def test_a_file_for_one_combined_node_is_read_unchanged() -> None:
 
 def test_a_properties_file_has_two_separators_two_comments_and_continued_lines() -> None:
     text = "a=1\nb: 2\nc 3\n! comment\n# comment\nd=x,\\\n   y\ne\nf = with = sign \n"
-    assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d": "x,y", "e": "", "f": "with = sign"}
+    assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d": "x,y", "e": "", "f": "with = sign "}
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a\\=b\\ c\\:=d\n", {"a=b c:": "d"}),
+        ("a=\\u0041\\ud83d\\ude00\\t\\x\n", {"a": "A\U0001f600\tx"}),
+        ("a=1\\\\\nb=2\\\n#3\n", {"a": "1\\", "b": "2#3"}),
+        ("\\\n# a comment after nothing\na = = b\n", {"a": "= b"}),
+        ("  a\f=\t1\r\rb=\x0b2\x85", {"a": "1", "b": "\x0b2\x85"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("=x\n", {"": "x"}),
+        ("a=1\\", {"a": "1"}),
+    ],
+)
+def test_properties_are_those_that_java_reads(text: str, pairs: dict[str, str]) -> None:
+    """java.util.Properties gave these; tests/interop/test_properties.py compares many more."""
+    assert parse_properties(text) == pairs
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uzzzz", "a=\\u+123"])
+def test_an_escape_that_is_cut_short_is_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match="malformed escape"):
+        parse_properties(text)
+
+
+def test_a_file_is_latin_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a=\xe9\xc3\xa9\n")
+    assert read_properties(tmp_path / "file") == {"a": "\xe9\xc3\xa9"}
 
 
 def test_variables_become_keys_as_in_kafkas_images() -> None:

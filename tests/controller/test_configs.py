@@ -38,8 +38,10 @@ def change(image: ClusterImage, resource_type: int, name: str, *changes: tuple[s
 
 
 def test_set_and_delete_touch_the_values_they_name_and_no_other(image: ClusterImage) -> None:
-    after = change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("retention.ms", DELETE, None), ("flush.ms", DELETE, None))
-    assert after.topic_configs("t") == {"cleanup.policy": "compact", "segment.bytes": "4096"}
+    after = change(
+        image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "2097152"), ("retention.ms", DELETE, None), ("flush.ms", DELETE, None)
+    )
+    assert after.topic_configs("t") == {"cleanup.policy": "compact", "segment.bytes": "2097152"}
 
 
 @pytest.mark.parametrize(
@@ -65,9 +67,9 @@ def test_a_list_without_an_override_grows_from_its_default(image: ClusterImage) 
 
 
 def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
-    records = replace_configs(image, RESOURCE_TOPIC, "t", {"segment.bytes": "4096", "retention.ms": "5"}, config=CONFIG).records
-    assert [(record.name, record.value) for record in records] == [("cleanup.policy", None), ("segment.bytes", "4096")]
-    assert replay(image, records).topic_configs("t") == {"segment.bytes": "4096", "retention.ms": "5"}
+    records = replace_configs(image, RESOURCE_TOPIC, "t", {"segment.bytes": "2097152", "retention.ms": "5"}, config=CONFIG).records
+    assert [(record.name, record.value) for record in records] == [("cleanup.policy", None), ("segment.bytes", "2097152")]
+    assert replay(image, records).topic_configs("t") == {"segment.bytes": "2097152", "retention.ms": "5"}
 
 
 def test_what_is_so_already_is_not_recorded_again(image: ClusterImage) -> None:
@@ -97,10 +99,20 @@ def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> No
         (RESOURCE_TOPIC, "t", ("cleanup.policy", APPEND, "shred"), ErrorCode.INVALID_CONFIG),
         (RESOURCE_TOPIC, "t", ("leader.replication.throttled.replicas", SET, "0:1," * 10_000), ErrorCode.INVALID_CONFIG),
         (RESOURCE_BROKER, "x", ("message.max.bytes", SET, "1"), ErrorCode.INVALID_REQUEST),
-        (RESOURCE_BROKER, "7", ("message.max.bytes", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
-        (RESOURCE_BROKER, "9" * 5000, ("message.max.bytes", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (RESOURCE_BROKER, "7", ("message.max.bytes", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "9" * 5000, ("message.max.bytes", SET, "1"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("log.dirs", SET, "/etc"), ErrorCode.INVALID_REQUEST),
-        (RESOURCE_BROKER, "1", ("num.network.thread", SET, "2"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("log.cleaner.threads", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("log.cleaner.dedupe.buffer.size", SET, "1048575"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("num.io.threads", SET, "17"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("num.io.threads", SET, "3"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("num.network.threads", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("log.segment.bytes", SET, "1048575"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("max.connections", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_TOPIC, "t", ("segment.bytes", SET, "1048575"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_TOPIC, "t", ("remote.storage.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
+        (RESOURCE_GROUP, "g", ("streams.num.standby.replicas", SET, "3"), ErrorCode.INVALID_CONFIG),
         (RESOURCE_BROKER, "1", ("message.max.bytes", SET, "-1"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),
@@ -111,7 +123,7 @@ def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> No
         (RESOURCE_CLIENT_METRICS, "m", ("metric", SET, "a"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_CLIENT_METRICS, "m", ("interval.ms", SET, "99"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_CLIENT_METRICS, "m", ("match", SET, "client_id"), ErrorCode.INVALID_CONFIG),
-        (RESOURCE_BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER_LOGGER, "1", ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST),  # no matter of the controller
         (77, "x", ("a", SET, "b"), ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -123,6 +135,17 @@ def test_what_cannot_be_changed_has_kafkas_code(
     assert refused.value.code == code
     assert refused.value.message
     assert len(refused.value.message) < 1000
+
+
+def test_threads_may_be_halved_and_doubled_and_keys_that_nobody_knows_are_kept(image: ClusterImage) -> None:
+    """As Kafka takes them: it keeps unknown keys of a broker for the plug-ins that may know them."""
+    after = change(image, RESOURCE_BROKER, "1", ("num.io.threads", SET, "16"), ("my.key", SET, "x"), ("log.cleaner.threads", SET, "2"))
+    assert after.broker_configs("1") == {"num.io.threads": "16", "my.key": "x", "log.cleaner.threads": "2"}
+    assert change(image, RESOURCE_BROKER, "", ("my.key", SET, "x"), ("num.io.threads", SET, "4"))
+    edits = [ConfigChange("log.cleaner.threads", SET, "2"), ConfigChange("log.cleaner.dedupe.buffer.size", SET, "2097151")]
+    with pytest.raises(KafkaError, match="for each of 2 cleaner threads"):
+        change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG)
+    assert change(image, RESOURCE_TOPIC, "t", ("internal.segment.bytes", SET, "2000"))
 
 
 def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
@@ -140,7 +163,7 @@ def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
 
 def test_a_value_is_bounded(image: ClusterImage) -> None:
     for length, is_legal in ((VALUE_BYTES_MAX, True), (VALUE_BYTES_MAX + 1, False)):
-        edits = [ConfigChange("ssl.keystore.location", SET, "x" * length)]
+        edits = [ConfigChange("listener.name.x.ssl.keystore.location", SET, "x" * length)]
         if is_legal:
             assert change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG).records
         else:
@@ -153,10 +176,10 @@ def test_one_bad_value_leaves_all_as_they_were(image: ClusterImage, values: Mapp
     with pytest.raises(KafkaError):
         replace_configs(image, RESOURCE_TOPIC, "t", values, config=CONFIG)
     with pytest.raises(KafkaError):
-        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("retention.ms", SET, "soon"))
+        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "2097152"), ("retention.ms", SET, "soon"))
 
 
 def test_a_value_may_not_be_changed_twice_in_one_request(image: ClusterImage) -> None:
     with pytest.raises(KafkaError) as refused:
-        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "4096"), ("segment.bytes", DELETE, None))
+        change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "2097152"), ("segment.bytes", DELETE, None))
     assert refused.value.code == ErrorCode.INVALID_REQUEST

@@ -9,6 +9,7 @@ from tests.controller.test_topics import cluster, create
 
 from ottla.controller.elections import ElectionType, elect_leader, follow_replicas
 from ottla.controller.features import ELR_VERSION, FEATURES, MIN_ISR, FeatureUpdate, first_features, update_features
+from ottla.controller.metadata_versions import is_lossy, level_of
 from ottla.controller.partitions import create_partitions
 from ottla.controller.reassignment import reassign
 from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, NewTopic
@@ -126,10 +127,10 @@ def test_replicas_may_be_ordered_anew_and_not_moved(image: ClusterImage) -> None
 def test_levels_move_up_and_with_leave_down(image: ClusterImage) -> None:
     image = replay(image, update_features(image, [FeatureUpdate("metadata.version", 20, 1)], supported=SUPPORTED, min_isr=1).records)
     assert image.features == {"metadata.version": 20}
-    for level, upgrade_type in ((21, 1), (20, 1), (19, 2), (7, 3)):
+    for level, upgrade_type in ((21, 1), (20, 1), (19, 2), (17, 3)):
         change = update_features(image, [FeatureUpdate("metadata.version", level, upgrade_type)], supported=SUPPORTED, min_isr=1)
         assert replay(image, change.records).features["metadata.version"] == level
-    for update in ((19, 1), (21, 2), (30, 1), (6, 3), (21, 0), (0, 3)):
+    for update in ((19, 1), (21, 2), (30, 1), (6, 3), (21, 0), (0, 3), (16, 2), (16, 3), (7, 3)):
         updates = [FeatureUpdate("metadata.version", *update)]
         assert refused(update_features, image, updates, supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_UPDATE_VERSION
     good = FeatureUpdate("metadata.version", 21, 1)
@@ -186,3 +187,23 @@ def test_a_broker_leads_what_it_can_serve(keeps_elr: bool) -> None:
     found = settle(lost).topics["t"].partitions[1]
     assert (found.leader, found.isr, found.elr, found.leader_epoch) == (1, (1,), (), 2)
     assert replay(lost, elect_leader(lost, "t", 1, UNCLEAN).records).topics["t"].partitions[1] == found
+
+
+@pytest.mark.parametrize(
+    ("release", "level"),
+    [("3.3", 7), ("3.3-IV3", 7), ("3.9", 21), ("3.9.1", 21), ("4.0", 25), ("4.0-IV1", 23), ("4.1-IV0", 26), ("4.3", 30)],
+)
+def test_a_release_stands_for_its_last_metadata_version(release: str, level: int) -> None:
+    assert level_of(release) == level
+
+
+@pytest.mark.parametrize("release", ["4.4", "2.8", "", "4", "four"])
+def test_other_releases_are_not_known(release: str) -> None:
+    with pytest.raises(KafkaError, match="is not known"):
+        level_of(release)
+
+
+@pytest.mark.parametrize(("current", "wanted", "lossy"), [(30, 29, True), (29, 23, False), (29, 22, True), (22, 17, False), (22, 16, True)])
+def test_a_downgrade_is_lossy_across_levels_that_changed_records(current: int, wanted: int, lossy: bool) -> None:
+    """Kafka refuses those, as SAFE_DOWNGRADE and as UNSAFE_DOWNGRADE: INVALID_UPDATE_VERSION."""
+    assert is_lossy(current, wanted) == lossy

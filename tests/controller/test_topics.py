@@ -36,9 +36,9 @@ def test_minus_one_means_the_brokers_default() -> None:
 
 def test_what_a_creation_records_is_the_topic() -> None:
     image = cluster(1, 2, 3)
-    creation = create(image, NewTopic("t", 3, 2, configs={"segment.bytes": "4096"}))
+    creation = create(image, NewTopic("t", 3, 2, configs={"segment.bytes": "2097152"}))
     image = replay(image, creation.records)
-    assert image.topic_configs("t") == {"segment.bytes": "4096"}
+    assert image.topic_configs("t") == {"segment.bytes": "2097152"}
     for partition in image.topics["t"].partitions.values():
         assert len(set(partition.replicas)) == 2
         assert partition.isr == partition.replicas

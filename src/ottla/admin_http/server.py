@@ -22,7 +22,6 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
 
 from ottla import __version__
 from ottla.admin_http.exposition import CONTENT_TYPE, render
@@ -32,8 +31,9 @@ from ottla.admin_http.lag import lag_families
 from ottla.admin_http.process import IdleMeter, process_families
 from ottla.broker.node import Broker
 from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 HEAD_BYTES_MAX: Final = 16 * 1024
 REQUEST_SECONDS_MAX: Final = 5.0

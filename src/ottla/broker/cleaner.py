@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ottla.broker.rounds import Rounds
 from ottla.errors import KafkaError, WorkerDied
+from ottla.loggers import get_logger
 from ottla.storage.cleaning import CLEAN_JOB, CleanResult
 from ottla.storage.dirtiness import dirtiest
 from ottla.storage.disk_errors import is_disk_at_fault
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 REST_MS: Final = 10 * 60_000
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import structlog
-
 from ottla.broker.repeated_head import RepeatedHead
 from ottla.errors import DecodeError
+from ottla.loggers import get_logger
 from ottla.net.line import Place, RequestLine
 from ottla.ports import Connection
 from ottla.wire.frames import FrameCutter
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.router import Router
     from ottla.messages.produce import ProduceRequest
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 OPEN_REQUESTS_MAX: Final = 1000
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024

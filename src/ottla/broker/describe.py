@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
+from ottla import loggers
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource, find_broker_key
 from ottla.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
+TYPE_UNKNOWN: Final = 0
 Entries = Iterator[DescribeConfigsResourceResult]
 
 
 def topic_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
-    """Every topic key: the override, else the broker's value, else the default; all of them as synonyms."""
+    """Every topic key: the override, else the broker's value, else the default; those that the key itself has as synonyms."""
     return _overridden(TOPIC_KEYS, config, overrides, ConfigSource.DYNAMIC_TOPIC)
 
 
@@ -27,14 +30,16 @@ def client_metrics_config_entries(config: BrokerConfig, overrides: Mapping[str, 
 
 def _overridden(keys: Mapping[str, ConfigKey], config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> Entries:
     for name, key in sorted(keys.items()):
-        if key.is_internal:
+        if key.is_internal and name not in overrides:
             continue
         synonyms: list[DescribeConfigsSynonym] = []
+        value = key.format(key.parse(overrides[name]) if name in overrides else config.topic_default(key))
         if name in overrides:
-            synonyms.append(DescribeConfigsSynonym(name, _shown(key, overrides[name]), source))
+            synonyms.append(DescribeConfigsSynonym(name, _shown(key, value), source))
         if key.broker_key is not None:
             synonyms += _broker_synonyms(config, key.broker_key)
-        value = overrides[name] if name in overrides else key.format(config.topic_default(key))
+        elif source is ConfigSource.DYNAMIC_GROUP:
+            synonyms.append(DescribeConfigsSynonym(name, _shown(key, key.format(key.default)), ConfigSource.DEFAULT))
         yield _entry(key, value, synonyms, read_only=False)
 
 
@@ -42,22 +47,53 @@ def default_config_entries(values: Mapping[str, str]) -> Entries:
     """What is set for all brokers, and nothing else."""
     for name, value in sorted(values.items()):
         key = find_broker_key(name)
-        if key is not None:
+        if key is None:
+            yield _unknown_entry(name, [ConfigSource.DYNAMIC_DEFAULT_BROKER])
+        else:
             own = DescribeConfigsSynonym(name, _shown(key, value), ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield _entry(key, value, [own], read_only=False, name=name)
 
 
-def broker_config_entries(config: BrokerConfig) -> Entries:
-    """Every broker key, with its own value: a key that takes its value from another one has none, but has synonyms.
+def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, Mapping[str, str]]) -> Entries:
+    """Every broker key, with its own value: a key that takes its value from another one has none.
 
-    Keys that are narrowed to a listener come along where they are set.
+    Keys that are narrowed to a listener come along where they are set, and so do those of ``dynamic`` that nobody knows.
     """
+    for name in sorted({name for values in dynamic.values() for name in values if find_broker_key(name) is None}):
+        yield _unknown_entry(name, [source for source, values in dynamic.items() if name in values])
     for name in sorted({*BROKER_KEYS, *config.names}):
         key = find_broker_key(name)
         if key is None or key.is_internal:
             continue
         own = next((value for _, synonym, value in config.layers(name) if synonym == name), None)
         yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic, name=name)
+
+
+def logger_config_entries() -> Entries:
+    """Every logger's level in force."""
+    for name in loggers.names():
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=loggers.level_of(name),
+            read_only=False,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            config_type=TYPE_UNKNOWN,
+            documentation="",
+        )
+
+
+def _unknown_entry(name: str, sources: Sequence[ConfigSource]) -> DescribeConfigsResourceResult:
+    """A key that nobody knows may be a secret: as in Kafka its value is not told."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=sources[0],
+        is_sensitive=True,
+        synonyms=[DescribeConfigsSynonym(name, None, source) for source in sources],
+        config_type=TYPE_UNKNOWN,
+        documentation=None,
+    )
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[DescribeConfigsSynonym]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from ottla.loggers import get_logger
 from ottla.storage.folder import DataFolder
 from ottla.types import TopicPartition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class FoundReplicas:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ottla.broker.listeners import ListenerAddress
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
 from ottla.metadata.image import CONNECTION_RATE, ClusterImage, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
     from ottla.broker.router import Router
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Gatekeeper:

@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ottla.broker import eager
 from ottla.broker.shards import Shard
 from ottla.config import BrokerConfig
+from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteTopicOffsets
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage
 from ottla.types import GROUP_METADATA_TOPIC
 from ottla.wire.schema import ZERO_UUID
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
-REPLICATION_FACTOR_WANTED = 3
 OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""
 
@@ -56,11 +55,14 @@ class GroupShards:
                 await self._broker.controller.published()
             return
         config = self._broker.config
-        factor = config["offsets.topic.replication.factor"] or min(REPLICATION_FACTOR_WANTED, len(self._broker.image.live_brokers))
+        factor = config["offsets.topic.replication.factor"]
+        if not config.is_given("offsets.topic.replication.factor"):
+            factor = min(factor, len(self._broker.image.live_brokers))
+        segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
         }
         topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
         [result] = await self._broker.controller.create_topics([topic])

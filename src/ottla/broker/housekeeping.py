@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ottla.broker import eager
 from ottla.broker.retention import apply_retention, remove_deleted_files
 from ottla.errors import StorageError
+from ottla.loggers import get_logger
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.ports import TimerHandle
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 TICK_MS = 1000
 CHECKPOINT_MS = 60_000

@@ -9,17 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ottla.broker import eager
 from ottla.broker.turns import Turns
 from ottla.controller.elections import follow_replicas
 from ottla.errors import StorageError
+from ottla.loggers import get_logger
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Leadership:

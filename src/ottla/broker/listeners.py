@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
+
+EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,17 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    """What clients are told. Port 0 stands for the bound port; a listener bound to every interface is told as localhost."""
+    """What clients are told: hosts as they are written. Port 0 stands for the bound port; a listener on every interface is localhost."""
     told = map(parse_listener, config["advertised.listeners"] or ())
     given = {listener.name: listener for listener in told if listener.name not in _of_controller(config)}
+    written = {listener.name: listener.host for listener in listeners(config)}
     endpoints = []
-    for name, (host, port) in bound.items():
+    for name, (_, port) in bound.items():
         listener = given.get(name)
         if listener is not None:
             endpoints.append(EndpointImage(name, listener.host, listener.port or port))
         else:
-            endpoints.append(EndpointImage(name, "localhost" if host in ("0.0.0.0", "::", "") else host, port))
+            endpoints.append(EndpointImage(name, "localhost" if written[name] in EVERY_INTERFACE else written[name], port))
     unknown = sorted(set(given) - set(bound))
     if unknown:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")

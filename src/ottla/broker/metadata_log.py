@@ -12,10 +12,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import structlog
-
 from ottla.broker.synced_mark import SyncedMark
 from ottla.errors import DecodeError, StorageError
+from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.records import decode_record, encode_record
@@ -29,7 +28,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.log import PartitionLog
 from ottla.wire.schema import Stored
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
@@ -186,6 +185,14 @@ class MetadataLog:
 async def has_metadata(disk: Disk, data_folder: str) -> bool:
     """Whether a metadata log lies in the data folder."""
     return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")
+
+
+async def write_first_snapshot(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
+    """A log that does not exist yet begins with what the records say."""
+    folder = f"{data_folder}/{FOLDER_NAME}"
+    await disk.make_dirs(folder)
+    await disk.sync_dir(data_folder)
+    await disk.write_file_atomic(f"{folder}/{_snapshot_name(0)}", bytes(_build_batch(records, 0)))
 
 
 def _build_batch(records: Iterable[Stored], now_ms: int) -> bytearray:

@@ -11,8 +11,6 @@ import posixpath
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import structlog
-
 from ottla.broker.cleaner import LogCleaner
 from ottla.broker.controller import Controller
 from ottla.broker.gatekeeper import Gatekeeper
@@ -31,6 +29,7 @@ from ottla.broker.throttling import Throttling
 from ottla.config import BrokerConfig
 from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
+from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, TimerHandle, World
 from ottla.records.kernel import FORM
@@ -39,7 +38,7 @@ from ottla.replication.purgatory import Purgatory, Waiter
 from ottla.storage.folder import DataFolder, FolderIdentity, is_used
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Broker:

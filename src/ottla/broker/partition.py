@@ -15,14 +15,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import structlog
-
 from ottla.broker.turns import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.loggers import get_logger
 from ottla.metrics import TopicMeters
 from ottla.storage.log import Appended, PartitionLog
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class AppendWaiter(Protocol):

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-import structlog
-
 from ottla.broker.checkpoints import Checkpoints
 from ottla.broker.found_replicas import FoundReplicas
 from ottla.broker.log_configs import log_config
@@ -25,6 +23,7 @@ from ottla.broker.slices import Slices
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
+from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
@@ -34,7 +33,7 @@ from ottla.storage.folder import DataFolder
 from ottla.storage.log import PartitionLog
 from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 WANTED_FOLDERS_MAX: Final = 10_000
 SINGLY_MAX: Final = 32

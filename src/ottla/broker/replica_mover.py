@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ottla.broker.partitions import key_of
 from ottla.errors import KafkaError
+from ottla.loggers import get_logger
 from ottla.storage.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.storage.folder import DataFolder
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 RETRY_MS: Final = 10_000
 

@@ -6,13 +6,12 @@ the disk has no room for the checkpoint, segments are removed at once and durabl
 
 from __future__ import annotations
 
-import structlog
-
 from ottla.broker.partition import Partition
 from ottla.broker.partitions import PartitionStore
 from ottla.errors import KafkaError, StorageError
+from ottla.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-
+from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 class Rounds:

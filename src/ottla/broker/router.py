@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from ottla.broker import eager
 from ottla.broker.connection import BrokerConnection
 from ottla.broker.context import RequestContext
 from ottla.errors import DecodeError, StorageError
+from ottla.loggers import get_logger
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import Api, ApiKey
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 ROUND_US: Final = 50_000
 """So long is a round in which every connection has a burst of full length."""

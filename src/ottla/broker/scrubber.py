@@ -8,10 +8,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ottla.broker.rounds import Rounds
 from ottla.errors import WorkerDied
+from ottla.loggers import get_logger
 from ottla.storage.damage import remember_damage
 from ottla.storage.scrubbing import SCRUB_JOB, Scrubbed, ScrubRequest
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.storage.segment import Segment
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 START_MS: Final = 60_000
 

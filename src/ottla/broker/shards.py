@@ -16,18 +16,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from ottla.broker import eager
 from ottla.broker.partition import Partition
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, StorageError
+from ottla.loggers import get_logger
 from ottla.machine import Decision, ReplicatedMachine, StoredRecord, Timer
 from ottla.ports import TimerHandle, World
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import iterate_records
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.config import BrokerConfig, from_environment, parse_properties
+from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
     """All sources merged; the default data folder where none is named."""
     values: dict[str, str] = {}
     if file is not None:
-        with open(file, encoding="utf-8") as text:
-            values |= parse_properties(text.read())
+        values |= read_properties(file)
     values |= from_environment(environ)
     for override in overrides:
         key, separator, value = override.partition("=")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.config import ConfigKey
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -88,6 +91,7 @@ def set_values(
     **resource: Any,
 ) -> None:
     """Change values; all of them, or none."""
+    from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Admin
 
     changes: list[tuple[str, int, str | None]] = [(key, DELETE, None) for key in deleted]
@@ -96,6 +100,10 @@ def set_values(
     if not changes:
         raise click.UsageError("nothing to change; try KEY=VALUE")
     kind, name = resource_of(**resource)
+    for key, *_ in changes if kind == BROKER else ():
+        if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
+            hint = nearest(key, BROKER_KEYS)
+            click.echo(f"warning: {key} is no key of a broker" + (f"; did you mean {hint}?" if hint else ""), err=True)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         admin.alter_configs(kind, name, changes, validate_only=dry_run)
     click.echo(f"{'could change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
@@ -107,13 +115,15 @@ def set_values(
 @format_option
 def diff(bootstrap: str, output: str, **resource: Any) -> None:
     """Values that are not the default, beside the default."""
-    from ottla.config import ConfigSource
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigSource
 
     rows = []
-    for entry in _described(bootstrap, resource_of(**resource)):
-        defaults = [synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT]
-        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or [entry.value] != defaults):
-            rows.append((entry.name, _shown(entry), defaults[0] if defaults else None, SOURCES[entry.config_source]))
+    kind, name = resource_of(**resource)
+    keys = {TOPIC: TOPIC_KEYS, GROUP: GROUP_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS}.get(kind, BROKER_KEYS)
+    for entry in _described(bootstrap, (kind, name)):
+        default = _default_of(entry, keys)
+        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or entry.value != default):
+            rows.append((entry.name, _shown(entry), default, SOURCES[entry.config_source]))
     print_rows(output, "config diff", ("name", "value", "default", "source"), rows)
 
 
@@ -145,12 +155,11 @@ def explain(key: str, output: str) -> None:
 @format_option
 def lint(file: str, output: str) -> None:
     """Unknown keys, illegal values and keys without effect of a server.properties FILE; exit code 1 for the first two."""
-    from ottla.config import parse_properties
+    from ottla.config import read_properties
     from ottla.config.lint import Severity
     from ottla.config.lint import lint as findings_of
 
-    with open(file, encoding="utf-8") as text:
-        findings = list(findings_of(parse_properties(text.read())))
+    findings = list(findings_of(read_properties(file)))
     print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)
@@ -169,6 +178,18 @@ def _described(bootstrap: str, resource: Resource) -> list[Any]:
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         return admin.describe_configs(*resource)
+
+
+def _default_of(entry: Any, keys: Mapping[str, ConfigKey]) -> str | None:
+    """The broker's answer, if it has one for this key; a coarser key (hours for milliseconds) says nothing."""
+    key = keys.get(entry.name)
+    names = {entry.name, key and key.broker_key}
+    from ottla.config import ConfigSource
+
+    told: list[str | None] = [
+        synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT and synonym.name in names
+    ]
+    return told[0] if told or key is None else key.format(key.default)
 
 
 def _shown(entry: Any) -> str | None:

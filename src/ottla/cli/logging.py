@@ -8,9 +8,12 @@ import sys
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
+from ottla.loggers import ROOT, drop_below_level, set_levels
+
 
 def configure_logging(level: str, *, json: bool | None = None) -> None:
     """Lines for people on a terminal, JSON otherwise; ``json`` decides when it is given."""
+    set_levels([(ROOT, {"WARNING": "WARN"}.get(level.upper(), level.upper()))])
     is_terminal = sys.stderr.isatty()
     rendering: list[Processor] = [structlog.processors.JSONRenderer()]
     if is_terminal if json is None else not json:
@@ -18,12 +21,13 @@ def configure_logging(level: str, *, json: bool | None = None) -> None:
         rendering = [_traceback_as_value, structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, repr_native_str=True)]
     structlog.configure(
         processors=[
+            drop_below_level,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             *rendering,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # what goes no further is decided logger by logger
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -17,6 +17,40 @@ def storage() -> None:
     """Look after data folders."""
 
 
+@storage.command("format")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key, over file and environment.")
+@click.option("-t", "--cluster-id", metavar="ID", help="The cluster's id; made when it is not given.")
+@click.option("-r", "--release-version", metavar="X.Y", help="The Kafka release whose metadata.version the cluster begins with.")
+@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
+def format_(
+    file: str | None, overrides: tuple[str, ...], cluster_id: str | None, release_version: str | None, features: tuple[str, ...]
+) -> None:
+    """Make the log directories of a new cluster, at an older metadata.version.
+
+    Not needed otherwise: a broker makes its own at its first start, at the newest one.
+    """
+    from ottla.broker.formatting import format_log_dirs
+    from ottla.cli.broker import gather
+    from ottla.config import BrokerConfig
+    from ottla.controller.features import METADATA_VERSION
+    from ottla.controller.metadata_versions import level_of
+    from ottla.runtime.world import real_world
+
+    levels = {} if release_version is None else {METADATA_VERSION: level_of(release_version)}
+    for feature in features:
+        name, separator, level = feature.partition("=")
+        if not separator or not level.isdigit() or name in levels:
+            raise click.UsageError(f"--feature {feature}: expected NAME=LEVEL, each name once")
+        levels[name] = int(level)
+    config = BrokerConfig(gather(file, os.environ, overrides))
+
+    async def run() -> str:
+        return await format_log_dirs(real_world(), config, cluster_id=cluster_id, features=levels)
+
+    click.echo(f"formatted {', '.join(config.log_dirs)} for cluster {asyncio.run(run())}")
+
+
 @storage.command("verify")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @format_option

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ottla.config.broker import BrokerConfig, ConfigSource
 from ottla.config.definition import ConfigKey, ConfigType, Scope
+from ottla.config.properties import parse_properties, read_properties
 from ottla.config.registry import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, find_broker_key, nearest, parse_topic_configs
-from ottla.config.sources import from_environment, parse_properties
+from ottla.config.sources import from_environment
 
 __all__ = [
     "BROKER_KEYS",
@@ -27,4 +28,5 @@ __all__ = [
     "nearest",
     "parse_properties",
     "parse_topic_configs",
+    "read_properties",
 ]

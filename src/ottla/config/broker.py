@@ -34,6 +34,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
     DYNAMIC_CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
@@ -52,6 +53,9 @@ class BrokerConfig:
                 self.unknown[name] = nearest(name, BROKER_KEYS)
             else:
                 self._given[name] = key.parse(raw)
+        if self._given.get("broker.id", -1) >= 0:
+            self._given.setdefault("node.id", self._given["broker.id"])
+        self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
 
     def __getitem__(self, name: str) -> Any:
         """The value in force; KeyError for a name that the registry does not have."""
@@ -80,7 +84,13 @@ class BrokerConfig:
         return {*self._dynamic_own, *self._dynamic_default, *self._given}
 
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
-        """Source, key and value of all that the key's value is chosen from, the strongest first."""
+        """Source, key and value of all that the key's value is chosen from, the strongest first.
+
+        As in Kafka it begins with the key itself: one without a value of its own has none, whatever key it takes its value from.
+        """
+        own = BROKER_KEYS.get(name)
+        if own is not None and own.default is None and not any(self._set(name)):
+            return
         for synonym in (name, *(other for other, _ in _ELSE.get(name, ()))):
             for source, value in self._set(synonym):
                 yield source, synonym, value
@@ -104,13 +114,13 @@ class BrokerConfig:
 
     @property
     def node_id(self) -> int:
-        value: int = self["broker.id"] if not self.is_given("node.id") and self["broker.id"] >= 0 else self["node.id"]
+        value: int = self["node.id"]
         return value
 
     @property
     def log_dirs(self) -> list[str]:
         """The data folders; KafkaError INVALID_CONFIG when none is given."""
-        dirs: list[str] | None = self["log.dirs"] or self["log.dir"]
+        dirs: list[str] = self["log.dirs"] or (self["log.dir"] if self.is_given("log.dir") else [])
         if not dirs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "no data folder: set log.dirs")
         return dirs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
@@ -114,7 +115,19 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
             return "true" if value else "false"
         if isinstance(value, list):
             return ",".join(value)
-        return str(value)
+        return _java_double(value) if isinstance(value, float) else str(value)
+
+
+def _java_double(value: float) -> str:
+    """As Java's Double.toString: plain from 0.001 up to 10,000,000, else with an exponent after ``E``."""
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), "the value is finite"
+    text = "".join(map(str, digits))
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent + len(digits) - 1}"
 
 
 def _parse_boolean(text: str) -> bool:

@@ -28,6 +28,8 @@ TOPIC_KEYS: Final = _index(resources.TOPIC_KEYS)
 GROUP_KEYS: Final = _index(resources.GROUP_KEYS)
 CLIENT_METRICS_KEYS: Final = _index(resources.CLIENT_METRICS_KEYS)
 
+SEGMENT_BYTES_MIN: Final = 1 << 20
+"""Of topics. Logs that were given smaller segments before keep them, and so do brokers whose file asks for them."""
 _LISTENER_PREFIX: Final = "listener.name."
 
 
@@ -64,6 +66,12 @@ def parse_topic_configs(given: Mapping[str, str | None]) -> dict[str, str]:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"topic config {name!r} has no value")
         values[name] = key.parse(raw)
         checked[name] = raw
+    if values.get("segment.bytes", SEGMENT_BYTES_MIN) < SEGMENT_BYTES_MIN:
+        raise TOPIC_KEYS["segment.bytes"].refuse(checked["segment.bytes"], f"is below {SEGMENT_BYTES_MIN}")
+    if values.get("remote.storage.enable"):
+        raise TOPIC_KEYS["remote.storage.enable"].refuse(
+            checked["remote.storage.enable"], "needs tiered storage, which this broker has not"
+        )
     low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if low is not None and high is not None and low > high:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"min.compaction.lag.ms={low} is above max.compaction.lag.ms={high}")

@@ -1,8 +1,8 @@
-"""Where a broker's values are written down: a properties file, and variables of the environment."""
+"""A broker's values in variables of the environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.config.registry import find_broker_key
@@ -33,32 +33,3 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def key_name(variable: str, prefix: str) -> str:
     """The key that a variable stands for."""
     return variable[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """A Java properties file: ``key=value`` or ``key: value``, ``#`` and ``!`` comments, continued lines."""
-    values: dict[str, str] = {}
-    for line in _logical_lines(text):
-        for index, character in enumerate(line):
-            if character in "=:" or character.isspace():
-                key, rest = line[:index], line[index:].lstrip()
-                values[key] = rest[1:].strip() if rest[:1] in ("=", ":") else rest.strip()
-                break
-        else:
-            values[line] = ""
-    return values
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip() if pending else raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\"):
-            pending = line[:-1]
-            continue
-        yield line.rstrip()
-    if pending:
-        yield pending

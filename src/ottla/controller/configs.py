@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from ottla.config import (
     BROKER_KEYS,
@@ -28,6 +28,7 @@ from ottla.config import (
     parse_topic_configs,
 )
 from ottla.config.definition import parse_list
+from ottla.controller.broker_values import check_broker_values
 from ottla.controller.features import check_min_isr_change
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord
@@ -76,7 +77,7 @@ def replace_configs(
     image: ClusterImage, resource_type: int, name: str, values: Mapping[str, str | None], *, config: BrokerConfig
 ) -> ConfigAlteration:
     """The resource has exactly these values; KafkaError with the code that Kafka gives."""
-    _check_resource(image, resource_type, name)
+    _check_resource(image, resource_type, name, config)
     wanted: dict[str, str] = {}
     for key, value in values.items():
         if value is None:
@@ -89,7 +90,7 @@ def change_configs(
     image: ClusterImage, resource_type: int, name: str, changes: Sequence[ConfigChange], *, config: BrokerConfig
 ) -> ConfigAlteration:
     """The resource's values are changed one by one; KafkaError with the code that Kafka gives."""
-    _check_resource(image, resource_type, name)
+    _check_resource(image, resource_type, name, config)
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a config is changed twice")
     wanted = dict(image.configs.get((resource_type, name), {}))
@@ -133,14 +134,14 @@ def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict
     return ConfigAlteration(tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items()))
 
 
-def _check_resource(image: ClusterImage, resource_type: int, name: str) -> None:
+def _check_resource(image: ClusterImage, resource_type: int, name: str, config: BrokerConfig) -> None:
     if resource_type not in _KEYS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration")
     if resource_type == RESOURCE_BROKER:
         if name and not (name.isascii() and name.isdigit()):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:80]!r} is not a broker's id")
-        if name and (len(name) > 10 or int(name) not in image.brokers):
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker has the id {name[:80]}")
+        if name and (len(name) > 10 or int(name) != config.node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}, not {name[:80]}")
         return
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only brokers have values for all of them, under the empty name")
@@ -162,27 +163,29 @@ def _check_values(
         parse_topic_configs(wanted)
     elif resource_type == RESOURCE_BROKER:
         check_min_isr_change(image, name, changed)
-        _check_broker_values({key: value for key, value in changed.items() if value is not None}, is_default=not name)
+        _check_broker_values({key: value for key, value in changed.items() if value is not None}, config, is_default=not name)
     elif resource_type == RESOURCE_GROUP:
         _check_group_values(wanted, config)
     else:
         _check_client_metrics(wanted)
 
 
-def _check_broker_values(values: Mapping[str, str], *, is_default: bool) -> None:
-    """INVALID_REQUEST for all of it, as Kafka answers for brokers."""
+def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_default: bool) -> None:
+    """INVALID_REQUEST for all of it, as Kafka answers for brokers. Keys that nobody knows are kept, for whom they are meant."""
+    parsed: dict[str, Any] = {}
     for name, value in values.items():
         key = find_broker_key(name)
         if key is None:
-            raise _unknown(RESOURCE_BROKER, name)
+            continue
         if key.scope is Scope.READ_ONLY:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it in the broker's file")
         if is_default and key.scope is Scope.PER_BROKER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is set for one broker, by its id, and not for all of them")
         try:
-            key.parse(value)
+            parsed[name] = key.parse(value)
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+    check_broker_values(parsed, config)
 
 
 def _check_group_values(values: Mapping[str, str], config: BrokerConfig) -> None:
@@ -193,7 +196,7 @@ def _check_group_values(values: Mapping[str, str], config: BrokerConfig) -> None
             raise _unknown(RESOURCE_GROUP, name)
         parsed[name] = key.parse(value)
         kind, _, rest = name.partition(".")
-        low, high = (f"group.{kind}.{bound}.{rest}" for bound in ("min", "max"))
+        low, high = (f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max"))
         if low in BROKER_KEYS and parsed[name] < config[low]:
             raise key.refuse(value, f"is below {low}={config[low]}")
         if high in BROKER_KEYS and parsed[name] > config[high]:

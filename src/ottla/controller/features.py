@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.controller.metadata_versions import is_lossy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
@@ -99,5 +100,7 @@ def _check(current: int, update: FeatureUpdate, supported: Mapping[str, tuple[in
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and is_upgrade:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is below {current}; ask for a downgrade to do that")
+    if update.name == METADATA_VERSION and update.level < current and is_lossy(current, update.level):
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is below {current}; records of the levels between would be lost")
     if update.level > current and not is_upgrade:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is above {current}; that is no downgrade")

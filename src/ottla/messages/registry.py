@@ -37,6 +37,7 @@ from ottla.messages.list_config_resources import ListConfigResourcesRequest, Lis
 from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -44,6 +45,7 @@ from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.messages.produce import ProduceRequest, ProduceResponse
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.wire.schema import Request, Response, declaration_of
 
@@ -87,6 +89,8 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -156,6 +160,8 @@ APIS: Final[Mapping[int, Api]] = {
         _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
         _api(DescribeProducersRequest, DescribeProducersResponse),
+        _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
+        _api(ListTransactionsRequest, ListTransactionsResponse),
         _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     )

@@ -36,6 +36,7 @@ from ottla.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -43,6 +44,7 @@ from ottla.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
     update_features,
 )
 from ottla.broker.router import Handle, Service
@@ -85,6 +87,8 @@ _HANDLERS: Final[Mapping[ApiKey, Handle]] = {
     ApiKey.UPDATE_FEATURES: update_features.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
+    ApiKey.UNREGISTER_BROKER: unregister_broker.handle,
+    ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

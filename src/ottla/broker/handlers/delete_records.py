@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ottla.broker.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.loggers import get_logger
 from ottla.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 TO_HIGH_WATERMARK = -1
 

@@ -1,7 +1,7 @@
 """DescribeConfigs, versions 1-4: every value with source, synonyms, type and documentation (trap T21).
 
 Topics (type 2), this broker (4; the empty name asks for what is set for all brokers), client-metrics subscriptions (16) and
-groups (32). The loggers of brokers (8) are those of a JVM, and refused.
+groups (32), and the levels of this broker's loggers (8).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from ottla.broker.describe import (
     client_metrics_config_entries,
     default_config_entries,
     group_config_entries,
+    logger_config_entries,
     topic_config_entries,
 )
 from ottla.broker.slices import sliced
+from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,7 +27,7 @@ from ottla.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
 from ottla.wire.compiler import encode_part
 
@@ -72,7 +74,13 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Describe
             return list(default_config_entries(broker.image.broker_configs("")))
         if name != str(broker.node_id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name[:80]!r}")
-        return list(broker_config_entries(broker.config))
+        own, default = broker.image.broker_configs(name), broker.image.broker_configs("")
+        return list(broker_config_entries(broker.config, {ConfigSource.DYNAMIC_BROKER: own, ConfigSource.DYNAMIC_DEFAULT_BROKER: default}))
+    if resource.resource_type == RESOURCE_BROKER_LOGGER:
+        if name != str(broker.node_id):
+            what = "a broker's id must not be empty" if not name else f"this is broker {broker.node_id}, not {name[:80]!r}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+        return list(logger_config_entries())
     if resource.resource_type in (RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group or subscription has to be named")
@@ -85,6 +93,6 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[Describe
 def _as_asked(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     if not request.include_synonyms:
         entry.synonyms = []
-    if not request.include_documentation:
+    if not request.include_documentation and entry.documentation:
         entry.documentation = None
     return entry

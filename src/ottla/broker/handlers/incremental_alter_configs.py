@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs, versions 0-1: SET, DELETE, APPEND and SUBTRACT single values (KIP-339, trap T21).
 
-One result for each resource; a resource that stands twice in one request is refused, both times. v1 flexible.
+One result for each resource; a resource that stands twice in one request is refused, both times. Levels of loggers (type 8) are
+this process's, and change at once. v1 flexible.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.altering import alter_each
 from ottla.broker.context import RequestContext
-from ottla.controller.configs import ConfigChange, Operation, change_configs
+from ottla.controller.configs import ConfigAlteration, ConfigChange, Operation, change_configs
 from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import LEVELS, ROOT, names, set_levels
 from ottla.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.metadata.image import RESOURCE_BROKER_LOGGER, ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.altering import Alteration
@@ -25,14 +28,39 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    wanted = [(resource.resource_type, resource.resource_name, _alteration(broker, resource)) for resource in request.resources]
+    wanted = [
+        (resource.resource_type, resource.resource_name, _alteration(broker, resource, validate_only=request.validate_only))
+        for resource in request.resources
+    ]
     results = await alter_each(broker, wanted, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _alteration(broker: Broker, resource: AlterConfigsResource) -> Alteration | KafkaError:
+def _alteration(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Alteration | KafkaError:
     try:
         changes = [ConfigChange(entry.name, Operation(entry.config_operation), entry.value) for entry in resource.configs]
     except ValueError as error:
         return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+    if resource.resource_type == RESOURCE_BROKER_LOGGER:
+        return partial(_change_loggers, node_id=broker.node_id, name=resource.resource_name, changes=changes, validate_only=validate_only)
     return partial(change_configs, resource_type=resource.resource_type, name=resource.resource_name, changes=changes, config=broker.config)
+
+
+def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[ConfigChange], validate_only: bool) -> ConfigAlteration:
+    if name != str(node_id):
+        what = f"this is node {node_id}, not {name[:80]}" if name.isdecimal() else f"node id must be an integer, but it is: {name[:80]}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    known = names()
+    for change in changes:
+        if change.operation not in (Operation.SET, Operation.DELETE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.operation.name} is not allowed for levels of loggers")
+        if change.name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"logger {change.name[:200]} does not exist")
+        if change.operation is Operation.SET and change.value not in LEVELS:
+            text = f"the level of {change.name} cannot be {(change.value or '')[:80]}; {', '.join(sorted(LEVELS))} are levels"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if change.operation is Operation.DELETE and change.name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be removed")
+    if not validate_only:
+        set_levels((change.name, change.value if change.operation is Operation.SET else None) for change in changes)
+    return ConfigAlteration(())

@@ -32,6 +32,6 @@ def handle(broker: Broker, context: RequestContext, request: ListConfigResources
 def _names(image: ClusterImage, resource_type: int) -> list[str]:
     if resource_type == RESOURCE_TOPIC:
         return sorted(image.topics)
-    if resource_type == RESOURCE_BROKER:
+    if resource_type in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):
         return [str(broker.broker_id) for broker in image.live_brokers]
     return sorted(name for kind, name in image.configs if kind == resource_type)

@@ -12,8 +12,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", low=1),
     int16(
         "offsets.topic.replication.factor",
-        None,
-        "Replicas of __consumer_offsets. Default: 3, or the number of brokers where there are fewer.",
+        3,
+        "Replicas of __consumer_offsets. The default is lowered to the number of brokers where there are fewer.",
         low=1,
     ),
     int32("offsets.topic.segment.bytes", 104857600, "Segment size of __consumer_offsets.", low=1),

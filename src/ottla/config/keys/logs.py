@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Final
 
 from ottla.config.definition import DOUBLE_MAX, LONG_MAX, ConfigKey, Scope, boolean, double, int32, int64, string, strings
 from ottla.config.keys.reasons import DESIGN, NOT_YET, ONE_BROKER
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    strings("log.dir", None, "The data folder, when log.dirs is not given."),
+    strings(
+        "log.dir",
+        [posixpath.join("/tmp", "kafka-logs")],
+        "The data folder, when log.dirs is not given. Kafka's default is told, and not used.",
+    ),
     strings("log.dirs", None, "The data folders. Kafka's default is one that the system may empty; ottla's is in the user's data folder."),
     int64(
         "log.dir.failure.timeout.ms",

@@ -38,14 +38,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     class_name(
         "sasl.oauthbearer.jwt.retriever.class",
-        None,
-        "A Java class that fetches tokens. Kafka's default is a class of its own.",
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        "A Java class that fetches tokens.",
         without_effect=SECURITY,
     ),
     class_name(
         "sasl.oauthbearer.jwt.validator.class",
-        None,
-        "A Java class that checks tokens. Kafka's default is a class of its own.",
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        "A Java class that checks tokens.",
         without_effect=SECURITY,
     ),
     string(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, string, strings
 from ottla.config.keys import cluster, groups, logs, share_groups, tiered
-from ottla.config.keys.reasons import JAVA, NEW_GROUPS, NOT_YET, ONE_BROKER, TIERED
+from ottla.config.keys.reasons import JAVA, NEW_GROUPS, ONE_BROKER, TIERED
 
 HOUR_MS: Final = 3_600_000
 _THROTTLED: Final = r"\*|none|\d+:\d+"
@@ -68,7 +68,7 @@ TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
         pattern=_THROTTLED,
         without_effect=ONE_BROKER,
     ),
-    int32("internal.segment.bytes", None, "Segment size without a lower bound.", is_internal=True, without_effect=NOT_YET),
+    int32("internal.segment.bytes", None, "Segment size without a lower bound; stronger than segment.bytes.", is_internal=True),
     boolean("remote.storage.enable", False, "Whether closed segments of this topic may be kept in tiered storage.", without_effect=TIERED),
     boolean("remote.log.copy.disable", False, "Whether tiered storage of this topic takes no more copies.", without_effect=TIERED),
     boolean(

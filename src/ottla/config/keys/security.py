@@ -11,8 +11,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string("authorizer.class.name", "", "A Java class that decides who may do what; empty for none.", without_effect=SECURITY),
     class_name(
         "principal.builder.class",
-        None,
-        "A Java class that makes a principal of a connection. Kafka's default is a class of its own.",
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        "A Java class that makes a principal of a connection.",
         scope=Scope.PER_BROKER,
         without_effect=JAVA,
     ),

@@ -126,7 +126,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "config.providers", [], "Java classes that fetch values from elsewhere, by alias.", scope=Scope.CLUSTER_WIDE, without_effect=JAVA
     ),
-    strings("metric.reporters", [], "Java classes that are given the broker's metrics.", scope=Scope.CLUSTER_WIDE, without_effect=JAVA),
+    strings(
+        "metric.reporters",
+        ["org.apache.kafka.common.metrics.JmxReporter"],
+        "Java classes that are given the broker's metrics.",
+        scope=Scope.CLUSTER_WIDE,
+        without_effect=JAVA,
+    ),
     strings("kafka.metrics.reporters", [], "Java classes that are given the metrics of the older library.", without_effect=JAVA),
     int32("kafka.metrics.polling.interval.secs", 10, "How often reporters of the older library are called.", low=1, without_effect=JAVA),
     int32("metrics.num.samples", 2, "Samples over which a metric's rate is taken.", low=1, without_effect=DESIGN),

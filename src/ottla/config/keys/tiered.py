@@ -14,8 +14,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string("remote.log.storage.manager.impl.prefix", "rsm.config.", "The prefix of that class's own keys.", without_effect=TIERED),
     string(
         "remote.log.metadata.manager.class.name",
-        None,
-        "A Java class that remembers what is stored elsewhere. Kafka's default is a class of its own.",
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+        "A Java class that remembers what is stored elsewhere.",
         without_effect=TIERED,
     ),
     string("remote.log.metadata.manager.class.path", None, "Where that class is found.", without_effect=TIERED),

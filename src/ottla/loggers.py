@@ -1,0 +1,59 @@
+"""The broker's loggers by name, and their levels, which change while the broker runs (KIP-412).
+
+A logger is a module's name. It has the level that was set for it, else that of the nearest logger above it (``ottla.broker`` is above
+``ottla.broker.cleaner``), else that of ``root``. Levels are the process's: a restart forgets what was changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Final
+
+import structlog
+
+ROOT: Final = "root"
+LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""By Kafka's names."""
+_LIBRARIES: Final = ("asyncio",)  # which log with the standard library's loggers
+_METHODS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
+
+_levels: dict[str, str] = {ROOT: "INFO"}  # as they were set
+_names: dict[str, None] = dict.fromkeys(_LIBRARIES)
+
+
+def get_logger(name: str) -> Any:
+    """A module's logger; its events say whose they are."""
+    _names[name] = None
+    return structlog.get_logger(logger_name=name)
+
+
+def names() -> list[str]:
+    """The root first, then every logger and what is above it."""
+    found = {".".join(name.split(".")[:count]) for name in _names for count in range(1, name.count(".") + 2)}
+    return [ROOT, *sorted(found)]
+
+
+def level_of(name: str) -> str:
+    """The level in force."""
+    while name not in _levels:
+        name = name.rpartition(".")[0] or ROOT
+    return _levels[name]
+
+
+def set_levels(changes: Iterable[tuple[str, str | None]]) -> None:
+    """Each logger has the level; with None it has that of the logger above it again."""
+    for name, level in changes:
+        if level is None:
+            _levels.pop(name, None)
+        else:
+            _levels[name] = level
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(LEVELS[level_of(library)])
+
+
+def drop_below_level(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor of structlog: events below their logger's level go no further."""
+    if _METHODS.get(method, 50) < LEVELS[level_of(event.get("logger_name", ROOT))]:
+        raise structlog.DropEvent
+    return event
