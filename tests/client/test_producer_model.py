@@ -1,0 +1,167 @@
+"""The idempotent producer's laws, on a network that refuses, loses and delays, under topics that grow and go.
+
+Kafka's own statement of them (ProducerIdempotence): what was acknowledged is stored at its offset, nothing is stored twice, and the
+records of a partition are stored in the order in which they were sent, whatever becomes of single batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.client.simulated import consumer_of, create, end_of, produce_answer, take, with_broker
+
+from ottla.client.admin import Admin
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.init_producer_id import InitProducerIdRequest
+from ottla.messages.metadata import MetadataRequest
+from ottla.messages.produce import ProduceRequest
+from ottla.sim.cluster import SimBroker
+from ottla.sim.interference import Held, Interference, Lost
+from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
+
+MAY_PASS = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS]
+FINAL = ErrorCode.MESSAGE_TOO_LARGE
+
+SEND = st.tuples(st.just("send"), st.sampled_from(["t", "t", "t", "doomed"]), st.integers(1, 6))
+WAIT = st.tuples(st.just("wait"), st.sampled_from([0, 1, 3, 20, 200, 1500]))
+FAULT = st.one_of(
+    st.tuples(st.just("refuse"), st.sampled_from([*MAY_PASS, FINAL, FINAL]), st.integers(0, 3)),
+    st.tuples(st.just("lose"), st.integers(0, 3)),
+    st.tuples(st.just("hold"), st.sampled_from([5, 80, 700, 4000]), st.integers(0, 3)),
+    st.tuples(st.just("slow metadata"), st.sampled_from([50, 2000])),
+    st.sampled_from([("break",), ("restart",), ("grow",), ("delete",), ("flush",)]),
+)
+STEPS = st.lists(st.one_of(SEND, SEND, SEND, WAIT, FAULT, FAULT), min_size=20, max_size=60)
+
+
+class World:
+    """One run: a producer, its network, and what was asked of both."""
+
+    def __init__(self, broker: SimBroker, *, linger_ms: int, batch_size: int) -> None:
+        self.broker = broker
+        cluster = broker.client("p", metadata_max_age_ms=1000, request_timeout_ms=3000)
+        self.network = Interference(cluster)
+        self.network.refuse, self.network.alter = self._refuse, self._alter
+        self.refusals: deque[ErrorCode | None] = deque()  # of the next Produce requests; None lets one through
+        self.seen: set[bytes] = set()
+        self.fates: deque[Held | Lost | None] = deque()  # of the next answers to them
+        self.metadata_ms = 0
+        self.producer = Producer(
+            cluster, ProducerSettings(linger_ms=linger_ms, batch_size=batch_size, delivery_timeout_ms=8000, max_block_ms=2000)
+        )
+        self.admin = Admin(broker.client("a"))
+        self.sent: dict[bytes, asyncio.Future[Any]] = {}
+        self.partition_count = 1
+
+    def _refuse(self, request: Request) -> Response | None:
+        if not isinstance(request, ProduceRequest):
+            return None
+        code = self.refusals.popleft() if self.refusals else None
+        batches = {bytes(part.records[57:]) for topic in request.topic_data for part in topic.partition_data}  # without what numbers them
+        is_again = not batches.isdisjoint(self.seen)
+        self.seen |= batches
+        if code is None or (code == FINAL and is_again):
+            return None  # a broker that took a batch once, and whose answer was lost, does not refuse it for good
+        return produce_answer(request, code)
+
+    def _alter(self, request: Request, response: Any) -> Held | Lost | None:
+        if isinstance(request, MetadataRequest | InitProducerIdRequest) and self.metadata_ms:
+            return Held(self.metadata_ms)
+        return self.fates.popleft() if isinstance(request, ProduceRequest) and self.fates else None
+
+    async def take(self, step: tuple[Any, ...]) -> None:
+        match step:
+            case ("send", topic, count):
+                for _ in range(count):
+                    value = b"%d" % len(self.sent)
+                    partition = len(self.sent) % self.partition_count if topic == "t" else 0
+                    try:
+                        self.sent[value] = await self.producer.send(topic, value, partition=partition)
+                    except KafkaError:
+                        continue  # the topic is gone, or the metadata does not know the partition yet
+            case ("wait", delay_ms):
+                await asyncio.sleep(delay_ms / 1000)
+            case ("refuse", code, after):
+                self.refusals.extend([*[None] * after, code])
+            case ("lose", after):
+                self.fates.extend([*[None] * after, Lost()])
+            case ("hold", delay_ms, after):
+                self.fates.extend([*[None] * after, Held(delay_ms)])
+            case ("slow metadata", delay_ms):
+                self.metadata_ms = delay_ms
+            case ("break",):
+                self.broker.machine._fabric.break_connections("broker")
+            case ("restart",):
+                self.broker.kill(power_cut=False)
+                await asyncio.sleep(0.05)
+                await self.broker.start()
+            case ("grow",):
+                self.partition_count += 1
+                await self._try(self.admin.create_partitions({"t": self.partition_count}))
+            case ("delete",):
+                await self._try(self.admin.delete_topics(["doomed"]))
+            case ("flush",):
+                await self._try(self.producer.flush())
+
+    @staticmethod
+    async def _try(coroutine: Any) -> None:
+        try:
+            await coroutine
+        except KafkaError:
+            pass
+
+    async def end(self) -> None:
+        """The faults are over; everything comes to an end."""
+        self.refusals.clear()
+        self.fates.clear()
+        self.metadata_ms = 0
+        await self._try(self.producer.close())
+        await self.admin.close()
+
+    async def check(self) -> None:
+        assert all(future.done() for future in self.sent.values()), "flush has waited for each"
+        reader = Admin(self.broker.client("look"))
+        partitions = [TopicPartition("t", index) for index in (await reader.describe_topic("t")).partitions]
+        await reader.close()
+        stored: dict[bytes, tuple[int, int]] = {}
+        for partition in partitions:
+            order = []
+            for record in await self._all_of(partition):
+                assert record.value not in stored, "nothing is stored twice"
+                stored[record.value] = (record.partition, record.offset)
+                order.append(int(record.value))
+            assert order == sorted(order), "records are stored in the order in which they were sent"
+        for value, future in self.sent.items():
+            error = future.exception()
+            if error is None and future.result().topic == "t":
+                assert stored[value] == (future.result().partition, future.result().offset), "what was acknowledged is where it was said"
+            elif isinstance(error, KafkaError) and error.code == FINAL:
+                assert value not in stored, "what was refused for good is not stored"
+
+    async def _all_of(self, partition: TopicPartition) -> list[Any]:
+        end = await end_of(self.broker, partition)
+        consumer = consumer_of(self.broker.client("reader"))
+        await consumer.assign([partition])
+        records = await take(consumer, end) if end else []
+        await consumer.close()
+        return records
+
+
+@given(STEPS, st.integers(0, 1000), st.sampled_from([0, 5]), st.sampled_from([1, 200]))
+def test_the_producers_laws_hold_under_any_faults(steps: list[tuple[Any, ...]], seed: int, linger_ms: int, batch_size: int) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await create(broker, "doomed")
+        world = World(broker, linger_ms=linger_ms, batch_size=batch_size)
+        for step in steps:
+            await world.take(step)
+        await world.end()
+        await world.check()
+
+    with_broker(body, seed, auto_create_topics_enable="false")
