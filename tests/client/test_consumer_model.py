@@ -108,11 +108,11 @@ class World:
                         member.handed_out(record)
                 case "iterate":
                     for _ in range(rng.randint(1, 12)):
-                        record = consumer.next_record()
-                        if record is None:
+                        following = consumer.next_record()
+                        if following is None:
                             await consumer.fetch(rng.choice([10, 100]))
                         else:
-                            member.handed_out(record)
+                            member.handed_out(following)
                 case "commit":
                     await consumer.commit()
                 case "seek" if owned:
@@ -131,9 +131,11 @@ class World:
                         await self.producer.send("t", b"x" * 20, partition=partition_index)
                         self.produced[partition_index] = self.produced.get(partition_index, 0) + 1
                 case "fault":
-                    request = rng.choice([FetchRequest, HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest])
+                    kinds: list[type[Request]] = [FetchRequest, HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest]
+                    request = rng.choice(kinds)
                     stale = HeartbeatResponse(0, ErrorCode.REBALANCE_IN_PROGRESS) if request is HeartbeatRequest else None
-                    member.fates[request] = rng.choice([Held(20), Held(700), Held(700, stale), Lost()])
+                    fates: list[Held | Lost] = [Held(20), Held(700), Held(700, stale), Lost()]
+                    member.fates[request] = rng.choice(fates)
                 case "leave":
                     self.members[index] = None
                     await consumer.close()

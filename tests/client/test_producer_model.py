@@ -20,7 +20,7 @@ from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.metadata import MetadataRequest
-from ottla.messages.produce import ProduceRequest
+from ottla.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference, Lost
 from ottla.types import TopicPartition
@@ -57,6 +57,12 @@ def script(rng: random.Random) -> list[tuple[Any, ...]]:
     return [step() for _ in range(STEP_COUNT)]
 
 
+def payload_of(data: PartitionProduceData) -> bytes:
+    """What tells a batch from others, whatever its numbers are: all after its base sequence."""
+    assert isinstance(data.records, bytes | bytearray | memoryview)
+    return bytes(data.records[57:])
+
+
 class World:
     """One run: a producer, its network, and what was asked of both."""
 
@@ -80,7 +86,7 @@ class World:
         if not isinstance(request, ProduceRequest):
             return None
         code = self.refusals.popleft() if self.refusals else None
-        batches = {bytes(part.records[57:]) for topic in request.topic_data for part in topic.partition_data}  # without what numbers them
+        batches = {payload_of(part) for topic in request.topic_data for part in topic.partition_data}
         is_again = not batches.isdisjoint(self.seen)
         self.seen |= batches
         if code is None or (code == FINAL and is_again):
