@@ -150,6 +150,8 @@ class Kafka(Peer):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.folder / "data"),
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         }
         self._config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))

@@ -18,7 +18,7 @@ from ottla.cli.broker import gather
 from ottla.cli.main import COMMANDS, cli
 from ottla.config import from_environment
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Producer
+from ottla.sync import Consumer, Producer, TopicPartition
 
 SECONDS_MAX = 30
 
@@ -169,7 +169,7 @@ def test_errors_name_the_cause_and_exit_codes_tell_its_kind(bootstrap: str) -> N
     assert nobody.returncode == 1
     assert "no broker at 127.0.0.1:1" in nobody.stderr
     bad = ottla(bootstrap, "consume", "records", "-o", "sometime")
-    assert bad.returncode == 1
+    assert bad.returncode == 2
     assert "expected start, end" in bad.stderr
 
 
@@ -211,3 +211,53 @@ def test_configuration_comes_from_file_environment_and_overrides_in_that_order(t
     assert gather(None, {"HOME": "/somebody"}, ())["log.dirs"].endswith("ottla/data")
     assert from_environment({"OTTLA_NODE_ID": "7"}) == {"node.id": "7"}
     assert cli.name == "cli"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "t", "-f", "%q"), ("consume", "t", "-o", "x:y"), ("consume", "t", "-o", "@soon"), ("consume", "t", "-B", "host:port"),
+        ("consume", "t", "-g", "group", "-o", "end"), ("consume", "t", "-p", "first"), ("produce", "t", "-f", "%q"), ("produce",),
+        ("produce", "t", "-H", "x"), ("produce", "t", "-B", ":::"), ("produce", "t", "--acks", "2"), ("topic", "list", "-B", "host:port"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_ends_with_2_and_needs_no_broker(arguments: tuple[str, ...]) -> None:
+    result = ottla("127.0.0.1:1", *arguments)
+    assert result.returncode == 2, result.stderr
+    assert "Error:" in result.stderr
+
+
+def test_refusals_are_reported_one_by_one_and_end_with_1(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "strict", "-p", "1", "-c", "max.message.bytes=1000")
+    refused = ottla(bootstrap, "produce", "strict", stdin=f"{'x' * 2000}\n")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("ottla: a record was refused: MESSAGE_TOO_LARGE")
+    assert refused.stderr.endswith("1 of 1 records were refused\n")
+
+
+@pytest.mark.parametrize("command", [("produce", "t"), ("consume", "t", "-g", "group")])
+def test_produce_and_consume_say_that_the_broker_is_gone_and_that_it_is_back(tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = {"log.dirs": str(tmp_path), "offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    first = BrokerThread(config | {"listeners": "PLAINTEXT://127.0.0.1:0"}).start()
+    address = first.bootstrap
+    with Producer(address) as producer:
+        producer.send_and_wait("t", b"hello")
+    program = [sys.executable, "-u", "-m", "ottla", *command, "-B", address]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **pipes) as running:  # type: ignore[call-overload]
+        if command[0] == "produce":
+            running.stdin.write("first\n")
+            running.stdin.flush()
+            with Consumer(address, auto_offset_reset="earliest") as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                while not any(record.value == b"first" for record in consumer.poll(1000)):
+                    pass
+        else:
+            assert running.stdout.readline() == "hello\n"
+        first.stop()
+        assert running.stderr.readline().startswith("ottla: no broker can be reached, trying on: no broker at")
+        with BrokerThread(config | {"listeners": f"PLAINTEXT://{address}"}):
+            assert running.stderr.readline() == "ottla: connected again\n"
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=SECONDS_MAX)
+    assert running.returncode == 130

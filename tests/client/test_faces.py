@@ -20,6 +20,7 @@ from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOption
 from ottla.client.producer import ProducerSettings
 from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
+from ottla.sync.sent_record import SentRecord
 
 FACES: list[tuple[type[Any], type[Any]]] = [(aio.Producer, sync.Producer), (aio.Consumer, sync.Consumer), (aio.Admin, sync.Admin)]
 STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest"}
@@ -108,4 +109,4 @@ def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: d
 
 
 def test_a_future_of_either_face_is_what_its_users_expect() -> None:
-    assert issubclass(sync.producer.SentRecord, Future)
+    assert issubclass(SentRecord, Future)

@@ -1,11 +1,13 @@
 """Planted bugs: each patch of ``tests/mutants`` is applied to a copy of the source, and the exploration must find it.
 
+A patch whose text has a line "Found by: FILE..." is looked for by these tests in place of the exploration.
 ``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,18 +25,22 @@ def names() -> list[str]:
 
 
 def hunt(name: str) -> str:
-    """What the exploration says of the source with this bug; AssertionError when it finds nothing or the patch does not apply."""
+    """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
     with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
         shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=shutil.ignore_patterns("__pycache__", "interop", "spark"))
         patch = (MUTANTS / f"{name}.patch").read_bytes()
         applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
+        shutil.copy(ROOT / "pyproject.toml", folder)
         environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
+        found_by = re.search(r"^Found by: (.+)$", patch.decode(), re.MULTILINE)
         command = [sys.executable, "-m", "tests.simulation.hunt", str(SEEDS)]
+        if found_by is not None:
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *found_by[1].split()]
         found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
-    return found.stdout.strip()
+    return next((line for line in found.stdout.splitlines() if line.startswith("FAILED")), found.stdout.strip())
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, wrong_call, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -112,7 +112,8 @@ def _plan(admin: object, keys: list[TopicPartition], target: str) -> dict[TopicP
     from ottla.sync import Admin
 
     assert isinstance(admin, Admin)
-    place = parse_offsets(target, time.time_ns() // 1_000_000).start
+    with wrong_call():
+        place = parse_offsets(target, time.time_ns() // 1_000_000).start
     first = {key: found[0] for key, found in admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP)).items()}
     last = {key: found[0] for key, found in admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP)).items()}
     if place.base is Base.TIME:

@@ -105,6 +105,7 @@ class PartitionQueue:
     __slots__ = (
         "_begun",
         "_carrier",
+        "_known_id",
         "_next_sequence",
         "_numbered_for",
         "_void_id",
@@ -122,6 +123,7 @@ class PartitionQueue:
         self._begun = 0
         self._next_sequence = 0
         self._numbered_for = -1  # the producer id whose sequence it is
+        self._known_id = -1  # the producer id under which the broker last acknowledged a batch
         self._void_id = -1  # the producer id whose sequence the broker last refused: no batch goes out under its numbers any more
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
 
@@ -167,6 +169,18 @@ class PartitionQueue:
         A broker that has forgotten the producer takes its next batch at any sequence, so it would not refuse the later one.
         """
         return self.in_flight == 0 or self._carrier is connection
+
+    def may_follow(self, producer_id: int) -> bool:
+        """Whether a batch may go out while others are in flight: once the broker has acknowledged one under this id.
+
+        A broker that does not know the producer takes its first batch at any sequence. It would take the second one after it has refused
+        the first for a reason that passes.
+        """
+        return self.in_flight == 0 or self._known_id == producer_id
+
+    def acknowledged(self, batch: ProducerBatch) -> None:
+        """The broker has the batch, and knows the producer by it."""
+        self._known_id = batch.numbered_for
 
     def take(self, connection: object, producer_id: int) -> ProducerBatch:
         """The head batch, numbered, is in flight over the connection."""

@@ -65,6 +65,7 @@ class Producer:
         self._settings = settings
         self._sticky = StickyPartitioner(cluster.world.random)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues_of: dict[str, dict[int, PartitionQueue]] = {}  # the same ones; each record is looked up here
         acks = _ACKS[settings.acks]
         self._sender = Sender(
             cluster,
@@ -174,10 +175,12 @@ class Producer:
 
     def add(self, record: Outgoing, future: Acknowledgement) -> None:
         """The record is in its partition's open batch."""
-        partition = self._partition_of(record)
-        queue = self._queues.get(partition)
+        queues = self._queues_of.setdefault(record.topic, {})
+        partition = self._partition_of(record, queues)
+        queue = queues.get(partition)
         if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition)
+            queue = queues[partition] = PartitionQueue(TopicPartition(record.topic, partition))
+            self._queues[queue.partition] = queue
         batch, size = queue.add(
             record,
             future,
@@ -194,22 +197,19 @@ class Producer:
         future.set_exception(error)
         self._sender.failures.add(TopicPartition(record.topic, -1 if record.partition is None else record.partition), error, future)
 
-    def _partition_of(self, record: Outgoing) -> TopicPartition:
+    def _partition_of(self, record: Outgoing, queues: dict[int, PartitionQueue]) -> int:
         if record.partition is not None:
-            return TopicPartition(record.topic, record.partition)
+            return record.partition
         count = len(self._cluster.topics[record.topic].partitions)
         if record.key is not None:
-            return TopicPartition(record.topic, partition_for_key(record.key, count))
-        return TopicPartition(record.topic, self._stick(record.topic, count, record.size_bytes))
-
-    def _stick(self, topic: str, count: int, size_bytes: int) -> int:
-        """The topic's current partition, or another one where its batch is full or gone."""
-        partition = self._sticky.partition(topic, count)
-        queue = self._queues.get(TopicPartition(topic, partition))
-        if queue is None or queue.has_room(size_bytes, batch_bytes_max=self._settings.batch_size):
+            return partition_for_key(record.key, count)
+        # The topic's current partition, or another one where its batch is full or gone.
+        partition = self._sticky.partition(record.topic, count)
+        queue = queues.get(partition)
+        if queue is None or queue.has_room(record.size_bytes, batch_bytes_max=self._settings.batch_size):
             return partition
-        self._sticky.on_batch_closed(topic, partition, count)
-        return self._sticky.partition(topic, count)
+        self._sticky.on_batch_closed(record.topic, partition, count)
+        return self._sticky.partition(record.topic, count)
 
 
 def report(done: Any, on_delivery: OnDelivery) -> None:

@@ -145,7 +145,7 @@ class Sender:
                 orphans.append(queue)
             elif (connection := self._cluster.open_connection(leader)) is None:
                 unconnected.setdefault(leader, []).append(queue)
-            elif self._requests.get(leader, 0) < IN_FLIGHT_MAX and queue.may_number(self._producer_id) and queue.may_go_over(connection):
+            elif self._requests.get(leader, 0) < IN_FLIGHT_MAX and self._may_go(queue, connection):
                 ready.setdefault(leader, []).append(queue)
         for leader, queues in ready.items():
             connection = self._cluster.open_connection(leader)
@@ -164,6 +164,12 @@ class Sender:
         if self._used_ms:
             due_ms.append(self._renew_metadata(now_ms))
         return min(due_ms, default=None)
+
+    def _may_go(self, queue: PartitionQueue, connection: ClientConnection) -> bool:
+        """Whether the partition's order is kept when its head batch goes over the connection now."""
+        if not queue.may_go_over(connection):
+            return False
+        return not self._is_idempotent or (queue.may_number(self._producer_id) and queue.may_follow(self._producer_id))
 
     def _wait_ms(self, queue: PartitionQueue, now_ms: int) -> int:
         batch = queue.batches[0]
@@ -293,6 +299,7 @@ class Sender:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._release(batch)
+            queue.acknowledged(batch)
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
         problem = KafkaError(code, answer.error_message or f"{queue.partition}")

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, Final, Unpack
 
 from ottla import aio
@@ -18,33 +19,11 @@ from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.producer import OnDelivery, report
 from ottla.sync.loop_thread import Blocking
+from ottla.sync.sent_record import SentRecord
 
 WAITING_BYTES_MAX: Final = 1 << 20
 WAITING_COUNT_MAX: Final = 10_000
-
-
-class SentRecord(Future[RecordMetadata]):
-    """Where the record landed, once it is acknowledged; or a KafkaError."""
-
-    _is_seen = False
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record landed; raises why it did not."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return super().result()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record did not land; None when it did."""
-        error = super().exception(timeout)
-        self._is_seen = True
-        return error
-
-    @property
-    def is_unseen(self) -> bool:
-        """It has failed, and nobody has asked it why."""
-        return not self._is_seen
+CHUNK_COUNT: Final = 2_000
 
 
 class Producer(Blocking[aio.Producer]):
@@ -98,13 +77,10 @@ class Producer(Blocking[aio.Producer]):
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
         """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
-        prepare, put = self._inner.prepare, self._put
+        remaining = iter(records)  # the caller's own code may be behind it, which does not belong on the loop
         futures: list[Future[RecordMetadata]] = []
-        try:
-            for topic, value, *key in records:
-                futures.append(put(prepare(topic, value, key[0] if key else None, None, (), None)))
-        finally:
-            self.run(self._moved())
+        while some := list(islice(remaining, CHUNK_COUNT)):
+            self.run(self._add_all(some, futures))
         return futures
 
     def flush(self) -> None:
@@ -135,6 +111,17 @@ class Producer(Blocking[aio.Producer]):
         return future
 
     # On the loop
+
+    async def _add_all(self, records: list[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
+        await self._moved()
+        inner = self._inner
+        for topic, value, *key in records:
+            record = inner.prepare(topic, value, key[0] if key else None, None, (), None)
+            if not inner.is_admitted(record):
+                await inner.admit(record)
+            future = SentRecord()
+            inner.add(record, future)
+            futures.append(future)
 
     async def _admit(self, record: Outgoing) -> None:
         """What was put before has been moved, and this record may follow."""

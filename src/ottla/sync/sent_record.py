@@ -1,0 +1,79 @@
+"""The future of a record that is sent: a ``concurrent.futures.Future`` that costs little while nobody waits for it.
+
+Of the many futures that a producer makes, most are never waited for one by one. The base class makes a lock and two lists for each;
+here they are made by the first thread that looks at them. The order in ``set_result`` and ``set_exception`` is what makes this safe: the
+outcome is there before they look whether anybody waits, and whoever waits makes the lock before it looks for the outcome.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, PENDING
+from typing import Any
+
+from ottla.client.accumulator import RecordMetadata
+
+_MADE_LATE = {"_condition": threading.Condition, "_waiters": list, "_done_callbacks": list}
+
+
+class SentRecord(Future[RecordMetadata]):
+    """Where the record landed, once it is acknowledged; or a KafkaError."""
+
+    _state = PENDING
+    _result: RecordMetadata | None = None
+    _exception: BaseException | None = None
+    _is_seen = False
+
+    def __init__(self) -> None:
+        """The base class's attributes are those above, and those made late."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MADE_LATE:
+            raise AttributeError(name)
+        return self.__dict__.setdefault(name, _MADE_LATE[name]())  # one operation: all threads get the same
+
+    def done(self) -> bool:
+        """It has landed, failed, or was cancelled."""
+        return self._state is not PENDING
+
+    def set_result(self, result: RecordMetadata) -> None:
+        """It has landed."""
+        self._result = result
+        self._finish()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """It has failed."""
+        self._exception = exception
+        self._finish()
+
+    def _finish(self) -> None:
+        self._state = FINISHED
+        if not self.__dict__.keys().isdisjoint(_MADE_LATE):
+            with self._condition:
+                for waiter in self._waiters:
+                    (waiter.add_result if self._exception is None else waiter.add_exception)(self)
+                self._condition.notify_all()
+            self._invoke_callbacks()
+
+    def cancel(self) -> bool:
+        """False: a record that was sent cannot be taken back."""
+        return False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record landed; raises why it did not."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record did not land; None when it did."""
+        error = super().exception(timeout)
+        self._is_seen = True
+        return error
+
+    @property
+    def is_unseen(self) -> bool:
+        """It has failed, and nobody has asked it why."""
+        return not self._is_seen
