@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from ottla.sim.loop import run
 from ottla.sync import Admin, NewTopic
 
 LIMIT = 240
+WAIT_SECONDS_MAX = 30
 FEW_FILES = ("sh", "-c", f'ulimit -n {LIMIT}; exec "$0" "$@"')
 
 
@@ -50,6 +52,7 @@ def test_a_broker_with_few_descriptors_refuses_and_goes_on(tmp_path: Path) -> No
     with BrokerProcess(tmp_path, command=FEW_FILES, log_flush_offset_checkpoint_interval_ms="1000") as broker:
         with Admin(broker.bootstrap) as admin:
             assert admin.create_topics([NewTopic("t", 10, configs={"segment.bytes": "1048576"})]) == {"t": None}
+        before = open_files(broker.pid)
         with RawClient(broker.port) as client:
             idle = []
             try:
@@ -61,6 +64,9 @@ def test_a_broker_with_few_descriptors_refuses_and_goes_on(tmp_path: Path) -> No
             finally:
                 for connection in idle:
                     connection.close()
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
+            while open_files(broker.pid) > before + 2:
+                assert time.monotonic() < deadline, "connections that ended leave their descriptors"
             wanted = [CreatableTopic("many", 200, 1), CreatableTopic("few", 3, 1)]
             wanted.append(CreatableTopic("placed", -1, -1, [CreatableReplicaAssignment(index, [1]) for index in range(200)]))
             found = {topic.name: topic.error_code for topic in client.ask(CreateTopicsRequest(wanted, 30_000), 5).topics}

@@ -447,9 +447,9 @@ def test_closed_segments_keep_no_index_in_memory_beyond_two() -> None:
 def test_a_changed_configuration_holds_from_the_next_batch_on() -> None:
     log = open_log(MemoryDisk())
     append(log, batch())
-    log.configure(LogConfig(max_message_bytes=10, segment_bytes=1))
+    log.configure(LogConfig(max_message_bytes=10, segment_bytes=SIZE))
     assert code_of(log, batch()) == ErrorCode.MESSAGE_TOO_LARGE
-    log.configure(LogConfig(segment_bytes=1))
+    log.configure(LogConfig(segment_bytes=SIZE))
     append(log, batch())
     assert [segment.base_offset for segment in log.segments] == [0, 1]
 
@@ -462,3 +462,33 @@ def test_a_log_whose_batches_have_no_times_is_indexed_all_the_same() -> None:
     for again in (log, open_log(disk, segment_bytes=6 * SIZE, index_interval_bytes=SIZE)):
         assert [record.offset for record in records_of(again)] == list(range(20))
         assert run(again.offset_for_timestamp(0)) == (15, 15, 0)
+
+
+def test_a_batch_that_no_segment_holds_is_refused() -> None:
+    """RECORD_LIST_TOO_LARGE, as from Kafka."""
+    log = open_log(MemoryDisk(), segment_bytes=SIZE)
+    append(log, batch())
+    assert code_of(log, batch(b"larger")) == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_the_largest_time_is_of_the_records_that_are_left() -> None:
+    log = open_log(MemoryDisk(), segment_bytes=3 * SIZE)
+    for time_ms in (5, 9, 3, 4, 2):
+        append(log, batch(timestamp_ms=time_ms))
+    append(log, batch(b"a", b"b", timestamp_ms=1))
+    for start, expected in ((0, (9, 1)), (2, (4, 3)), (4, (2, 4)), (6, (1, 6))):
+        log.advance_log_start_offset(start)
+        assert run(log.offset_of_max_timestamp())[:2] == expected
+    log.advance_log_start_offset(7)
+    assert run(log.offset_of_max_timestamp()) is None
+
+
+def test_an_epoch_without_records_begins_at_the_logs_end() -> None:
+    log = open_log(MemoryDisk())
+    append(log, batch(), batch(), leader_epoch=3)
+    log.enter_epoch(5)
+    assert log.end_offset_for_epoch(5) == (5, 2)
+    assert log.end_offset_for_epoch(4) == (3, 2)
+    assert log.end_offset_for_epoch(6) == (-1, -1)
+    append(log, batch(), leader_epoch=5)
+    assert log.end_offset_for_epoch(5) == (5, 3)

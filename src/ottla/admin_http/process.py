@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.admin_http.exposition import Family, Sample, counter, gauge
 from ottla.broker.node import Broker
+from ottla.runtime.loop import take_longest_turn_seconds
 
 BOUNDS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of the native histogram of request times."""
@@ -45,6 +46,8 @@ def process_families(broker: Broker, *, started_at: float) -> Iterator[Family]:
     yield Family("python_gc_collections_total", "counter", "Runs of the garbage collector.", collections)
     yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", broker.gate.refused_count)
     yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", broker.housekeeping.delay_ms / 1000)
+    longest = take_longest_turn_seconds()
+    yield gauge("ottla_event_loop_turn_seconds_max", "The longest turn of the loop since the last look, in processor time.", longest)
     yield _request_seconds(broker)
 
 

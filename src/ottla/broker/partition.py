@@ -40,13 +40,21 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = -1
         self.is_internal = is_internal
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
         self._sync = Turns(self._sync_once)
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
+
+        self.lead(leader_epoch)
+
+    def lead(self, epoch: int) -> None:
+        """This broker leads the partition in that epoch."""
+        if epoch != self.leader_epoch:
+            self.leader_epoch = epoch
+            self.log.enter_epoch(epoch)
 
     @property
     def high_watermark(self) -> int:
@@ -100,6 +108,20 @@ class Partition:
     async def _sync_once(self) -> None:
         async with self.changing:
             await self.log.sync()
+
+    async def close(self, *, is_durable: bool) -> None:
+        """The log is closed (``PartitionLog.close``), or has failed."""
+        if self.log.is_failed:
+            return
+        try:
+            await self.flush()
+            async with self.changing:
+                await self.log.close(is_durable=is_durable)
+        except (OSError, StorageError) as error:
+            if isinstance(error, OSError):
+                self.log.on_disk_error(error)
+            self.log.fail()  # it is not closed, whatever the reason
+            log.error("log_not_closed", topic=self.topic, partition=self.index, reason=str(error))
 
     def retire(self) -> None:
         """The partition was deleted. Whoever waits for it is answered now."""

@@ -94,7 +94,7 @@ class PartitionStore:
             known = self.by_name.get(topic_image.name, {})
             for index, partition in sorted(topic_image.partitions.items()):
                 if index in known:
-                    known[index].leader_epoch = partition.leader_epoch
+                    known[index].lead(partition.leader_epoch)
                     continue
                 if self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
                     continue
@@ -237,7 +237,7 @@ class PartitionStore:
         partitions, slices = self.all(), Slices(self._world.clock)
         is_many = len(partitions) > SINGLY_MAX
         for partition in partitions:
-            await _close(partition, is_durable=not is_many)
+            await partition.close(is_durable=not is_many)
             await slices.next()
         if is_many:
             await self._make_durable(self._live_folders())
@@ -383,19 +383,3 @@ def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
 
 def key_of(partition: Partition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.index)
-
-
-async def _close(partition: Partition, *, is_durable: bool) -> None:
-    if partition.log.is_failed:
-        return
-    try:
-        await partition.flush()
-        async with partition.changing:
-            await partition.log.close(is_durable=is_durable)
-    except OSError as error:
-        partition.log.on_disk_error(error)
-        partition.log.fail()  # it is not closed, whatever the reason
-        log.error("log_not_closed", partition=str(key_of(partition)), reason=str(error))
-    except StorageError as error:
-        partition.log.fail()
-        log.error("log_not_closed", partition=str(key_of(partition)), reason=error.message)

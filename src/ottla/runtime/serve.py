@@ -21,6 +21,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.ports import World
 from ottla.runtime.descriptors import raise_limit
+from ottla.runtime.loop import MeasuredLoop
 from ottla.runtime.world import real_world
 
 GC_THRESHOLDS = (10_000, 50, 100)
@@ -34,7 +35,8 @@ Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
 def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None, beside: Beside | None = None) -> None:
     """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail."""
     raise_limit()
-    asyncio.run(_serve_until_signal(config, on_started, beside))
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(_serve_until_signal(config, on_started, beside))
 
 
 async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker], None] | None, beside: Beside | None) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.errors import StorageError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.ports import Disk
 from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
 from ottla.records.control import EndMarker, end_marker_of
@@ -129,6 +129,9 @@ class LogEnd:
             if repeated is not None:
                 return Appended(repeated[2], repeated[3], repeated[4], True)
         if from_client:
+            if size > self.config.segment_bytes:
+                text = f"the batch has {size} bytes, and a segment at most segment.bytes={self.config.segment_bytes}"
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
             if not is_prepared:
                 view, max_timestamp = apply_rules(view, self.rules, now_ms)
                 size = len(view)

@@ -132,14 +132,14 @@ class PartitionLog(ClosedSegments):
     async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
         try:
-            return await find_timestamp(self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+            return await find_timestamp(self._disk, self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
         except OSError as error:
             raise self._unreadable(error) from error
 
     async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
         """The first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
         try:
-            largest = await largest_timestamp(self.segments, self._places)
+            largest = await largest_timestamp(self._disk, self.segments, self._places, start_offset=self._start_offset)
         except OSError as error:
             raise self._unreadable(error) from error
         return None if largest < 0 else await self.offset_for_timestamp(largest)
@@ -151,6 +151,11 @@ class PartitionLog(ClosedSegments):
         else:
             self.on_disk_error(error)
         return StorageError(f"the log in {self._folder} cannot be read: {error}")
+
+    def enter_epoch(self, epoch: int) -> None:
+        """A leader of this epoch begins at the log's end, whether it ever appends or not (KIP-101)."""
+        if not self.has_pending and self.epochs.assign(epoch, self._end_offset):
+            self._epochs_changed = True
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""

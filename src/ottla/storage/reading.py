@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.ports import FileRegion
+from ottla.ports import Disk, FileRegion
 from ottla.records.batch import HEADER_SIZE, read_header
-from ottla.records.iteration import iterate_records
 from ottla.storage.segment import Segment
+from ottla.storage.time_search import first_record_at, largest_from
 
 PLACES_MAX: Final = 16
 _LOADED_MAX: Final = 2
@@ -144,7 +144,9 @@ async def read_slice(
     return LogSlice((await segment.opened()).region(position, length), first_offset)
 
 
-async def find_timestamp(segments: Sequence[Segment], places: Places, timestamp_ms: int, *, start_offset: int) -> FoundTimestamp | None:
+async def find_timestamp(
+    disk: Disk, segments: Sequence[Segment], places: Places, timestamp_ms: int, *, start_offset: int
+) -> FoundTimestamp | None:
     """The first record at or after both; the record itself, also inside a compressed batch."""
     for segment in list(segments):
         await segment.load()
@@ -157,21 +159,38 @@ async def find_timestamp(segments: Sequence[Segment], places: Places, timestamp_
             position, header = found
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
                 batch = await (await segment.opened()).pread(position, header.size_bytes)
-                for record in iterate_records(batch):
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
+                record = await first_record_at(disk, batch, header, timestamp_ms, start_offset)
+                if record.offset >= 0:
+                    return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
             found = await segment.find(max(header.last_offset + 1, start_offset))
     return None
 
 
-async def largest_timestamp(segments: Sequence[Segment], places: Places) -> int:
-    """Of all records; -1 when none has a time."""
+async def largest_timestamp(disk: Disk, segments: Sequence[Segment], places: Places, *, start_offset: int) -> int:
+    """Of all records at or after ``start_offset``; -1 when none has a time."""
     largest = -1
     for segment in list(segments):
         await segment.load()
         if segment is not segments[-1]:
             places.keep_loaded(segment)
-        largest = max(largest, segment.max_timestamp)
+        if segment.base_offset >= start_offset:
+            largest = max(largest, segment.max_timestamp)
+        elif segment.max_timestamp > largest:
+            largest = max(largest, await _largest_from(disk, segment, start_offset))
+    return largest
+
+
+async def _largest_from(disk: Disk, segment: Segment, start_offset: int) -> int:
+    """The same of one segment, of which records were deleted: its headers tell, but for the batch in which the log starts."""
+    largest, found = -1, await segment.find(start_offset)
+    while found is not None:
+        position, header = found
+        if header.base_offset >= start_offset:
+            largest = max(largest, header.max_timestamp)
+        elif header.max_timestamp > largest:
+            batch = await (await segment.opened()).pread(position, header.size_bytes)
+            largest = max(largest, await largest_from(disk, batch, header, start_offset))
+        found = await segment.find(header.last_offset + 1)
     return largest
 
 

@@ -7,9 +7,11 @@ offset pending upload (v11; none, so -1).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_offsets import (
     ListOffsetsPartition,
@@ -30,10 +32,16 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 async def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
+    slices = Slices(broker.world.clock)
+    counts = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     for topic in request.topics:
         partitions = broker.partitions.by_name.get(topic.name, {})
         results = []
         for wanted in topic.partitions:
+            await slices.next()
+            if counts[topic.name, wanted.partition_index] > 1:
+                results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST))
+                continue
             partition = partitions.get(wanted.partition_index) or broker.partitions.absent(topic.name, wanted.partition_index)
             results.append(await _answer(partition, wanted, context.version, request.isolation_level))
         topics.append(ListOffsetsTopicResponse(topic.name, results))
