@@ -12,12 +12,14 @@ from tests.clients.wire import RawClient
 from ottla import loggers
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.messages.describe_cluster import DescribeClusterRequest
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.messages.describe_groups import DescribeGroupsRequest
+from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.list_config_resources import ListConfigResourcesRequest
@@ -45,7 +47,7 @@ def running(folder: Path, **properties: str) -> BrokerThread:
 
 
 def client_of(broker: BrokerThread) -> RawClient:
-    return RawClient(next(iter(broker.addresses.values()))[1])
+    return RawClient(client_port(broker))
 
 
 @pytest.fixture
@@ -260,3 +262,28 @@ def test_loggers_are_changed_on_their_own_node_by_names_and_levels_that_there_ar
     assert levels(client, "root") == {"root": "INFO"}
     listed = client.ask(ListConfigResourcesRequest([RESOURCE_BROKER_LOGGER]), 1).config_resources
     assert [(found.resource_name, found.resource_type) for found in listed] == [("1", RESOURCE_BROKER_LOGGER)]
+
+
+def test_tools_that_ask_the_controller_find_it_behind_its_listener(tmp_path: Path) -> None:
+    """DescribeCluster with endpoint type 2, DescribeQuorum's nodes and the APIs that are listed are those of Kafka's controllers."""
+    names = {"listeners": "CONTROLLER://localhost:0,PLAINTEXT://127.0.0.1:0", "controller_listener_names": "CONTROLLER"}
+    with running(tmp_path, **names) as broker, client_of(broker) as client:
+        assert list(broker.addresses) == ["PLAINTEXT", "CONTROLLER"], "clients of the broker are sent to it first"
+        port = broker.addresses["CONTROLLER"][1]
+        with RawClient(port) as asked:
+            found = asked.ask(DescribeClusterRequest(endpoint_type=2), 1)
+            assert (found.error_code, found.endpoint_type, found.controller_id) == (0, 2, 1)
+            assert [(node.broker_id, node.host, node.port) for node in found.brokers] == [(1, "localhost", port)]
+            assert asked.ask(DescribeClusterRequest(), 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            keys = {key.api_key for key in asked.ask(ApiVersionsRequest("probe", "1"), 4).api_keys}
+            assert keys == {18, 19, 20, 32, 33, 37, 43, 44, 45, 46, 49, 55, 57, 60, 64}
+            create(asked, "made-there")
+        assert client.ask(DescribeClusterRequest(endpoint_type=2), 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        assert [(node.host, node.port) for node in client.ask(DescribeClusterRequest(), 1).brokers] == [("127.0.0.1", client_port(broker))]
+        quorum = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
+        assert [(end.name, end.host, end.port) for end in quorum.nodes[0].listeners] == [("CONTROLLER", "localhost", port)]
+        assert {topic.name for topic in client.ask(MetadataRequest(None), 9).topics} == {"made-there"}
+
+
+def client_port(broker: BrokerThread) -> int:
+    return next(iter(broker.addresses.values()))[1]

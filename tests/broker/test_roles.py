@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.config.test_sources import COMBINED_NODE
 
-from ottla.broker.listeners import ListenerAddress, advertised, listeners
+from ottla.broker.listeners import ListenerAddress, advertised, controller_listeners, listeners
 from ottla.broker.roles import check_roles
 from ottla.config import BrokerConfig, parse_properties
 from ottla.errors import ErrorCode, KafkaError
@@ -41,8 +41,9 @@ def test_a_node_of_a_larger_quorum_is_refused_rather_than_half_obeyed(given: dic
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_the_controllers_listener_is_neither_opened_nor_told() -> None:
+def test_the_controllers_listener_is_not_told_to_clients_of_the_broker() -> None:
     config = BrokerConfig(parse_properties(COMBINED_NODE))
+    assert controller_listeners(config) == [ListenerAddress("CONTROLLER", "", 9093)]
     assert listeners(config) == [ListenerAddress("PLAINTEXT", "", 9092)]
     assert advertised(config, {"PLAINTEXT": ("0.0.0.0", 9092)}) == [EndpointImage("PLAINTEXT", "localhost", 9092)]
 

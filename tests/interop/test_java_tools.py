@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.broker_process import BrokerProcess
+from tests.clients.broker_process import BrokerProcess, lasting_port
 from tests.interop.tools import HERE, TARGET, maven, program, run
 
 TOOLS = "org.apache.kafka.tools."
@@ -180,3 +180,37 @@ def test_reassign_partitions_command(tool: Tool, topic: str, tmp_path: Path) -> 
     file = ("--reassignment-json-file", str(plan))
     assert "Successfully started partition reassignment" in tool("reassign.ReassignPartitionsCommand", *file, "--execute")
     assert f"Reassignment of partition {topic}-0 is completed" in tool("reassign.ReassignPartitionsCommand", *file, "--verify")
+
+
+def test_tools_that_ask_the_controller(java: list[str], tmp_path: Path) -> None:
+    """``--bootstrap-controller``, on the listener of the controller."""
+    port = lasting_port()
+    listeners = f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}"
+    with BrokerProcess(tmp_path, listeners=listeners, controller_listener_names="CONTROLLER"):
+
+        def ask(name: str, *arguments: str) -> str:
+            return run(*java, name, "--bootstrap-controller", f"127.0.0.1:{port}", *arguments, seconds_max=TOOL_SECONDS_MAX)
+
+        assert re.search(r"LeaderId:\s+1\n", ask(TOOLS + "MetadataQuorumCommand", "describe", "--status"))
+        ask(
+            "kafka.admin.ConfigCommand",
+            "--alter",
+            "--entity-type",
+            "brokers",
+            "--entity-name",
+            "1",
+            "--add-config",
+            "message.max.bytes=1000012",
+        )
+        described = ask("kafka.admin.ConfigCommand", "--describe", "--entity-type", "brokers", "--entity-name", "1")
+        assert "message.max.bytes=1000012" in described
+        assert "metadata.version" in ask(TOOLS + "FeatureCommand", "describe")
+
+
+def test_loggers_of_the_broker(tool: Tool) -> None:
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    assert "ottla.broker.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
+    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--add-config", "ottla.broker.cleaner=DEBUG")
+    assert "ottla.broker.cleaner=DEBUG" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
+    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--delete-config", "ottla.broker.cleaner")
+    assert "ottla.broker.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)

@@ -32,11 +32,12 @@ def parse_listener(text: str) -> ListenerAddress:
 
 
 def listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Where to bind. The controller's listener of a combined node is passed over: one voter needs no messages.
+    """Where to bind for brokers' clients.
 
     INVALID_CONFIG for a listener whose security protocol is not served: it must not be open to everybody instead.
     """
-    parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in _of_controller(config)]
+    own = controller_names(config)
+    parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]
     protocols = _protocols(config)
     for listener in parsed:
         protocol = protocols.get(listener.name)
@@ -50,25 +51,43 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     return parsed
 
 
+def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
+    """Where to bind for tools that ask the controller (``--bootstrap-controller``, KIP-919). One that should be guarded is not opened."""
+    protocols, own = _protocols(config), controller_names(config)
+    parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
+    return [listener for listener in parsed if protocols.get(listener.name, "PLAINTEXT") == "PLAINTEXT"]
+
+
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     """What clients are told: hosts as they are written. Port 0 stands for the bound port; a listener on every interface is localhost."""
-    told = map(parse_listener, config["advertised.listeners"] or ())
-    given = {listener.name: listener for listener in told if listener.name not in _of_controller(config)}
-    written = {listener.name: listener.host for listener in listeners(config)}
+    own = controller_names(config)
+    given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ()) if listener.name not in own}
+    unknown = sorted(given.keys() - bound.keys())
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")
+    return _endpoints(listeners(config), given, bound)
+
+
+def advertised_controller(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
+    """What tools are told of the controller; empty without a listener of its own."""
+    given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
+    return _endpoints(controller_listeners(config), given, bound)
+
+
+def _endpoints(written: list[ListenerAddress], given: dict[str, ListenerAddress], bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     endpoints = []
-    for name, (_, port) in bound.items():
+    for own in written:
+        name, port = own.name, bound[own.name][1]
         listener = given.get(name)
         if listener is not None:
             endpoints.append(EndpointImage(name, listener.host, listener.port or port))
         else:
-            endpoints.append(EndpointImage(name, "localhost" if written[name] in EVERY_INTERFACE else written[name], port))
-    unknown = sorted(set(given) - set(bound))
-    if unknown:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")
+            endpoints.append(EndpointImage(name, "localhost" if own.host in EVERY_INTERFACE else own.host, port))
     return endpoints
 
 
-def _of_controller(config: BrokerConfig) -> set[str]:
+def controller_names(config: BrokerConfig) -> set[str]:
+    """The listeners that are the controller's."""
     return {name.upper() for name in config["controller.listener.names"] or ()}
 
 

@@ -18,7 +18,7 @@ from ottla.broker.group_shards import GroupShards
 from ottla.broker.handlers import SERVICES
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.leadership import Leadership
-from ottla.broker.listeners import advertised, listeners
+from ottla.broker.listeners import advertised, advertised_controller, controller_listeners, listeners
 from ottla.broker.metadata_log import MetadataLog, has_metadata
 from ottla.broker.partitions import PartitionStore
 from ottla.broker.replica_mover import ReplicaMover
@@ -30,7 +30,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import Random, TimerHandle, World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
@@ -74,6 +74,7 @@ class Broker:
         self._scrubber = Scrubber(self)
         self.mover = ReplicaMover(self)
         self._has_offline_folders = False
+        self.controller_endpoints: list[EndpointImage] = []
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -110,7 +111,8 @@ class Broker:
         self.controller = Controller(world, config, self._metadata_log, self._publish)
         await self._follow(self.controller.image)
         await self.partitions.set_strays_aside()
-        await self.gate.bind(listeners(config))
+        await self.gate.bind([*listeners(config), *controller_listeners(config)])
+        self.controller_endpoints = advertised_controller(config, self.addresses)
         await self.controller.activate()
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         await self._leadership.start()
@@ -196,6 +198,10 @@ class Broker:
         if self.failure is not None:
             log.critical("broker_failed", reason=self.failure)
             self.on_failure()
+
+    def is_controller_listener(self, listener: str) -> bool:
+        """Whether those who connect there ask the controller, and not a broker."""
+        return any(endpoint.listener == listener for endpoint in self.controller_endpoints)
 
     def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it."""

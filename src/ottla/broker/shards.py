@@ -226,13 +226,16 @@ class Shard:
 
     def _refuse(self, asked: _Asked, error: Exception) -> None:
         """The command has come to nothing: its client gets the error, its timer comes again."""
-        log.error(
+        is_ours = not isinstance(error, KafkaError)
+        tell = log.info if asked.token is not None and not is_ours else log.error  # a client may ask for what cannot be
+        command = type(asked.command).__name__
+        tell(
             "shard_command_failed",
             topic=self._partition.topic,
             partition=self._partition.index,
-            command=type(asked.command).__name__,
+            command=command,
             error=str(error),
-            exc_info=not isinstance(error, KafkaError),
+            exc_info=is_ours,
         )
         future = self._parked.get(asked.token) if asked.token is not None else None
         if future is not None and not future.done():

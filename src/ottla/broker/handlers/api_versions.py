@@ -17,6 +17,15 @@ from ottla.messages.registry import ApiKey
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
+CONTROLLER_KEYS = frozenset(
+    {
+        *(ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS),
+        *(ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS),
+        *(ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES),
+        *(ApiKey.DESCRIBE_CLUSTER, ApiKey.UNREGISTER_BROKER),
+    }
+)
+"""What Kafka's controllers serve to tools, as far as it is served here."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_NAMED_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
@@ -33,7 +42,12 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest 
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-    keys = [ApiVersion(service.api.key, service.version_min_listed, service.version_max) for _, service in sorted(services.items())]
+    is_controller = broker.is_controller_listener(context.connection.listener)
+    keys = [
+        ApiVersion(key, service.version_min_listed, service.version_max)
+        for key, service in sorted(services.items())
+        if not is_controller or key in CONTROLLER_KEYS
+    ]
     image = broker.image
     supported = [
         SupportedFeatureKey(name, low, high)

@@ -32,7 +32,7 @@ SLICE_TOPICS: Final = 500
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
+    results: dict[str, Any] = {}  # of topics that were made as bytes, slice by slice
     wanted: list[NewTopic] = []
     async for topic in sliced(request.topics, SLICE_TOPICS):
         problem = _problem(topic, counts[topic.name])
@@ -53,7 +53,7 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
         overrides = tuple(result.configs.items())
         if overrides not in told:
             told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(broker, result)]
-        results[new.name] = _accepted(result, told[overrides])
+        results[new.name] = encode_part(_accepted(result, told[overrides]), CreateTopicsResponse, context.version)
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 

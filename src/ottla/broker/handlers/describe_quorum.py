@@ -27,8 +27,8 @@ def handle(broker: Broker, context: RequestContext, request: DescribeQuorumReque
         TopicQuorum(topic.topic_name, [_quorum(broker, topic.topic_name, wanted.partition_index) for wanted in topic.partitions])
         for topic in request.topics
     ]
-    own = broker.image.brokers[broker.node_id]
-    listeners = [Listener(end.listener, end.host, end.port) for _, end in sorted(own.endpoints.items())]
+    own = broker.controller_endpoints or [end for _, end in sorted(broker.image.brokers[broker.node_id].endpoints.items())]
+    listeners = [Listener(end.listener, end.host, end.port) for end in own]
     return DescribeQuorumResponse(topics=topics, nodes=[Node(broker.node_id, listeners)])
 
 
