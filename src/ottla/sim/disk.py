@@ -55,12 +55,19 @@ class _Inode:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on."""
+    """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on.
+
+    Paths that contain ``spares`` are spared.
+    """
 
     operation: str
     suffix: str
     code: int = errno.EIO
     lasts: bool = False
+    spares: str = ""
+
+    def strikes(self, operation: str, path: str) -> bool:
+        return self.operation == operation and path.endswith(self.suffix) and not (self.spares and self.spares in path)
 
 
 class SimFileRegion:
@@ -156,7 +163,7 @@ class SimDisk:
                 self.on_crash()
             raise PowerCut
         for fault in self.faults:
-            if fault.operation == operation and path.endswith(fault.suffix):
+            if fault.strikes(operation, path):
                 if not fault.lasts:
                     self.faults.remove(fault)
                 raise OSError(fault.code, f"injected into {operation} of {path}")
