@@ -90,7 +90,7 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """The record is in the buffer; the future tells where it landed, or raises why it did not.
+        """The record is in the buffer; the future returns where it landed, or raises why it did not.
 
         ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
