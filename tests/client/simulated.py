@@ -49,7 +49,7 @@ async def fill(broker: SimBroker, count: int, *, topic: str = "t", partition: in
 
 
 def consumer_of(cluster: Cluster, *, group_id: str | None = None, **settings: Any) -> Consumer:
-    """From the start, unless told otherwise; any setting of the three groups of settings."""
+    """from the start, unless a setting says otherwise; any setting of the three groups of settings."""
     values = {"auto_offset_reset": "earliest"} | settings
     fetch = {key: values.pop(key) for key in list(values) if key in FetchSettings.__dataclass_fields__}
     membership = {key: values.pop(key) for key in list(values) if key in MembershipSettings.__dataclass_fields__}

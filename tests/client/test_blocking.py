@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from ottla import aio
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, Consumer, DeliveryError, NewTopic, Producer, RecordMetadata, TopicPartition
+from ottla.sync import Admin, Consumer, DeliveryError, NewTopic, Producer, RecordMetadata, TopicPartition, loop_thread
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -201,6 +202,29 @@ def test_an_interrupted_poll_loses_nothing(broker: BrokerThread, topic: str, int
         values += take(consumer, 20 - len(values))
         assert consumer.poll(0) == []
     assert values == [b"%d" % number for number in range(20)]
+
+
+def test_an_interrupt_that_comes_after_the_outcome_does_not_wait_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(queue.SimpleQueue[object]):
+        is_due = True
+
+        def get(self, *arguments: Any) -> object:
+            outcome = super().get(*arguments)
+            if Interrupted.is_due:
+                Interrupted.is_due = False
+                raise KeyboardInterrupt
+            return outcome
+
+    monkeypatch.setattr(loop_thread, "SimpleQueue", Interrupted)
+    thread = loop_thread.LoopThread()
+
+    async def answer() -> int:
+        return 42
+
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(answer())
+    assert thread.run(answer()) == 42
+    thread.stop()
 
 
 def test_connectivity_is_reported_as_it_changes(tmp_path: Path) -> None:

@@ -25,11 +25,10 @@ from ottla.sync.sent_record import SentRecord
 FACES: list[tuple[type[Any], type[Any]]] = [(aio.Producer, sync.Producer), (aio.Consumer, sync.Consumer), (aio.Admin, sync.Admin)]
 STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest"}
 """What the blocking objects call of the asynchronous ones, each in the thread it belongs to."""
-OWN = {"run"}
 
 
 def public(face: type[Any]) -> dict[str, Any]:
-    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_") and name not in STEPS | OWN}
+    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_") and name not in STEPS}
 
 
 @pytest.mark.parametrize(("asynchronous", "blocking"), FACES)

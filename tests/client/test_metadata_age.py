@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.client.simulated import consumer_of, create, fill, take, with_broker
 
 from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import KafkaError
 from ottla.messages.metadata import MetadataRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Interference
@@ -26,6 +28,22 @@ def test_a_producer_uses_partitions_that_were_added_after_metadata_max_age() -> 
         await asyncio.sleep(AGE_MS / 1000 + 0.1)
         landed = [await producer.send_and_wait("t", b"x", key=b"%d" % number) for number in range(40)]
         assert {found.partition for found in landed} == {0, 1, 2, 3}
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_a_partition_that_was_just_added_is_found_when_it_is_named() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0))
+        await producer.send_and_wait("t", b"x")
+        admin = Admin(broker.client("a"))
+        await admin.create_partitions({"t": 2})
+        await admin.close()
+        assert (await producer.send_and_wait("t", b"x", partition=1)).partition == 1
+        with pytest.raises(KafkaError, match="topic 't' has no partition 2"):
+            await producer.send("t", b"x", partition=2)
         await producer.close()
 
     with_broker(body)

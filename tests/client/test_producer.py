@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.client.simulated import KEY, with_broker
 
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer import Consumer
@@ -14,20 +14,8 @@ from ottla.client.fetcher import FetchSettings
 from ottla.client.membership import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.loop import run
+from ottla.sim.cluster import SimBroker
 from ottla.types import TopicPartition
-
-KEY = TopicPartition("t", 0)
-
-
-def with_broker(body: Callable[[SimBroker], Awaitable[None]], seed: int = 1) -> None:
-    async def main() -> None:
-        broker = SimBroker(Simulation(seed))
-        await broker.start()
-        await body(broker)
-
-    run(main())
 
 
 async def read(broker: SimBroker, count: int, name: str = "reader", partitions: int = 1) -> list[ConsumerRecord]:

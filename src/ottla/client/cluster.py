@@ -81,7 +81,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    """Shared by a producer, a consumer or an admin; closed by whoever made it."""
+    """Shared by a producer, a consumer or an admin; closed by its owner."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class Cluster:
         await asyncio.sleep(delay_ms / 1000)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The leader as last heard; None when it is not known."""
+        """The leader as the last metadata has it; None when it is not known."""
         topic = self.topics.get(partition.topic)
         found = topic.partitions.get(partition.partition) if topic else None
         return found.leader if found is not None and found.leader >= 0 else None

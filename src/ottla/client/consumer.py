@@ -194,7 +194,7 @@ class Consumer:
         try:
             joined = task.result()
         except Exception:
-            membership.needs_rejoin = True  # the application hears of it, and the next poll tries again
+            membership.needs_rejoin = True  # the error is raised to the application, and the next poll tries again
             raise
         owned = list(self._positions)
         lost = [partition for partition in owned if partition not in joined]

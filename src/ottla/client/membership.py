@@ -90,7 +90,7 @@ class GroupMembership:
             self.needs_rejoin = True
 
     def on_metadata(self) -> None:
-        """Metadata is newer: the group divides anew when topics have come, grown or gone since it last did."""
+        """Metadata is newer: the group divides its partitions again when topics were created, grown or deleted since it last did."""
         if self.generation_id >= 0 and self._counts != self._partition_counts(self._counts):
             self.needs_rejoin = True
 

@@ -90,7 +90,7 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """The record is in the buffer; the future tells where it landed, or raises why it did not.
+        """The record is in the buffer; the future returns where it landed, or raises why it did not.
 
         ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
@@ -156,21 +156,24 @@ class Producer:
         )
 
     def is_admitted(self, record: Outgoing) -> bool:
-        """Whether ``add`` may be called at once: the topic's partitions are known, and there is room."""
+        """Whether ``add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         found = self._cluster.topics.get(record.topic)
         if found is None or not found.partitions or self._sender.buffered_bytes >= self._settings.buffer_memory:
             return False
-        if record.partition is not None and record.partition not in found.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
-        return True
+        return record.partition is None or record.partition in found.partitions
 
     async def admit(self, record: Outgoing) -> None:
         """``add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
         while not self.is_admitted(record):
-            await self._cluster.topic(record.topic, deadline_ms=deadline_ms, allow_create=True)
+            found = await self._cluster.topic(record.topic, deadline_ms=deadline_ms, allow_create=True)
+            if record.partition is not None and record.partition not in found.partitions:
+                await self._cluster.refresh([record.topic])  # it may have been added
+                known = self._cluster.topics.get(record.topic)
+                if known is not None and record.partition not in known.partitions:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
             await self._sender.wait_for_room(self._settings.buffer_memory, deadline_ms)
 
     def add(self, record: Outgoing, future: Acknowledgement) -> None:

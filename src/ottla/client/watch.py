@@ -1,7 +1,7 @@
 """Whether any broker can be reached, for applications that want to say so.
 
-Requests are sent again by themselves while no broker answers; nobody would be told. The watch looks twice a second, and reconnects while
-nothing is to be sent.
+The client sends requests again while no broker answers; without a watch no application would see it. The watch looks twice a second,
+and reconnects while nothing is to be sent.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Consumer(Blocking[aio.Consumer]):
         ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
         """
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked)}
-        self.run(self._inner.subscribe(topics, pattern=pattern, **callbacks))
+        self._run(self._inner.subscribe(topics, pattern=pattern, **callbacks))
 
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
@@ -41,7 +41,7 @@ class Consumer(Blocking[aio.Consumer]):
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on. When the
         caller is interrupted, what had come by then comes with the next poll.
         """
-        self.run(self._inner.fetch(timeout_ms, max_records=max_records))
+        self._run(self._inner.fetch(timeout_ms, max_records=max_records))
         return self._inner.rest()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -49,7 +49,7 @@ class Consumer(Blocking[aio.Consumer]):
         while True:
             record = self._inner.next_record()
             if record is None:
-                self.run(self._inner.fetch(aio.ITERATION_POLL_MS))
+                self._run(self._inner.fetch(aio.ITERATION_POLL_MS))
             else:
                 yield record
 

@@ -59,9 +59,15 @@ class LoopThread:
             while not isinstance(outcome := outcomes.get(), asyncio.Task):
                 self._answer(outcome)
         except BaseException:
-            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - there is one by the time it is called
-            while not isinstance(outcomes.get(), asyncio.Task):
-                pass  # what it wants to have called is not called any more
+            # The interrupt may come after the outcome was taken out of its queue, so another one says that the coroutine has ended.
+            ended: SimpleQueue[object] = SimpleQueue()
+
+            def cancel() -> None:
+                tasks[0].cancel()
+                tasks[0].add_done_callback(ended.put)
+
+            self.loop.call_soon_threadsafe(cancel)
+            ended.get()
             raise
         result: T = outcome.result()
         return result
@@ -102,7 +108,7 @@ class Blocking(Generic[Inner]):
             raise
         self._is_closed = False
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result, from the object's loop."""
         return self._thread.run(coroutine)
 
@@ -112,7 +118,7 @@ class Blocking(Generic[Inner]):
             return
         self._is_closed = True
         try:
-            self.run(self._inner.close())
+            self._run(self._inner.close())
         finally:
             self._thread.stop()
 
@@ -134,7 +140,7 @@ def blocking(method: Callable[Concatenate[X, P], Coroutine[Any, Any, R]]) -> Cal
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
-        result: R = self.run(method(self._inner, *arguments, **options))
+        result: R = self._run(method(self._inner, *arguments, **options))
         return result
 
     return call
@@ -148,7 +154,7 @@ def on_loop(method: Callable[Concatenate[X, P], R]) -> Callable[Concatenate[Any,
         async def run() -> R:
             return method(self._inner, *arguments, **options)
 
-        result: R = self.run(run())
+        result: R = self._run(run())
         return result
 
     return call

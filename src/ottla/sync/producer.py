@@ -48,7 +48,7 @@ class Producer(Blocking[aio.Producer]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
-        """The record is on its way; the future tells where it landed, or raises why it did not.
+        """The record is on its way; the future returns where it landed, or raises why it did not.
 
         ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
@@ -77,10 +77,10 @@ class Producer(Blocking[aio.Producer]):
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
         """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
-        remaining = iter(records)  # the caller's own code may be behind it, which does not belong on the loop
+        remaining = iter(records)  # it may run the caller's own code, which does not belong on the loop
         futures: list[Future[RecordMetadata]] = []
         while some := list(islice(remaining, CHUNK_COUNT)):
-            self.run(self._add_all(some, futures))
+            self._run(self._add_all(some, futures))
         return futures
 
     def flush(self) -> None:
@@ -93,18 +93,18 @@ class Producer(Blocking[aio.Producer]):
             await self._moved()
             await self._inner.flush()
 
-        self.run(flush())
+        self._run(flush())
 
     def close(self) -> None:
         """As ``flush``, and the loop has ended. A second call does nothing."""
         if not self._is_closed:
-            self.run(self._moved())
+            self._run(self._moved())
         super().close()
 
     def _put(self, record: Outgoing) -> SentRecord:
         is_full = self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX or len(self._waiting) > WAITING_COUNT_MAX
         if is_full or not self._inner.is_admitted(record):
-            self.run(self._admit(record))
+            self._run(self._admit(record))
         future = SentRecord()
         self._put_bytes += record.size_bytes
         self._waiting.append((record, future))

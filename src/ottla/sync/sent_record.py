@@ -2,7 +2,7 @@
 
 Of the many futures that a producer makes, most are never waited for one by one. The base class makes a lock and two lists for each;
 here they are made by the first thread that looks at them. The order in ``set_result`` and ``set_exception`` is what makes this safe: the
-outcome is there before they look whether anybody waits, and whoever waits makes the lock before it looks for the outcome.
+outcome is there before they look whether a thread waits, and a thread that waits makes the lock before it looks for the outcome.
 """
 
 from __future__ import annotations
