@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.records.batch import HEADER
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.iteration import iterate_records
@@ -18,7 +19,8 @@ def stored(**config: object) -> memoryview:
     for value in VALUES:
         builder.append(None, value, timestamp_ms=1)
     rules = BatchRules.of(LogConfig(**config))  # type: ignore[arg-type]
-    return apply_rules(memoryview(builder.build()), rules, 1)[0]
+    batch = memoryview(builder.build())
+    return apply_rules(batch, HEADER.unpack_from(batch), rules, 1)[0]
 
 
 @pytest.mark.parametrize(

@@ -494,3 +494,12 @@ def test_an_epoch_without_records_begins_at_the_logs_end() -> None:
     assert log.end_offset_for_epoch(6) == (-1, -1)
     append(log, batch(), leader_epoch=5)
     assert log.end_offset_for_epoch(5) == (5, 3)
+
+
+def test_a_closed_log_takes_nothing_more() -> None:
+    """A request that was received before an orderly stop, and is begun after it, may not be acknowledged."""
+    log = open_log(MemoryDisk())
+    append(log, batch())
+    run(log.close())
+    with pytest.raises(StorageError):
+        stage(log, batch())

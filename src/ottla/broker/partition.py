@@ -109,10 +109,10 @@ class Partition:
         async with self.changing:
             await self.log.sync()
 
-    async def close(self, *, is_durable: bool) -> None:
-        """The log is closed (``PartitionLog.close``), or has failed."""
+    async def close(self, *, is_durable: bool) -> bool:
+        """Whether the log is closed (``PartitionLog.close``); it has failed otherwise. It takes nothing more in either case."""
         if self.log.is_failed:
-            return
+            return False
         try:
             await self.flush()
             async with self.changing:
@@ -122,6 +122,8 @@ class Partition:
                 self.log.on_disk_error(error)
             self.log.fail()  # it is not closed, whatever the reason
             log.error("log_not_closed", topic=self.topic, partition=self.index, reason=str(error))
+            return False
+        return True
 
     def retire(self) -> None:
         """The partition was deleted. Whoever waits for it is answered now."""

@@ -234,19 +234,19 @@ class PartitionStore:
 
     async def close(self) -> list[DataFolder]:
         """Every log is synced and closed, the checkpoints are written. The folders in which that is true of each partition."""
-        partitions, slices = self.all(), Slices(self._world.clock)
+        partitions, slices, closed = self.all(), Slices(self._world.clock), dict[Partition, None]()
         is_many = len(partitions) > SINGLY_MAX
         for partition in partitions:
-            await partition.close(is_durable=not is_many)
+            if await partition.close(is_durable=not is_many):
+                closed[partition] = None
             await slices.next()
         if is_many:
             await self._make_durable(self._live_folders())
-            for partition in partitions:
-                if not partition.log.is_failed:
-                    partition.log.closed_durably()
+            for partition in closed:
+                partition.log.closed_durably()
         await self.write_checkpoints()
         self._is_closed = True
-        unclosed = [*self.offline.values(), *(self._folder_of[partition] for partition in self.all() if partition.log.is_failed)]
+        unclosed = [*self.offline.values(), *(self._folder_of[partition] for partition in self.all() if partition not in closed)]
         self.by_name.clear()
         self.by_id.clear()
         return [folder for folder in self._live_folders() if folder not in unclosed]

@@ -119,9 +119,8 @@ class LogEnd:
             raise StorageError(f"the log in {self._folder} has failed")
         if len(view) > self._max_message_bytes:
             refuse_size(len(view), self._max_message_bytes)
-        _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = check_batch(
-            view, from_client=from_client
-        )
+        header = check_batch(view, from_client=from_client)
+        _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LENGTH_OVERHEAD
         append_time = -1
         if producer_id >= 0 and not attributes & CONTROL:
@@ -133,7 +132,7 @@ class LogEnd:
                 text = f"the batch has {size} bytes, and a segment at most segment.bytes={self.config.segment_bytes}"
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
             if not is_prepared:
-                view, max_timestamp = apply_rules(view, self.rules, now_ms)
+                view, max_timestamp = apply_rules(view, header, self.rules, now_ms)
                 size = len(view)
             if self.rules.is_log_append_time:
                 append_time = max_timestamp

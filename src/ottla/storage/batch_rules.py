@@ -48,6 +48,7 @@ class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
     """Of one topic. ``codec`` is -1 where batches keep theirs; times in milliseconds, sizes in bytes."""
 
     opens_batches: bool
+    is_common: bool  # batches are opened, and that is all
     is_compacted: bool
     codec: int
     level: int | None
@@ -61,6 +62,8 @@ class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, config: LogConfig) -> BatchRules:
         return cls(
             opens_batches=config.opens_batches or config.is_compacted,
+            is_common=config.opens_batches
+            and not (config.is_compacted or config.is_log_append_time or config.compression_type in CODEC_NAMES),
             is_compacted=config.is_compacted,
             codec=CODEC_NAMES.get(config.compression_type, -1),
             level=config.compression_level,
@@ -76,12 +79,37 @@ class HeavyBatch(Exception):
     """The batch is not for the loop: ``prepare_away`` is."""
 
 
-def apply_rules(view: memoryview, rules: BatchRules, now_ms: int, *, may_be_heavy: bool = False) -> tuple[memoryview, int]:
-    """The batch as the topic wants it stored, and its largest time. ``view`` is a whole batch of a client's, header and CRC checked.
+def apply_rules(
+    view: memoryview, header: tuple[int, ...], rules: BatchRules, now_ms: int, *, may_be_heavy: bool = False
+) -> tuple[memoryview, int]:
+    """The batch as the topic wants it stored, and its largest time. ``view`` is a whole batch of a client's, as ``check_batch`` found it.
 
     It may be changed in place. KafkaError when the topic refuses it; HeavyBatch, and nothing is changed, unless ``may_be_heavy``.
     """
-    _, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count = HEADER.unpack_from(view)
+    attributes, base_timestamp, max_timestamp, count = header[5], header[7], header[8], header[12]
+    if rules.is_common and not attributes and count <= INLINE_RECORDS_MAX:  # most batches: nothing to unpack, nothing to change
+        payload = bytes(view[HEADER_SIZE:])
+        position, low, high, _ = check_records(payload, 0, count, 0)
+        if (
+            position == len(payload)
+            and base_timestamp + high == max_timestamp <= now_ms + rules.after_ms
+            and base_timestamp + low >= now_ms - rules.before_ms
+        ):
+            return view, max_timestamp
+    return _apply_all(view, attributes, base_timestamp, max_timestamp, count, rules, now_ms, may_be_heavy=may_be_heavy)
+
+
+def _apply_all(
+    view: memoryview,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    rules: BatchRules,
+    now_ms: int,
+    *,
+    may_be_heavy: bool,
+) -> tuple[memoryview, int]:
     codec = attributes & CODEC_MASK
     if not rules.is_log_append_time and attributes & LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "the batch claims LogAppendTime, which only a broker gives")
@@ -209,7 +237,8 @@ class Prepared(msgspec.Struct, frozen=True):
 
 async def _prepare(disk: Disk, request: PrepareRequest, pace: Pace) -> Prepared:
     try:
-        view, _ = apply_rules(memoryview(bytearray(request.batch)), request.rules, request.now_ms, may_be_heavy=True)
+        whole = memoryview(bytearray(request.batch))
+        view, _ = apply_rules(whole, HEADER.unpack_from(whole), request.rules, request.now_ms, may_be_heavy=True)
     except RecordsRefused as error:
         return Prepared(error_code=error.code, error_message=error.message, record_errors=list(error.record_errors))
     except KafkaError as error:

@@ -299,6 +299,7 @@ class PartitionLog(ClosedSegments):
             else:
                 await overwrite(self._disk, f"{self._folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
         self.segments[-1].unload()
+        self.is_failed = True  # whatever comes now comes too late
 
     @property
     def _is_as_opened(self) -> bool:
