@@ -252,10 +252,20 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        *,
+        backlog: int = BACKLOG,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> Listener:
         """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
 
-        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer.
+        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffers are those of the accepted
+        connections' sockets; -1 leaves them to the system.
         """
         ...
 

@@ -11,10 +11,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.clients.wire import RawClient
 
 from ottla.config import BrokerConfig
+from ottla.messages.metadata import MetadataRequest
 from ottla.ports import BACKLOG, Connection, ConnectionHandler
 from ottla.runtime import sockets
+from ottla.runtime.connection import RealConnection
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.sockets import RealListener, RealNetwork
 from ottla.runtime.warming import Warmer
@@ -101,3 +104,23 @@ def test_newcomers_wait_for_descriptors_and_for_a_listener_that_was_paused_meanw
             await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(main(), WAIT_SECONDS_MAX))
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 320 << 10), ({"socket_send_buffer_bytes": "65536"}, 65536)])
+def test_the_send_buffer_of_a_clients_socket_is_what_was_asked_for(tmp_path: Path, given: dict[str, str], expected: int) -> None:
+    """Linux doubles what it is asked for, and allows net.core.wmem_max at most."""
+    allowed = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    seen: list[int] = []
+    start = RealConnection.start
+
+    def noting(self: RealConnection, handler: ConnectionHandler) -> None:
+        seen.append(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        start(self, handler)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RealConnection, "start", noting)
+        properties |= {key.replace("_", "."): value for key, value in given.items()}
+        with BrokerThread(properties) as broker, RawClient(broker.addresses["PLAINTEXT"][1]) as client:
+            client.ask(MetadataRequest([]), 1)
+    assert seen == [2 * min(expected, allowed)]

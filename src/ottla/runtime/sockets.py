@@ -108,13 +108,23 @@ class RealNetwork:
         return RealConnection(self, sock)
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        *,
+        backlog: int = BACKLOG,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
     ) -> RealListener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
+            for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+                if size >= 0:  # accepted sockets have those of the one that listens
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
             sock.bind((host, port))
             sock.listen(backlog)
         except OSError as error:

@@ -70,7 +70,9 @@ class Interference:
         """The requests of one kind, in order."""
         return [request for request in self.requests if isinstance(request, kind)]
 
-    async def listen(self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG) -> Listener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: int
+    ) -> Listener:
         return await self._network.listen(host, port, accept, backlog=backlog)
 
     async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:

@@ -247,7 +247,14 @@ class SimNetwork:
         self._host = host
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        *,
+        backlog: int = BACKLOG,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
     ) -> SimListener:
         address = (self._host, port or self._fabric.port())
         if address in self._fabric.listeners:
