@@ -459,3 +459,33 @@ def test_one_waiters_mistake_keeps_no_other_from_hearing() -> None:
         assert len(heard) == 2
 
     play(act)
+
+
+def test_a_new_topic_does_not_inherit_where_an_earlier_one_of_its_name_began() -> None:
+    """A crash between the deletion of a topic and the checkpoints leaves what they said of it; a second one after its re-creation."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")] * 10)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({TopicPartition("t", 0): 7})
+        await admin.close()
+        await asyncio.sleep(70)  # the recovery point is checkpointed, too
+        disk = broker.machine.disk
+        names = ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint")
+        stale = {name: bytes(disk._files[f"/data/{name}"].written) for name in names}
+        await delete(broker, "t")
+        broker.kill(power_cut=False)
+        for name, data in stale.items():
+            disk._files[f"/data/{name}"].written[:] = data
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"new")] * 3)
+        broker.kill(power_cut=False)
+        await broker.start()
+        assert broker.broker is not None
+        assert not broker.broker.partitions.is_offline("t", 0)
+        log = log_of(broker, "t")
+        assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+    play(act, log_flush_interval_messages="1")

@@ -503,3 +503,16 @@ def test_a_closed_log_takes_nothing_more() -> None:
     run(log.close())
     with pytest.raises(StorageError):
         stage(log, batch())
+
+
+def test_retention_of_records_without_times_goes_by_when_the_file_was_written() -> None:
+    """A restart does not make them young again."""
+    disk = MemoryDisk()
+    log = open_log(disk, segment_bytes=SIZE, retention_ms=1000)
+    for _ in range(3):
+        append(log, batch(timestamp_ms=-1))
+    run(log.close())
+    disk.modified_at_ms = 500
+    again = open_log(disk, clean=True, segment_bytes=SIZE, retention_ms=1000)
+    assert run(again.retained_from(1400)) == 0
+    assert run(again.retained_from(1600)) == 2

@@ -58,7 +58,7 @@ class PartitionLog(ClosedSegments):
         segments, end_offset = recovered.segments, recovered.end_offset
         producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
         for segment in segments:
-            segment.appended_ms = now_ms
+            segment.appended_ms = min(now_ms, await disk.modified_ms(segment.path))
         for segment in segments[:-1]:
             segment.unload()
         log = cls(disk, folder, recovered, producers, config, now_ms)

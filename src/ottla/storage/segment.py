@@ -52,7 +52,7 @@ class Segment(Tally):
         self._path = f"{folder}/{file_stem(base_offset)}"
         self._file: File | None = file
         self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
-        self.appended_ms = 0  # when the last batch came, or the log was opened: for records without times
+        self.appended_ms = 0  # when the last batch came: for records without times
         self.is_retired = False  # its names are gone or another segment's: only who still reads in it has it
 
     @classmethod
