@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
@@ -14,6 +15,8 @@ from ottla.errors import KafkaError
 from ottla.sim.crowd.knowledge import AGED, KEPT, PARTITIONS, TABLE, TOPICS, Knowledge
 from ottla.types import TopicPartition
 
+TEMPORARY: Final = ("temporary-0", "temporary-1", "temporary-2")
+"""Topics that come and go."""
 Job = Callable[[Knowledge, str], Awaitable[None]]
 
 
@@ -89,7 +92,7 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
 
 
 async def _create_and_delete(known: Knowledge, name: str) -> None:
-    topic = f"temporary-{known.rng.randrange(3)}"
+    topic = known.rng.choice(TEMPORARY)
     admin = Admin(known.broker.client(name))
     configs = {"cleanup.policy": known.rng.choice(["compact", "delete"]), "min.cleanable.dirty.ratio": "0.01"}
     try:
@@ -145,9 +148,9 @@ async def _delete_records(known: Knowledge, name: str) -> None:
 
 async def _move(known: Knowledge, name: str) -> None:
     admin = Admin(known.broker.client(name))
-    partition = TopicPartition(known.rng.choice([KEPT, TABLE, AGED]), known.rng.randrange(PARTITIONS))
+    partition = TopicPartition(known.rng.choice([KEPT, TABLE, AGED, *TEMPORARY]), known.rng.randrange(PARTITIONS))
     try:
         await admin.alter_replica_log_dirs(1, {partition: known.rng.choice(["/data", "/spare"])})
     finally:
         await admin.close()
-    await asyncio.sleep(known.rng.random() * 2)
+    await asyncio.sleep(known.rng.random() * 0.5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.sim.disk import SimDisk
@@ -21,6 +22,7 @@ class Meetings:
     def __init__(self, disk: SimDisk) -> None:
         """The disk is watched from now on."""
         self.counts: Counter[str] = Counter()
+        self.on_act: Callable[[str], None] = nobody
         self._working: list[tuple[str, str]] = []  # job, directory
         self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning began whose result is not yet there
         self._installing: set[str] = set()
@@ -31,6 +33,7 @@ class Meetings:
     def note(self, act: str, folder: str | None = None) -> None:
         """The act has happened to the directory, or to the whole machine."""
         self.counts[act] += 1
+        self.on_act(act)
         for job, busy in self._working:
             if folder is None or busy == folder:
                 self.counts[f"{act} during {job}"] += 1
@@ -80,6 +83,10 @@ class Meetings:
                 self.note("roll", folder)
             case "remove" if name.endswith(".deleted"):
                 self.note("removal of deleted files", folder)
+
+
+def nobody(act: str) -> None:
+    """Nobody wants to know."""
 
 
 def _folder_of(request: Any) -> str:

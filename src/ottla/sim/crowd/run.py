@@ -26,7 +26,7 @@ from ottla.sim.crowd.clients import jobs, keep_at, make_topics
 from ottla.sim.crowd.knowledge import Knowledge
 from ottla.sim.crowd.meetings import Meetings
 from ottla.sim.crowd.troubles import make_trouble
-from ottla.sim.crowd.verdict import heal, judge, judge_events, watch_starts
+from ottla.sim.crowd.verdict import heal, judge, judge_context, judge_events, watch_starts
 from ottla.sim.loop import run
 
 SECONDS: Final = 5.0
@@ -49,6 +49,7 @@ def explore_crowd(seed: int) -> Outcome:
     known = Knowledge(broker, rng, is_flushed, Meetings(broker.machine.disk))
 
     async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: judge_context(known, context))
         await known.start_broker()
         await make_topics(known)
         work: list[Awaitable[None]] = [keep_at(known, name, job) for name, job in jobs(known)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.partition import Partition
@@ -36,6 +36,13 @@ def judge_events(known: Knowledge, events: Sequence[MutableMapping[str, Any]]) -
             where = "".join(traceback.format_exception(problem)[-3:]) if isinstance(problem, BaseException) else event
             known.findings.append(f"{name}: {where}")
         known.meetings.counts[f"event {name}"] += 1
+
+
+def judge_context(known: Knowledge, context: Mapping[str, Any]) -> None:
+    """Nothing is raised where nobody awaits it; what a process did that is gone does not count."""
+    problem = context.get("exception")
+    if problem is not None and not isinstance(problem, PowerCut):
+        known.findings.append(f"{context['message']}: {''.join(traceback.format_exception(problem)[-3:])}")
 
 
 async def watch_starts(known: Knowledge) -> None:
