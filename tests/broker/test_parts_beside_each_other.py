@@ -459,3 +459,45 @@ def test_one_waiters_mistake_keeps_no_other_from_hearing() -> None:
         assert len(heard) == 2
 
     play(act)
+
+
+# -- looking into a log while its segments are replaced and deleted
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_came_instead(policy: str, seed: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        lag = str(10**15)  # never overdue, and looked at for that
+        await create(
+            broker, "t", cleanup_policy=policy, min_cleanable_dirty_ratio="0.01", retention_bytes="2000", file_delete_delay_ms="0",
+            max_compaction_lag_ms=lag,
+        )  # fmt: skip
+        log = log_of(broker, "t")
+        is_over = False
+
+        async def look() -> None:
+            while not is_over:
+                await asyncio.sleep(0.0001)
+                now_ms = broker.machine.clock.now_ms()
+                offset = log.log_start_offset
+                while offset < log.log_end_offset:
+                    await asyncio.sleep(0)
+                    offset = max(offset, log.log_start_offset)
+                    found = await log.read(offset, max_bytes=1, end_offset=log.log_end_offset)
+                    offset = log.log_end_offset if found is None else max(offset, found.first_offset) + 1
+                await log.offset_for_timestamp(now_ms - 500)
+                await log.offset_of_max_timestamp()
+                await log.retained_from(now_ms)
+                await log.dirtiness("t", now_ms)
+
+        looking = [asyncio.ensure_future(look()) for _ in range(3)]
+        for _ in range(8):
+            await send(broker, "t", [(b"%d" % (number % 7), b"x" * 300) for number in range(20)])
+            await asyncio.sleep(0.5)
+        is_over = True
+        await asyncio.gather(*looking)
+        assert not log.is_failed
+        assert failure_of(broker) is None
+
+    play(act, seed, log_retention_check_interval_ms="300", log_cleaner_backoff_ms="100")
