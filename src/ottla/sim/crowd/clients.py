@@ -17,6 +17,8 @@ from ottla.types import TopicPartition
 
 TEMPORARY: Final = ("temporary-0", "temporary-1", "temporary-2")
 """Topics that come and go."""
+MAX_TIMESTAMP: Final = -3
+"""ListOffsets: the record with the largest timestamp (KIP-734)."""
 Job = Callable[[Knowledge, str], Awaitable[None]]
 
 
@@ -24,7 +26,7 @@ def jobs(known: Knowledge) -> list[tuple[str, Job]]:
     """Who there is, by name."""
     found: list[tuple[str, Job]] = [(f"writer-{topic}", _write(topic)) for topic in TOPICS]
     found += [("reader", _read_from_the_beginning), ("churn", _create_and_delete), ("member-1", _take_part), ("member-2", _take_part)]
-    found += [("deleter", _delete_records), ("committer", _commit)]
+    found += [("deleter", _delete_records), ("committer", _commit), ("clock", _look_up_times)]
     if "," in known.broker._properties["log.dirs"]:
         found.append(("mover", _move))
     return found
@@ -37,7 +39,7 @@ async def keep_at(known: Knowledge, name: str, job: Job) -> None:
             await job(known, name)
         except KafkaError:
             await asyncio.sleep(0.1)
-        await asyncio.sleep(0.05 * known.rng.random())
+        await asyncio.sleep(0.15 * known.rng.random())
 
 
 async def make_topics(known: Knowledge) -> None:
@@ -88,6 +90,17 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
             if acknowledged.get((partition, record.offset), record.value) != record.value:
                 known.findings.append(f"{partition} offset {record.offset}: {record.value!r} is not what was acknowledged")
             expected = record.offset + 1
+    await consumer.close()
+
+
+async def _look_up_times(known: Knowledge, name: str) -> None:
+    consumer = Consumer(known.broker.client(name), ConsumerSettings())
+    now_ms = known.broker.machine.clock.now_ms()
+    for _ in range(5):
+        partition = TopicPartition(known.rng.choice([KEPT, TABLE, AGED]), known.rng.randrange(PARTITIONS))
+        for time_ms in (now_ms - known.rng.randrange(5000), MAX_TIMESTAMP):
+            await consumer.offsets_for_times({partition: time_ms})
+        await asyncio.sleep(0.1 * known.rng.random())
     await consumer.close()
 
 

@@ -14,8 +14,19 @@ from ottla.types import TopicPartition
 KEPT, TABLE, AGED, ROTTEN = "kept", "table", "aged", "rotten"
 TOPICS: Final = {
     KEPT: {},
-    TABLE: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"},
-    AGED: {"cleanup.policy": "compact,delete", "retention.bytes": "3000", "min.cleanable.dirty.ratio": "0.01"},
+    TABLE: {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "100",
+        "max.compaction.lag.ms": "1000",
+    },
+    AGED: {
+        "cleanup.policy": "compact,delete",
+        "retention.bytes": "3000",
+        "retention.ms": "2500",
+        "min.compaction.lag.ms": "10",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
     ROTTEN: {"retention.bytes": "20000"},
 }
 """Of the first everything is kept, of the second the newest of each key; the third is compacted and deleted; of the last bits rot."""

@@ -24,14 +24,15 @@ UNEXPECTED: Final = frozenset({
 })  # fmt: skip
 """Events that say that a part met what it did not expect."""
 DAMAGE: Final = frozenset({"segment_damaged", "segment_unreadable", "retention_failed", "log_cut"})
-"""The same, but for the partition whose bits rot."""
+"""The same, but for the partition whose bits rot; and a power cut may tear the end off a log."""
 
 
 def judge_events(known: Knowledge, events: Sequence[MutableMapping[str, Any]]) -> None:
     """Nothing unexpected was logged; what a process says that is killed in the middle of something does not count."""
+    damage = DAMAGE - {"log_cut"} if known.meetings.counts["power cut"] else DAMAGE
     for event in events:
         name, problem = event["event"], event.get("exc_info")
-        is_damage = name in DAMAGE and f"/{ROTTEN}-0/" not in event.get("file", f"/{event.get('topic')}-{event.get('partition')}/")
+        is_damage = name in damage and f"/{ROTTEN}-0/" not in event.get("file", f"/{event.get('topic')}-{event.get('partition')}/")
         if (name in UNEXPECTED or is_damage) and not isinstance(problem, PowerCut):
             where = "".join(traceback.format_exception(problem)[-3:]) if isinstance(problem, BaseException) else event
             known.findings.append(f"{name}: {where}")
