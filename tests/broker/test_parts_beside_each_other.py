@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
 from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
 
@@ -345,6 +346,42 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
         assert len(await records_of(log_of(broker, "t"))) == 20
 
     run(main())
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_topic_that_is_deleted_while_its_replica_arrives_is_gone_from_both_folders(steps: int) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        assert broker.broker is not None
+        store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
+        partition = store.by_name["t"][0]
+        mover.move(partition, next(folder for folder in store._folders if folder is not store.folder_of(partition)))
+        deleting: list[asyncio.Future[None]] = []
+        begun = 0
+
+        def near(operation: str, path: str, what: str) -> None:
+            nonlocal begun
+            begun += mover._is_finishing
+            if begun == steps + 1 and not deleting:
+                deleting.append(asyncio.ensure_future(delete(broker, "t")))
+
+        disk.on_step = near
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while mover._task is not None:
+                await asyncio.sleep(0.05)
+        await asyncio.gather(*deleting)
+        await asyncio.sleep(5)
+        assert not [name for folder in ("/data", "/spare") for name in await disk.list_dir(folder) if name.startswith("t-0")]
+        assert failure_of(broker) is None
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert [event for event in events if event["event"] == "replica_mover_failed"] == []
 
 
 def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
