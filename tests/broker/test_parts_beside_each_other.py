@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
 from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
 
@@ -347,6 +348,42 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("steps", range(12))
+def test_a_topic_that_is_deleted_while_its_replica_arrives_is_gone_from_both_folders(steps: int) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        assert broker.broker is not None
+        store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
+        partition = store.by_name["t"][0]
+        mover.move(partition, next(folder for folder in store._folders if folder is not store.folder_of(partition)))
+        deleting: list[asyncio.Future[None]] = []
+        begun = 0
+
+        def near(operation: str, path: str, what: str) -> None:
+            nonlocal begun
+            begun += mover._is_finishing
+            if begun == steps + 1 and not deleting:
+                deleting.append(asyncio.ensure_future(delete(broker, "t")))
+
+        disk.on_step = near
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while mover._task is not None:
+                await asyncio.sleep(0.05)
+        await asyncio.gather(*deleting)
+        await asyncio.sleep(5)
+        assert not [name for folder in ("/data", "/spare") for name in await disk.list_dir(folder) if name.startswith("t-0")]
+        assert failure_of(broker) is None
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert [event for event in events if event["event"] == "replica_mover_failed"] == []
+
+
 def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
@@ -489,3 +526,45 @@ def test_a_new_topic_does_not_inherit_where_an_earlier_one_of_its_name_began() -
         assert (log.log_start_offset, log.log_end_offset) == (0, 3)
 
     play(act, log_flush_interval_messages="1")
+
+
+# -- looking into a log while its segments are replaced and deleted
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_came_instead(policy: str, seed: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        lag = str(10**15)  # never overdue, and looked at for that
+        await create(
+            broker, "t", cleanup_policy=policy, min_cleanable_dirty_ratio="0.01", retention_bytes="2000", file_delete_delay_ms="0",
+            max_compaction_lag_ms=lag,
+        )  # fmt: skip
+        log = log_of(broker, "t")
+        is_over = False
+
+        async def look() -> None:
+            while not is_over:
+                await asyncio.sleep(0.0001)
+                now_ms = broker.machine.clock.now_ms()
+                offset = log.log_start_offset
+                while offset < log.log_end_offset:
+                    await asyncio.sleep(0)
+                    offset = max(offset, log.log_start_offset)
+                    found = await log.read(offset, max_bytes=1, end_offset=log.log_end_offset)
+                    offset = log.log_end_offset if found is None else max(offset, found.first_offset) + 1
+                await log.offset_for_timestamp(now_ms - 500)
+                await log.offset_of_max_timestamp()
+                await log.retained_from(now_ms)
+                await log.dirtiness("t", now_ms)
+
+        looking = [asyncio.ensure_future(look()) for _ in range(3)]
+        for _ in range(8):
+            await send(broker, "t", [(b"%d" % (number % 7), b"x" * 300) for number in range(20)])
+            await asyncio.sleep(0.5)
+        is_over = True
+        await asyncio.gather(*looking)
+        assert not log.is_failed
+        assert failure_of(broker) is None
+
+    play(act, seed, log_retention_check_interval_ms="300", log_cleaner_backoff_ms="100")

@@ -20,6 +20,10 @@ CONFIG = LogConfig(cleanup_policy="compact", segment_bytes=300, index_interval_b
 NOW_MS = 10_000
 
 
+async def at_once() -> None:
+    """Nobody replaces a segment."""
+
+
 async def log_of(disk: SimDisk, count: int) -> PartitionLog:
     for folder in (OLD, NEW):
         await disk.make_dirs(folder)
@@ -51,7 +55,7 @@ async def records_of(log: PartitionLog) -> list[Record]:
 
 async def relocate(disk: SimDisk, log: PartitionLog) -> None:
     copy = ReplicaCopy(disk, log, NEW)
-    await copy.catch_up(bytes_per_second=float("inf"))
+    await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
     await copy.finish()
     assert (copy.missing_bytes, copy.offset_lag) == (0, 0)
     log.relocate(NEW, await copy.open_files(NEW))
@@ -111,7 +115,7 @@ def test_segments_that_go_while_others_are_copied_go_from_the_copy() -> None:
         disk = disk_of()
         log = await log_of(disk, 20)
         copy = ReplicaCopy(disk, log, NEW)
-        await copy.catch_up(bytes_per_second=float("inf"))
+        await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
         first = log.segments[2].base_offset
         await log.delete_segments_below(first, now_ms=NOW_MS)
         await append(log, 10)

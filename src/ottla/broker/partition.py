@@ -101,6 +101,11 @@ class Partition:
 
         await self._flush(run)
 
+    async def settled(self) -> None:
+        """No closed segment is being synced, deleted or replaced at this moment."""
+        async with self.changing:
+            return
+
     async def sync(self) -> None:
         """What was in the log before the call survives a power cut."""
         await self._sync()

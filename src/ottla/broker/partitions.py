@@ -354,9 +354,12 @@ class PartitionStore:
             self.by_id.pop(partition.topic_id, None)
             partition.retire()
         for partition in partitions.values():
-            folder = self._folder_of.pop(partition)
-            if not folder.is_failed:
-                await partition.stand_still(partial(self._try_to_delete, folder, key_of(partition)))
+            await partition.stand_still(partial(self._discard, partition))
+
+    async def _discard(self, partition: Partition) -> None:
+        folder = self._folder_of.pop(partition)  # not before it stands still: it may be about to arrive in another one
+        if not folder.is_failed:
+            await self._try_to_delete(folder, key_of(partition))
 
     async def _try_to_delete(self, folder: DataFolder, key: TopicPartition) -> None:
         """The partition's folder has a name that ``remove_deleted`` removes, or will have one when it is called again."""

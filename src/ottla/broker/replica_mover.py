@@ -135,7 +135,7 @@ class ReplicaMover:
             copy = ReplicaCopy(disk, partition.log, future)
             self._current = key, copy
             rate = max(1, self._broker.config["replica.alter.log.dirs.io.max.bytes.per.second"])
-            await copy.catch_up(bytes_per_second=rate)
+            await copy.catch_up(bytes_per_second=rate, settled=partition.settled)
             await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
         finally:
             if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it tells the next start of the move

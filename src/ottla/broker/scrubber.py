@@ -49,6 +49,7 @@ class Scrubber:
         count = 0
         for partition in self._broker.partitions.all():
             for segment, following in pairwise(list(partition.log.segments)):
+                await partition.settled()
                 if not partition.log.is_failed and not segment.is_retired:
                     await self._scrub(partition, segment, -1 if partition.log.lacks_offsets else following.base_offset)
                     count += 1

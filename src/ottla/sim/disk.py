@@ -23,7 +23,7 @@ import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.ports import Buffer, Job
-from ottla.sim.names import is_in, is_within, is_within_any, moved, parents
+from ottla.sim.names import Names, is_in, is_within_any, moved, parents
 from ottla.sim.trace import Trace
 from ottla.storage.throttle import Throttle
 
@@ -130,10 +130,10 @@ class SimDisk:
         self._trace = trace
         self._name = name
         self._delay_ms_max = delay_ms_max
-        self._files: dict[str, _Inode] = {}
-        self._folders: set[str] = {"/"}
-        self._durable_files: dict[str, _Inode] = {}
-        self._durable_folders: set[str] = {"/"}
+        self._files: Names[_Inode] = Names()
+        self._folders: Names[None] = Names({"/": None})
+        self._durable_files: Names[_Inode] = Names()
+        self._durable_folders: Names[None] = Names({"/": None})
         self._renames: list[tuple[str, str]] = []  # of files, not yet durable
         self._locks: set[str] = set()
         self._is_dead = False
@@ -142,6 +142,7 @@ class SimDisk:
         self.steps = 0
         self.crash_at: int | None = None
         self.on_crash: Callable[[], None] | None = None
+        self.on_step: Callable[[str, str, str], None] = _nobody  # operation, path, what of it
 
     # The machine's life
 
@@ -157,6 +158,7 @@ class SimDisk:
             self.check_alive()
         self.steps += 1
         self._trace.add(f"{self._name} {operation} {path} {what}")
+        self.on_step(operation, path, what)
         if self.crash_at is not None and self.steps >= self.crash_at:
             self.kill()
             if self.on_crash is not None:
@@ -195,19 +197,19 @@ class SimDisk:
         self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
         names, renamed = self._surviving_names(mode)
         if mode != "everything":
-            self._folders = set(self._durable_folders)
+            self._folders = Names(self._durable_folders)
             for source, target in renamed:
-                self._folders = {moved(path, source, target) for path in self._folders}
-        self._files = {}
+                self._folders.move(source, target)
+        self._files = Names()
         for path, inode in sorted(names.items()):
             survivor = _Inode()
             survivor.durable = self._surviving_content(inode, mode)
             survivor.written = bytearray(survivor.durable)
             survivor.modified_ms = inode.modified_ms
             self._files[path] = survivor
-            self._folders.update(parents(path))
-        self._durable_files = dict(self._files)
-        self._durable_folders = set(self._folders)
+            self._folders.update(dict.fromkeys(parents(path)))
+        self._durable_files = Names(self._files)
+        self._durable_folders = Names(self._folders)
         self._renames.clear()
 
     def _surviving_names(self, mode: str) -> tuple[dict[str, _Inode], list[tuple[str, str]]]:
@@ -291,7 +293,7 @@ class SimDisk:
         await self.look()
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
-        return sorted(posixpath.basename(name) for name in self._files.keys() | self._folders if posixpath.dirname(name) == path != name)
+        return sorted(posixpath.basename(name) for name in [*self._files.inside(path), *self._folders.inside(path)])
 
     async def space(self, path: str) -> tuple[int, int]:
         await self.look()
@@ -301,7 +303,7 @@ class SimDisk:
     async def make_dirs(self, path: str) -> None:
         if path not in self._folders:
             await self.step("make_dirs", path, "")
-            self._folders.update({path, *parents(path)})
+            self._folders.update(dict.fromkeys([path, *parents(path)]))
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, f"-> {target}")
@@ -312,8 +314,8 @@ class SimDisk:
         if source not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         self._renames.append((source, target))
-        self._folders = {moved(path, source, target) for path in self._folders}
-        self._files = {moved(path, source, target): inode for path, inode in self._files.items()}
+        self._folders.move(source, target)
+        self._files.move(source, target)
 
     async def remove(self, path: str) -> None:
         await self.step("remove", path, "")
@@ -322,8 +324,8 @@ class SimDisk:
 
     async def remove_tree(self, path: str) -> None:
         await self.step("remove_tree", path, "")
-        self._files = {name: inode for name, inode in self._files.items() if not is_within(name, path)}
-        self._folders = {name for name in self._folders if not is_within(name, path)}
+        self._files.drop(path)
+        self._folders.drop(path)
 
     async def lock(self, path: str) -> None:
         self.check_alive()
@@ -340,14 +342,14 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         for source, target in self._renames:  # what was durable in a renamed folder is so under its new name
             if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
-                self._durable_files |= {moved(name, source, target): found for name, found in self._durable_files.items()}
-                self._durable_folders |= {moved(name, source, target) for name in self._durable_folders}
-        known = self._files.keys() | self._folders
-        gone = [name for name in self._durable_files.keys() | self._durable_folders if is_in(name, path) and name not in known]
-        self._durable_files = {name: inode for name, inode in self._durable_files.items() if not is_within_any(name, gone)}
-        self._durable_files |= {name: inode for name, inode in self._files.items() if is_in(name, path)}
-        self._durable_folders = {name for name in self._durable_folders if not is_within_any(name, gone)}
-        self._durable_folders |= {name for name in self._folders if is_in(name, path)}
+                self._durable_files.update({moved(name, source, target): found for name, found in self._durable_files.items()})
+                self._durable_folders.update({moved(name, source, target): None for name in self._durable_folders})
+        for name in [*self._durable_files.inside(path), *self._durable_folders.inside(path)]:
+            if name not in self._files and name not in self._folders:
+                self._durable_files.drop(name)
+                self._durable_folders.drop(name)
+        self._durable_files.update({name: self._files[name] for name in self._files.inside(path)})
+        self._durable_folders.update(dict.fromkeys(self._folders.inside(path)))
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
 
     def open_files_left(self) -> int:
@@ -357,8 +359,8 @@ class SimDisk:
         await self.step("sync_file_system", path, "")
         for inode in self._files.values():
             inode.durable = bytes(inode.written)
-        self._durable_files = dict(self._files)
-        self._durable_folders = set(self._folders)
+        self._durable_files = Names(self._files)
+        self._durable_folders = Names(self._folders)
         self._renames.clear()
 
     async def modified_ms(self, path: str) -> int:
@@ -388,6 +390,10 @@ class SimDisk:
     def _need_folder(self, path: str) -> None:
         if posixpath.dirname(path) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", posixpath.dirname(path))
+
+
+def _nobody(operation: str, path: str, what: str) -> None:
+    """Nobody wants to know."""
 
 
 def _copied(value: R, kind: type[R]) -> R:

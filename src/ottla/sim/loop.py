@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 VIRTUAL_SECONDS_MAX: Final = 24 * 3600.0
+ENDS_MAX: Final = 10
 
 
 class Deadlock(AssertionError):
@@ -93,8 +94,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _cancel_all(loop: SimLoop) -> None:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
+    for _ in range(ENDS_MAX):  # what is cancelled may begin something to put itself in order
+        tasks = asyncio.all_tasks(loop)
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -3,6 +3,61 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TypeVar
+
+V = TypeVar("V")
+
+
+class Names(MutableMapping[str, V]):
+    """Values by path, that know what lies in each folder."""
+
+    def __init__(self, values: Mapping[str, V] = {}) -> None:
+        self._values: dict[str, V] = {}
+        self._in: dict[str, dict[str, None]] = {}
+        self.update(values)
+
+    def __getitem__(self, path: str) -> V:
+        return self._values[path]
+
+    def __setitem__(self, path: str, value: V) -> None:
+        if path not in self._values and path != "/":
+            self._in.setdefault(posixpath.dirname(path), {})[path] = None
+        self._values[path] = value
+
+    def __delitem__(self, path: str) -> None:
+        del self._values[path]
+        if path != "/":
+            del self._in[posixpath.dirname(path)][path]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def inside(self, folder: str) -> list[str]:
+        """The paths that lie in the folder itself."""
+        return list(self._in.get(folder, ()))
+
+    def drop(self, folder: str) -> None:
+        """The folder is gone, with all that lies in it, however deep."""
+        for path in self._within(folder):
+            del self[path]
+
+    def move(self, source: str, target: str) -> None:
+        """What lay in the one folder lies in the other."""
+        for path in self._within(source):
+            self[moved(path, source, target)] = self.pop(path)
+
+    def _within(self, folder: str) -> list[str]:
+        found = [folder] if folder in self._values else []
+        for path in self.inside(folder):
+            found += self._within(path)
+        return found
 
 
 def parents(path: str) -> list[str]:

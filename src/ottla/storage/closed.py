@@ -6,22 +6,23 @@ not disturbed by either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
 from ottla.storage import swap
 from ottla.storage.appending import LogEnd
 from ottla.storage.batch_cleaning import Producer
-from ottla.storage.cleaning import Cleaned, CleanRequest, Source
+from ottla.storage.cleaning import CLEANED_SUFFIX, Cleaned, CleanRequest, Source
 from ottla.storage.config import LONG_MAX
 from ottla.storage.dirtiness import Dirtiness
 from ottla.storage.producers import SNAPSHOT_SUFFIX
 from ottla.storage.recovery import offsets_of
 from ottla.storage.retention import count_beyond_size, is_expired
-from ottla.storage.segment import Segment
+from ottla.storage.segment import LOG_SUFFIX, Segment, file_stem
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 
 class ClosedSegments(LogEnd):
@@ -47,6 +48,20 @@ class ClosedSegments(LogEnd):
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    async def _undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
+        """What ``look`` finds; it looks again when segments that it had before it were deleted or replaced meanwhile.
+
+        FileNotFoundError when the file of a segment is missing that still belongs to the log.
+        """
+        generation = -1
+        while True:
+            before, generation = generation, self._places.generation
+            try:
+                return await look()
+            except FileNotFoundError:
+                if self._places.generation == before or self.is_failed:
+                    raise
+
     def advance_log_start_offset(self, offset: int) -> None:
         """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
         assert offset <= self._end_offset, "a log does not begin behind its end"
@@ -62,6 +77,9 @@ class ClosedSegments(LogEnd):
         When everything is too old, that includes the last segment: it will be closed by the next flush (``close_segment_soon``),
         and goes after that. Only closed segments are deleted.
         """
+        return await self._undisturbed(lambda: self._retained_from(now_ms))
+
+    async def _retained_from(self, now_ms: int) -> int:
         config, segments = self.config, list(self.segments)
         count = sum(following.base_offset <= self._start_offset for following in segments[1:])
         if config.is_deleted:
@@ -137,6 +155,9 @@ class ClosedSegments(LogEnd):
 
     async def dirtiness(self, key: K, now_ms: int) -> Dirtiness[K]:
         """How much there is to clean (``dirtiness.py``)."""
+        return await self._undisturbed(lambda: self._dirtiness(key, now_ms))
+
+    async def _dirtiness(self, key: K, now_ms: int) -> Dirtiness[K]:
         end_offset = await self._cleanable_to(now_ms)
         clean_bytes = dirty_bytes = 0
         overdue_ms = 0
@@ -151,7 +172,7 @@ class ClosedSegments(LogEnd):
 
     async def clean_request(self, now_ms: int, *, map_bytes: int, map_load_factor: float) -> CleanRequest | None:
         """What a cleaning now has to do; None when nothing can be cleaned."""
-        end_offset = await self._cleanable_to(now_ms)
+        end_offset = await self._undisturbed(lambda: self._cleanable_to(now_ms))
         all_sources = [
             Source(segment.base_offset, following.base_offset, segment.size) for segment, following in pairwise(self.segments)
         ] + [Source(self.segments[-1].base_offset, self._end_offset, self.segments[-1].size)]
@@ -197,19 +218,32 @@ class ClosedSegments(LogEnd):
         ]:
             await self.drop_cleaned(cleaned)
             return False
-        await swap.commit(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
-        for segment in replaced[1:]:
-            await self._retire(segment, now_ms)
-        replaced[0].is_retired = True
-        await swap.finish(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
-        fresh = await Segment.open(self._disk, self._folder, cleaned.base_offset, index_interval_bytes=self.config.index_interval_bytes)
-        fresh.size, fresh.max_timestamp, fresh.appended_ms = cleaned.size, cleaned.max_timestamp, replaced[-1].appended_ms
-        fresh.unload()
-        first = self.segments.index(replaced[0])
-        self.segments[first : first + len(replaced)] = [fresh]
-        self._was_closed = False
-        self._places.forget()
+        fresh = await self._arriving(cleaned, replaced)
+        try:
+            await swap.commit(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
+            first = self.segments.index(replaced[0])
+            self.segments[first : first + len(replaced)] = [fresh]  # whoever reads from now on needs none of the old files
+            self._was_closed = False
+            self._places.forget()
+            replaced[0].is_retired = True
+            for segment in replaced[1:]:
+                await self._retire(segment, now_ms)
+            await swap.finish(self._disk, self._folder, cleaned.base_offset, cleaned.end_offset)
+        except OSError as error:
+            self.on_disk_error(error)
+            self.fail()  # which files have which names is for the next start to find out
+            raise
+        fresh.has_arrived()
         return True
+
+    async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
+        """The cleaned segment with all of it that is looked into in memory or open: its files have other names for a while yet."""
+        path = f"{self._folder}/{file_stem(cleaned.base_offset)}"
+        file = await self._disk.open(f"{path}{LOG_SUFFIX}{CLEANED_SUFFIX}")
+        fresh = Segment(self._disk, self._folder, cleaned.base_offset, file, index_interval_bytes=self.config.index_interval_bytes)
+        fresh.size, fresh.max_timestamp, fresh.appended_ms = cleaned.size, cleaned.max_timestamp, replaced[-1].appended_ms
+        await fresh.arrive(CLEANED_SUFFIX)
+        return fresh
 
     async def drop_cleaned(self, cleaned: Cleaned) -> None:
         """The cleaned segment's files are removed."""

@@ -111,35 +111,37 @@ class PartitionLog(ClosedSegments):
         there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
         and the log ``is_failed``.
         """
-        generation = -1
-        while True:
+
+        async def look() -> LogSlice | None:
             check_range(offset, log_start_offset=self._start_offset, log_end_offset=self._end_offset)
             end = min(end_offset, self._end_offset)
             if offset >= end:
                 return None
-            before, generation = generation, self._places.generation
-            try:
-                return await read_slice(
-                    self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end, log_end_offset=self._end_offset,
-                    min_one_message=min_one_message,
-                )  # fmt: skip
-            except FileNotFoundError as error:
-                if self._places.generation == before or self.is_failed:  # nothing has taken the segment's place: its file is missing
-                    raise self._unreadable(error) from error
-            except (OSError, DecodeError) as error:
-                raise self._unreadable(error) from error
+            return await read_slice(
+                self.segments, self._places, offset, max_bytes=max_bytes, end_offset=end, log_end_offset=self._end_offset,
+                min_one_message=min_one_message,
+            )  # fmt: skip
+
+        try:
+            return await self._undisturbed(look)
+        except (OSError, DecodeError) as error:
+            raise self._unreadable(error) from error
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
         try:
-            return await find_timestamp(self._disk, self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+            return await self._undisturbed(
+                lambda: find_timestamp(self._disk, self.segments, self._places, timestamp_ms, start_offset=self._start_offset)
+            )
         except OSError as error:
             raise self._unreadable(error) from error
 
     async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
         """The first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
         try:
-            largest = await largest_timestamp(self._disk, self.segments, self._places, start_offset=self._start_offset)
+            largest = await self._undisturbed(
+                lambda: largest_timestamp(self._disk, self.segments, self._places, start_offset=self._start_offset)
+            )
         except OSError as error:
             raise self._unreadable(error) from error
         return None if largest < 0 else await self.offset_for_timestamp(largest)

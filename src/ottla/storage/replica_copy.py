@@ -11,6 +11,7 @@ Source: KIP-113.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -96,11 +97,14 @@ class ReplicaCopy:
         parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size]
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
 
-    async def catch_up(self, *, bytes_per_second: float) -> None:
-        """Little is missing. OSError when a disk refuses; KafkaError when the worker died."""
+    async def catch_up(self, *, bytes_per_second: float, settled: Callable[[], Awaitable[None]]) -> None:
+        """Little is missing. OSError when a disk refuses; KafkaError when the worker died.
+
+        ``settled`` returns when no segment is being replaced: one that has just come has the name of another one until then.
+        """
         rounds = 0
         while self.missing_bytes > SMALL_BYTES or not self._sizes:
-            await self._copy_missing(bytes_per_second if rounds < ROUNDS_MAX else math.inf)
+            await self._copy_missing(bytes_per_second if rounds < ROUNDS_MAX else math.inf, settled)
             rounds += 1
 
     async def finish(self) -> None:
@@ -118,9 +122,11 @@ class ReplicaCopy:
         """The log file of each segment, in order, in the folder that the copy has become."""
         return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
-    async def _copy_missing(self, bytes_per_second: float | None) -> None:
+    async def _copy_missing(self, bytes_per_second: float | None, settled: Callable[[], Awaitable[None]] | None = None) -> None:
         """By the worker at that rate, or here and now when it is None."""
         for segment in list(self._log.segments):
+            if settled is not None:
+                await settled()
             if segment.is_retired:  # replaced or deleted while another one was copied
                 continue
             stale = [other for other in self._sizes if other.base_offset == segment.base_offset and other is not segment]

@@ -43,7 +43,7 @@ def file_stem(offset: int) -> str:
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "holds_file", "is_retired")
+    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "holds_file", "is_arriving", "is_retired")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
@@ -52,6 +52,7 @@ class Segment(Tally):
         self._path = f"{folder}/{file_stem(base_offset)}"
         self._file: File | None = file
         self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
+        self.is_arriving = False  # its files have other names yet: what it has open and in memory stays so
         self.appended_ms = 0  # when the last batch came: for records without times
         self.is_retired = False  # its names are gone or another segment's: only who still reads in it has it
 
@@ -128,6 +129,8 @@ class Segment(Tally):
 
     def unload(self) -> None:
         """Of a closed segment: the indexes are in their files only, and the log file is closed, unless it is not synced yet."""
+        if self.is_arriving:
+            return
         self._indexes = None
         if not self.holds_file:
             self._file = None
@@ -154,11 +157,21 @@ class Segment(Tally):
             indexes = await self.rebuild()
         return indexes
 
-    async def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+    async def arrive(self, suffix: str) -> None:
+        """The indexes are loaded from files whose names end so, and it needs none of its names until it ``has_arrived``."""
+        self.is_arriving = True
+        self._indexes = await self._read_indexes(suffix)
+
+    def has_arrived(self) -> None:
+        """Its files have its names."""
+        self.is_arriving = False
+        self.unload()
+
+    async def _read_indexes(self, suffix: str = "") -> tuple[OffsetIndex, TimeIndex]:
         """DecodeError when they do not fit the log; the newest entries and the maximum are held against its batches."""
-        data = await self._disk.read_file(self._path + INDEX_SUFFIX)
+        data = await self._disk.read_file(self._path + INDEX_SUFFIX + suffix)
         offset_index = OffsetIndex.from_bytes(data, self.base_offset, log_size=self.size)
-        time_index = TimeIndex.from_bytes(await self._disk.read_file(self._path + TIME_INDEX_SUFFIX), self.base_offset)
+        time_index = TimeIndex.from_bytes(await self._disk.read_file(self._path + TIME_INDEX_SUFFIX + suffix), self.base_offset)
         if time_index.last is not None:
             timestamp, offset = time_index.last
             found = await self._walk_to(offset, offset_index)
@@ -189,7 +202,7 @@ class Segment(Tally):
     async def count(self, size: int, *, is_recovery: bool) -> Counted:
         """What the first ``size`` bytes of the log file hold (``counting.py``); nothing changes by it."""
         request = CountRequest(self.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
-        return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired)
+        return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired and not self.is_arriving)
 
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
@@ -202,7 +215,7 @@ class Segment(Tally):
         self.take_over(counted)
         indexes = self._indexes
         assert indexes is not None, "taken over"
-        if not self.is_retired:
+        if not self.is_retired and not self.is_arriving:
             await self.write_indexes()
         return indexes
 

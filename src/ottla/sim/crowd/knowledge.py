@@ -1,0 +1,61 @@
+"""What the clients of a run know, what it has drawn, and what was noticed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.broker.node import Broker
+from ottla.sim.cluster import SimBroker
+from ottla.sim.crowd.meetings import Meetings
+from ottla.types import TopicPartition
+
+KEPT, TABLE, AGED, ROTTEN = "kept", "table", "aged", "rotten"
+TOPICS: Final = {
+    KEPT: {},
+    TABLE: {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "100",
+        "max.compaction.lag.ms": "1000",
+    },
+    AGED: {
+        "cleanup.policy": "compact,delete",
+        "retention.bytes": "3000",
+        "retention.ms": "2500",
+        "min.compaction.lag.ms": "10",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+    ROTTEN: {"retention.bytes": "20000"},
+}
+"""Of the first everything is kept, of the second the newest of each key; the third is compacted and deleted; of the last bits rot."""
+PARTITIONS: Final = 2
+SCRUB_PAUSE_MS: Final = 100
+
+
+@dataclass(slots=True)
+class Knowledge:
+    broker: SimBroker
+    rng: random.Random
+    is_flushed: bool  # flush.messages=1
+    meetings: Meetings
+    acknowledged: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
+    newest: dict[tuple[TopicPartition, bytes], int] = field(default_factory=dict)  # the newest acknowledged offset of a key
+    starts: dict[tuple[TopicPartition, bytes], int] = field(default_factory=dict)  # log start offsets, by topic id
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    is_over: bool = False
+
+    @property
+    def running(self) -> Broker | None:
+        """The broker, unless it is down."""
+        return self.broker.broker
+
+    async def start_broker(self) -> None:
+        """It runs, and scrubs from now on."""
+        await self.broker.start()
+        assert self.running is not None, "it was started"
+        rounds = self.running._scrubber._rounds
+        rounds._pause_ms = lambda: SCRUB_PAUSE_MS
+        rounds.start(SCRUB_PAUSE_MS)

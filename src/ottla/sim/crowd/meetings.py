@@ -1,0 +1,96 @@
+"""What met what: acts of the disk while a worker was busy in the same partition directory, counted by kind.
+
+A meeting is "ACT during JOB", or "install after ACT" for what a compacted segment finds changed when it comes. A kind that no run
+of many ever had says that the exploration does not look there.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.sim.disk import SimDisk
+
+CLEANING: Final = "CLEAN_JOB"
+
+
+class Meetings:
+    """``counts`` by kind; every act counts by itself as well."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        """The disk is watched from now on."""
+        self.counts: Counter[str] = Counter()
+        self.on_act: Callable[[str], None] = nobody
+        self._working: list[tuple[str, str]] = []  # job, directory
+        self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning began whose result is not yet there
+        self._installing: set[str] = set()
+        self._work = disk.work
+        disk.work = self._watched  # type: ignore[method-assign]
+        disk.on_step = self._on_step
+
+    def note(self, act: str, folder: str | None = None) -> None:
+        """The act has happened to the directory, or to the whole machine."""
+        self.counts[act] += 1
+        self.on_act(act)
+        for job, busy in self._working:
+            if folder is None or busy == folder:
+                self.counts[f"{act} during {job}"] += 1
+        for busy, acts in self._cleaned.items():
+            if folder is None or busy == folder:
+                acts.add(act)
+        if folder is None and self._installing:
+            self.counts[f"{act} during install"] += 1
+
+    def note_end(self) -> None:
+        """The process is gone, and its work with it."""
+        self._cleaned.clear()
+        self._installing.clear()
+
+    async def _watched(self, job: Any, request: Any, **more: Any) -> Any:
+        name, folder = entry = job.name.rsplit(":", 1)[1], _folder_of(request)
+        self._working.append(entry)
+        if name == CLEANING:
+            self._cleaned[folder] = set()
+        try:
+            return await self._work(job, request, **more)
+        except FileNotFoundError:
+            self.counts[f"{name} met a file that another part removed"] += 1
+            raise
+        finally:
+            self._working.remove(entry)
+
+    def _on_step(self, operation: str, path: str, what: str) -> None:
+        folder, name = posixpath.split(path)
+        match operation:
+            case "rename" if what.endswith("-delete"):
+                self.note("deletion of a topic", path)
+            case "rename" if what.endswith("-stray"):
+                self.note("stray set aside", path)
+            case "rename" if path.endswith("-future"):
+                self.note("arrival of a move", what.removeprefix("-> "))
+            case "rename" if path.endswith(".log.cleaned"):
+                self._installing.add(folder)
+                for act in sorted(self._cleaned.pop(folder, ())):
+                    self.counts[f"install after {act}"] += 1
+                self.note("install", folder)
+            case "rename" if ".log." in name and path.endswith(".swap"):
+                self._installing.discard(folder)
+            case "rename" | "remove" if name.endswith(".log") and folder not in self._installing:
+                self.note("retention", folder)
+            case "create" if name.endswith(".log"):
+                self.note("roll", folder)
+            case "remove" if name.endswith(".deleted"):
+                self.note("removal of deleted files", folder)
+
+
+def nobody(act: str) -> None:
+    """Nobody wants to know."""
+
+
+def _folder_of(request: Any) -> str:
+    if hasattr(request, "folder"):
+        return str(request.folder)
+    path: str = request.path if hasattr(request, "path") else request.source
+    return posixpath.dirname(path)

@@ -1,0 +1,96 @@
+"""Troubles of a run: a disk that is full for a while, descriptors that run out, a process that dies, a power cut, bits that rot."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Final
+
+from ottla.sim.crowd.knowledge import ROTTEN, Knowledge
+from ottla.sim.crowd.meetings import nobody
+from ottla.sim.disk import Fault
+
+AMBUSH_SECONDS: Final = 2.0
+ACTS: Final = ("install", "arrival of a move", "deletion of a topic", "retention", "roll")
+
+
+async def make_trouble(known: Knowledge) -> None:
+    """Until the run is over; then the disk is whole again, but for what has rotted."""
+    disk, rng = known.broker.machine.disk, known.rng
+    while not known.is_over:
+        await asyncio.sleep(0.3 + 1.5 * rng.random())
+        match rng.choice(["full", "descriptors", "kill", "ambush", "ambush", "rot"]):
+            case "full":
+                await _for_a_while(known, ("append", "create", "make_dirs"), errno.ENOSPC)
+            case "descriptors":
+                await _for_a_while(known, ("create",), errno.EMFILE)
+            case "kill":
+                await _crash(known, power_cut=known.is_flushed and rng.random() < 0.5)
+            case "ambush":
+                await _ambush(known, power_cut=known.is_flushed and rng.random() < 0.5)
+            case "rot":
+                _let_rot(known)
+    disk.faults.clear()
+
+
+async def _for_a_while(known: Knowledge, operations: tuple[str, ...], code: int) -> None:
+    """The metadata log does not come back from a full disk, as is promised, and is spared."""
+    disk = known.broker.machine.disk
+    faults = [Fault(operation, "", code, lasts=True, spares="__cluster_metadata") for operation in operations]
+    disk.faults += faults
+    known.meetings.note(errno.errorcode[code])
+    await asyncio.sleep(2 * known.rng.random())
+    disk.faults = [fault for fault in disk.faults if fault not in faults]
+
+
+async def _ambush(known: Knowledge, *, power_cut: bool) -> None:
+    """The process dies, or the power is cut, a few disk operations after an act of some kind."""
+    disk, awaited, count = known.broker.machine.disk, known.rng.choice(ACTS), known.rng.randrange(1, 8)
+    struck = asyncio.Event()
+
+    def near(act: str) -> None:
+        if act == awaited and disk.crash_at is None:
+            disk.crash_at, disk.on_crash = disk.steps + count, strike
+
+    def strike() -> None:
+        _kill(known, power_cut=power_cut)
+        known.meetings.counts[f"{'power cut' if power_cut else 'kill'} after {awaited}"] += 1
+        struck.set()
+
+    known.meetings.on_act = near
+    try:
+        await asyncio.wait_for(struck.wait(), AMBUSH_SECONDS)
+    except TimeoutError:
+        disk.crash_at = disk.on_crash = None
+        return
+    finally:
+        known.meetings.on_act = nobody
+    await _come_back(known)
+
+
+async def _crash(known: Knowledge, *, power_cut: bool) -> None:
+    _kill(known, power_cut=power_cut)
+    await _come_back(known)
+
+
+def _kill(known: Knowledge, *, power_cut: bool) -> None:
+    known.meetings.note("power cut" if power_cut else "kill")
+    known.broker.kill(power_cut=power_cut)
+    known.meetings.note_end()
+
+
+async def _come_back(known: Knowledge) -> None:
+    await asyncio.sleep(0.3)
+    await known.start_broker()
+
+
+def _let_rot(known: Knowledge) -> None:
+    """A bit of a closed segment that the scrubber alone will meet."""
+    broker = known.running
+    partition = broker.partitions.by_name.get(ROTTEN, {}).get(0) if broker is not None else None
+    if partition is None or len(partition.log.segments) < 3 or known.meetings.counts["rot"]:
+        return
+    inode = known.broker.machine.disk._files.get(partition.log.segments[1].path)
+    if inode is not None and len(inode.written) > 200:
+        inode.written[150] ^= 1
+        known.meetings.note("rot")
