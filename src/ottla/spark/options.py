@@ -74,7 +74,7 @@ TABLE: Final = (
     _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
     _honoured("groupIdPrefix", _READ, "begins the name of the group under which a stream pins latest", "ottla-spark"),
     _honoured("kafka.group.id", _READ, "the whole name of that group; no group is joined"),
-    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on trying without progress", "120000"),
+    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on asking for the same offset", "120000"),
     _honoured("fetchOffset.numRetries", _READ, "how often the driver asks again for offsets", "3"),
     _honoured("fetchOffset.retryIntervalMs", _READ, "how long it waits in between", "1000"),
     _honoured("topic", (SINK,), "the topic of all rows; goes before a column topic"),
