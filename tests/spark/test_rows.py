@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
 from ottla.spark.rows import check_columns, write_rows
+from ottla.spark.source import OttlaDataSource
 from ottla.sync import Admin, Consumer
 from ottla.types import TopicPartition
 
@@ -267,5 +268,11 @@ def test_rows_that_cannot_be_written_are_refused_before_a_task_starts(columns, s
 def test_rows_of_a_record_are_taken():
     everything = {"key": "binary", "value": "string", "topic": "string", "partition": "int", "headers": "headers"}
     check_columns(schema_of(**everything), {"includeHeaders": "true"})
-    with pytest.raises(KafkaError, match="append"):
-        check_columns(schema_of(value="string"), {"topic": "t"}, overwrite=True)
+
+
+def test_a_mode_that_cannot_be_names_the_way_out():
+    topic = OttlaDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    with pytest.raises(KafkaError, match=r'use mode\("append"\)'):
+        topic.writer(schema_of(value="string"), True)
+    with pytest.raises(KafkaError, match=r'outputMode\("complete"\) .* use to_topic'):
+        topic.streamWriter(schema_of(value="string"), True)

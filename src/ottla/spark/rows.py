@@ -40,10 +40,8 @@ class RowsWritten(WriterCommitMessage):
         self.row_count = row_count
 
 
-def check_columns(schema: StructType, options: Mapping[str, str], *, overwrite: bool = False) -> None:
+def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
     """KafkaError INVALID_CONFIG when rows of this schema cannot be written with these options."""
-    if overwrite:
-        raise invalid('mode("overwrite") is refused: a topic can only be appended to; use mode("append")')
     for name in ("kafka.acks", "kafka.enable.idempotence"):
         if options.get(name, "all").lower() not in ("all", "-1", "true"):
             raise invalid(f"{name}={options[name]} is refused: the sink is idempotent, which needs acks=all")

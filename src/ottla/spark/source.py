@@ -53,20 +53,27 @@ class OttlaDataSource(DataSource):
         return TopicStreamReader(_reading_options(self.options, STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        from ottla.spark.options import SINK, checked
-        from ottla.spark.rows import check_columns
+        if overwrite:
+            from ottla.spark.options import invalid
 
-        options = checked(self.options, SINK)
-        check_columns(schema, options, overwrite=overwrite)
-        return TopicWriter(options)
+            raise invalid('mode("overwrite") is refused: a topic can only be appended to; use mode("append")')
+        return TopicWriter(self._writing_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:
+        if overwrite:
+            from ottla.spark.options import invalid
+
+            way_out = "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"
+            raise invalid(f'outputMode("complete") is refused: Spark lets format("ottla") append only; {way_out}')
+        return TopicStreamWriter(self._writing_options(schema))
+
+    def _writing_options(self, schema: StructType) -> dict[str, str]:
         from ottla.spark.options import SINK, checked
         from ottla.spark.rows import check_columns
 
         options = checked(self.options, SINK)
-        check_columns(schema, options, overwrite=overwrite)
-        return TopicStreamWriter(options)
+        check_columns(schema, options)
+        return options
 
 
 def _reading_options(given: Mapping[str, str], use: str) -> dict[str, str]:
