@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.spark.conftest import Topics
 
-from ottla.sync import Consumer, Producer
+from ottla.sync import Admin, Consumer, Producer
 from ottla.types import TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -91,6 +91,20 @@ def test_a_batch_read_keeps_to_its_bounds_and_its_schema(spark, topics: Topics):
     assert frame.columns == ["value", "offset"]
     assert sorted((row.offset, bytes(row.value)) for row in frame.collect()) == [(offset, b"%d" % offset) for offset in range(3, 7)]
     assert frame.rdd.getNumPartitions() == 3
+
+
+def test_what_the_filters_of_a_query_leave_out_is_not_read(spark, topics: Topics):
+    topic = topics.create(2)
+    for partition in (0, 1):
+        topics.produce(topic, [(None, b"%d" % index) for index in range(5)], partition=partition)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 1): 3})
+    frame = load(spark.read, topics, topic, startingOffsets=f'{{"{topic}": {{"0": 0, "1": 0}}}}')
+    with pytest.raises(PySparkException, match="its log begins at 3"):
+        frame.collect()
+    for condition in ("partition = 0 and offset > 1", "partition = 0 and timestamp > timestamp'2020-01-01' and offset in (2, 3, 4)"):
+        assert [row.offset for row in frame.where(condition).collect()] == [2, 3, 4]
+    assert frame.where("timestamp > timestamp'2100-01-01'").collect() == []
 
 
 @pytest.mark.parametrize(

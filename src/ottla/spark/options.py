@@ -75,6 +75,8 @@ TABLE: Final = (
     _honoured("minPartitions", _READ, "at least so many Spark partitions; more than there are topic-partitions splits the larger ones",
               "as many as there are cores, fewer for few records"),
     _honoured("maxRecordsPerPartition", _READ, "at most so many offsets in one Spark partition"),
+    _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
+              "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets are gone, or goes on behind them", "true"),
     _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
     _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on asking for the same offset", "120000"),

@@ -9,6 +9,7 @@ life of the query; ``read`` and ``write`` run in workers, on objects that were p
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +19,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from ottla.spark.lookup import Lookup
+    from ottla.spark.narrowing import Narrowing
     from ottla.spark.offsets import FairLimit, Offsets
     from ottla.spark.planning import OffsetRanges
 
@@ -43,9 +46,13 @@ class OttlaDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
 
     def reader(self, schema: StructType) -> TopicReader:
-        from ottla.spark.options import BATCH
+        from ottla.spark.options import BATCH, boolean
+        from ottla.spark.planning import FILTERS_VARIABLE
 
-        return TopicReader(_reading_options(self.options, BATCH), schema)
+        options = _reading_options(self.options, BATCH)
+        # Spark fails a reader that takes filters while it gives none, so each session has its own kind.
+        pushes = boolean(options, "pushFilters", os.environ.get(FILTERS_VARIABLE) == "true")
+        return (FilteredTopicReader if pushes else TopicReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
         from ottla.spark.options import STREAM
@@ -107,6 +114,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._narrowing: Narrowing | None = None
 
     def partitions(self) -> list[OffsetRanges]:
         from ottla.spark.lookup import Lookup
@@ -119,12 +127,25 @@ class TopicReader(DataSourceReader):
         partitions = lookup.partitions(must_exist=True)
         start = lookup.resolve(first, partitions, none_is_latest=_falls_back(self._options))
         end = lookup.resolve(last, partitions, none_is_latest=True)
+        if self._narrowing is not None:
+            start, end = self._narrowing.narrowed(start, end, lookup)
         return planned(ranges_between(start, end), self._options) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         from ottla.spark.reading import read_ranges
 
         return read_ranges(partition, self._options, _arrow_schema(self._schema))
+
+
+class FilteredTopicReader(TopicReader):
+    """A batch read of what the query's filters leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Spark applies all of them to the rows besides."""
+        from ottla.spark.narrowing import narrowing_of
+
+        self._narrowing = narrowing_of(filters)
+        return filters
 
 
 def _falls_back(options: Mapping[str, str]) -> bool:
