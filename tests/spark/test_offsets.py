@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import KafkaError
-from ottla.spark.offsets import EARLIEST, LATEST, as_json, ending_bound, from_json, limited, parse, parse_partitions, starting_bound
+from ottla.spark.offsets import EARLIEST, LATEST, FairLimit, as_json, ending_bound, from_json, parse, parse_partitions, starting_bound
 from ottla.types import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5))
@@ -21,14 +21,37 @@ def test_a_limited_end_takes_as_much_as_it_may_and_leaves_nothing_behind_its_sta
     start = {partition: begin for partition, (begin, _) in waiting.items()}
     end = {partition: begin + count for partition, (begin, count) in waiting.items()}
     total = sum(count for _, count in waiting.values())
-    result = limited(start, end, rows_max)
+    result = FairLimit().end(start, end, rows_max)
     assert result.keys() == end.keys()
     assert all(start[partition] <= result[partition] <= end[partition] for partition in end)
     assert sum(result[partition] - start[partition] for partition in end) == min(total, rows_max)
 
 
 def test_a_limit_is_divided_in_proportion():
-    assert limited({A0: 0, A1: 100, B0: 5}, {A0: 300, A1: 200, B0: 5}, 40) == {A0: 30, A1: 110, B0: 5}
+    assert FairLimit().end({A0: 0, A1: 100, B0: 5}, {A0: 300, A1: 200, B0: 5}, 40) == {A0: 30, A1: 110, B0: 5}
+
+
+@given(st.lists(st.integers(1, 10), min_size=2, max_size=8), st.integers(1, 20))
+def test_every_partition_has_its_turn_however_much_another_has_waiting(counts, rows_max):
+    small = {TopicPartition("t", index + 1): count for index, count in enumerate(counts)}
+    position = dict.fromkeys([A0, *small], 0)
+    limit = FairLimit()
+    for batch in range(1 + len(small) * sum(small.values())):
+        if all(position[partition] == count for partition, count in small.items()):
+            return
+        position = limit.end(position, {A0: (batch + 2) * 10**9} | small, rows_max)
+    raise AssertionError(f"still waiting: {position} of {small}")
+
+
+def test_what_is_left_over_goes_round():
+    limit = FairLimit()
+    position = {A0: 0, A1: 0, B0: 0}
+    given_to = []
+    for _ in range(6):
+        moved = limit.end(position, dict.fromkeys(position, 10**6), 1)
+        given_to += [partition for partition in moved if moved[partition] > position[partition]]
+        position = moved
+    assert given_to == [A0, A1, B0] * 2
 
 
 def test_the_default_bounds_are_latest_for_a_stream_and_everything_for_a_batch():

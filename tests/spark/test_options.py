@@ -87,7 +87,7 @@ def test_an_ignored_option_warns_and_is_dropped(option):
 
 @pytest.mark.parametrize("option", [option for option in TABLE if option.fate is Fate.HONOURED], ids=lambda option: option.name)
 def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option):
-    value = "PLAINTEXT" if option.name == "kafka.security.protocol" else "1"
+    value = {"kafka.security.protocol": "PLAINTEXT", "kafka.isolation.level": "read_committed"}.get(option.name, "1")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked(BASE | {option.name.lower(): value}, option.uses[0])[option.name] == value
@@ -107,6 +107,10 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name():
 def test_the_bootstrap_servers_must_be_named():
     with pytest.raises(KafkaError, match=r"kafka\.bootstrap\.servers"):
         checked({"subscribe": "t"}, BATCH)
+
+
+def test_isolation_levels_are_written_as_kafka_writes_them():
+    assert "read_committed" in refusal({"kafka.isolation.level": "READ_COMMITTED"})
 
 
 def test_protocols_other_than_plaintext_are_refused():

@@ -4,13 +4,13 @@ import pyarrow as pa
 import pytest
 from tests.spark.conftest import Topics
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import AbortedTransaction, PartitionData
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
 from ottla.spark.link import link_for
 from ottla.spark.planning import OffsetRange, OffsetRanges
-from ottla.spark.reading import DataLossError, RangeFetcher, read_ranges
+from ottla.spark.reading import DataLossError, RangeFetcher, _Answer, read_ranges
 from ottla.spark.rows import write_rows
 from ottla.sync import Consumer
 from ottla.types import TopicPartition
@@ -90,14 +90,14 @@ def test_a_broker_that_does_not_answer_is_an_error_and_not_data_loss(topics: Top
         read(options, ("topic", 0, (0, 3)))
 
 
-def accepted(options, wanted, *batches, aborted=(), log_start=0, error=0):
+def accepted(options, wanted, *batches, aborted=(), log_start=0, error=0, high_watermark=100, tried_ms=0):
     """Offsets that are handed out, and the position afterwards (None when the range is done), of one response."""
     target = TopicPartition("t", 0)
     fetcher = RangeFetcher(OffsetRanges((OffsetRange(target, *wanted),)), options)
     fetcher._fill()
-    data = PartitionData(0, error, high_watermark=100, log_start_offset=log_start, records=b"".join(map(bytes, batches)))
+    data = PartitionData(0, error, high_watermark=high_watermark, log_start_offset=log_start, records=b"".join(map(bytes, batches)))
     data.aborted_transactions = [AbortedTransaction(*pair) for pair in aborted]
-    parts = fetcher._accept(target, data)
+    parts = fetcher._accept(_Answer(target, data, tried_ms))
     offsets = [
         header.base_offset + index
         for part in parts
@@ -152,6 +152,49 @@ def test_offsets_that_retention_has_deleted_are_data_loss(topics: Topics):
         assert accepted(topics.options("t", failOnDataLoss="false"), (10, 60), log_start=40, error=1) == ([], 40)
     with pytest.warns(UserWarning, match="its log begins at 40"):
         assert accepted(topics.options("t", failOnDataLoss="false"), (10, 30), log_start=40, error=1) == ([], None)
+
+
+def test_a_backlog_of_more_partitions_than_a_response_has_room_for_is_read_whole(topics: Topics):
+    topic = topics.create(60)
+    rows = pa.RecordBatch.from_pydict(
+        {"value": [bytes(500)] * 600, "partition": pa.array([index % 60 for index in range(600)], pa.int32())}
+    )
+    write_rows(iter([rows, rows]), topics.sink_options(topic) | {"kafka.batch.size": "2000"})
+    options = topics.options(topic, **{"kafka.fetch.max.bytes": "4000", "kafkaConsumer.pollTimeoutMs": "1"})
+    found = read(options, *((topic, index, (0, 20)) for index in range(60)))
+    assert sorted(row[2:] for row in found) == [(index, offset) for index in range(60) for offset in range(20)]
+
+
+def test_partitions_that_had_no_room_in_a_response_come_first_in_the_next_request(topics: Topics):
+    partitions = [TopicPartition("t", index) for index in range(4)]
+    fetcher = RangeFetcher(OffsetRanges(tuple(OffsetRange(partition, 0, 10) for partition in partitions)), topics.options("t"))
+    fetcher._fill()
+    assert list(fetcher._open) == partitions
+    for index in (0, 1):
+        fetcher._accept(_Answer(partitions[index], PartitionData(index, 0, high_watermark=10, records=bytes(batch(0))), 0))
+    for index in (2, 3):
+        fetcher._accept(_Answer(partitions[index], PartitionData(index, 0, high_watermark=10, records=b""), 0))
+    assert list(fetcher._open) == [*partitions[2:], *partitions[:2]]
+
+
+def test_an_empty_answer_is_no_loss_where_the_log_has_the_records(topics: Topics):
+    options = topics.options("t", failOnDataLoss="false")
+    assert accepted(options, (10, 60), high_watermark=60, tried_ms=100) == ([], 10)
+    with pytest.raises(KafkaError, match=r"t-0 from offset 10 on came within kafkaConsumer\.pollTimeoutMs=120000"):
+        accepted(options, (10, 60), high_watermark=11, tried_ms=120_001)
+    with pytest.warns(UserWarning, match="the log ends at 10, the query has seen offsets up to 60"):
+        assert accepted(options, (10, 60), high_watermark=10, tried_ms=120_001) == ([], None)
+
+
+def test_a_task_goes_on_trying_for_as_long_as_it_was_told(topics: Topics):
+    for seconds in (1, 600):
+        options = topics.options("t", **{"kafkaConsumer.pollTimeoutMs": str(seconds * 1000)})
+        assert accepted(options, (10, 60), high_watermark=10, tried_ms=seconds * 1000) == ([], 10)
+        assert accepted(options, (10, 60), error=ErrorCode.NOT_LEADER_OR_FOLLOWER, tried_ms=seconds * 1000) == ([], 10)
+        with pytest.raises(DataLossError, match="ends at 10"):
+            accepted(options, (10, 60), high_watermark=10, tried_ms=seconds * 1000 + 1)
+        with pytest.raises(KafkaError, match="offset 10"):
+            accepted(options, (10, 60), error=ErrorCode.NOT_LEADER_OR_FOLLOWER, tried_ms=seconds * 1000 + 1)
 
 
 def test_a_process_has_one_link_to_each_cluster(topics: Topics):

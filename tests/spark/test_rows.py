@@ -1,5 +1,7 @@
 """What a writing task does, without Spark."""
 
+import random
+
 import pyarrow as pa
 import pytest
 from tests.spark.conftest import Topics
@@ -9,7 +11,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
 from ottla.spark.rows import check_columns, write_rows
-from ottla.sync import Consumer
+from ottla.spark.source import OttlaDataSource
+from ottla.sync import Admin, Consumer
 from ottla.types import TopicPartition
 
 
@@ -133,6 +136,82 @@ def test_a_record_that_the_broker_refuses_fails_the_task(topics: Topics):
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_topic_that_takes_only_small_batches_has_its_rows_in_order(topics: Topics, codec: str):
+    topic = topics.create(2, None, **{"max.message.bytes": "5000"})
+    source = random.Random(1)
+    values = [b"%08d" % index + source.randbytes(400) for index in range(2_000)]
+    rows = batch(value=values, partition=pa.array([index % 2 for index in range(2_000)], pa.int32()))
+    assert write_rows(iter([rows]), options(topics, topic=topic, **{"kafka.compression.type": codec})) == 2_000
+    for partition, records in stored(topics, topic, 2).items():
+        assert [record.value for record in records] == values[partition::2]
+
+
+class CountingDelivery(Delivery):
+    """Notes how many requests a broker has refused."""
+
+    refused = 0
+
+    async def _produce(self, target, batch):
+        try:
+            await super()._produce(target, batch)
+        except KafkaError:
+            self.refused += 1
+            raise
+
+
+def test_batches_after_a_refused_one_are_as_small_as_the_topic_wants(topics: Topics):
+    topic = topics.create(1, None, **{"max.message.bytes": "5000"})
+    settings = options(topics, topic=topic)
+    delivery = CountingDelivery(link_for(settings), settings)
+    assert delivery.partition_counts([topic]) == [1]
+    refused = []
+    for _ in range(2):
+        delivery.add(TopicPartition(topic, 0), [None] * 100, [bytes(400)] * 100, None, start=0, end=100)
+        delivery.flush()
+        refused.append(delivery.refused)
+    assert refused[0] > 0
+    assert refused[1] == refused[0]
+    assert len(stored(topics, topic)[0]) == 200
+
+
+def test_what_open_batches_of_all_partitions_hold_is_bounded(topics: Topics):
+    topic = topics.create(40)
+    settings = options(topics, topic=topic, **{"kafka.buffer.memory": "20000"})
+    delivery = Delivery(link_for(settings), settings)
+    for number in range(200):
+        delivery.add(TopicPartition(topic, number % 40), [None], [b"%03d" % number + bytes(997)], None, start=0, end=1)
+        open_bytes = sum(builder.size_bytes for builder in delivery._builders.values())
+        assert delivery._open_bytes == open_bytes <= 20_000
+    delivery.flush()
+    assert delivery._open_bytes == 0
+    for partition, records in stored(topics, topic, 40).items():
+        assert [int((record.value or b"")[:3]) for record in records] == list(range(partition, 200, 40))
+
+
+def test_partitions_that_are_new_are_written_to_when_the_metadata_is_old(topics: Topics):
+    topic = topics.create()
+    rows = batch(key=[b"%d" % index for index in range(50)], value=[b"v"] * 50)
+    aged = options(topics, topic=topic, **{"kafka.metadata.max.age.ms": "0"})
+    write_rows(iter([rows]), aged)
+    with Admin(topics.bootstrap) as admin:
+        admin.create_partitions({topic: 3})
+    write_rows(iter([rows]), aged)
+    counts = [len(records) for records in stored(topics, topic, 3).values()]
+    assert sum(counts) == 100
+    assert min(counts[1:]) > 0
+
+
+def test_a_row_that_names_a_new_partition_is_written(topics: Topics):
+    topic = topics.create()
+    settings = options(topics, topic=topic)
+    write_rows(iter([batch(value=[b"v"])]), settings)
+    with Admin(topics.bootstrap) as admin:
+        admin.create_partitions({topic: 3})
+    write_rows(iter([batch(value=[b"w"], partition=pa.array([2], pa.int32()))]), settings)
+    assert [record.value for record in stored(topics, topic, 3)[2]] == [b"w"]
+
+
 class FailingDelivery(Delivery):
     """The first try of the first batch meets a broker that does not lead the partition; what arrives is noted."""
 
@@ -147,7 +226,7 @@ def test_a_batch_that_is_sent_again_keeps_its_place(topics: Topics):
     topic = topics.create()
     settings = options(topics, topic=topic, **{"kafka.batch.size": "100"})
     delivery = FailingDelivery(link_for(settings), settings)
-    assert delivery.partition_count(topic) == 1
+    assert delivery.partition_counts([topic]) == [1]
     for number in range(50):
         delivery.add(TopicPartition(topic, 0), [None], [b"%050d" % number], None, start=0, end=1)
     delivery.flush()
@@ -189,5 +268,11 @@ def test_rows_that_cannot_be_written_are_refused_before_a_task_starts(columns, s
 def test_rows_of_a_record_are_taken():
     everything = {"key": "binary", "value": "string", "topic": "string", "partition": "int", "headers": "headers"}
     check_columns(schema_of(**everything), {"includeHeaders": "true"})
-    with pytest.raises(KafkaError, match="append"):
-        check_columns(schema_of(value="string"), {"topic": "t"}, overwrite=True)
+
+
+def test_a_mode_that_cannot_be_names_the_way_out():
+    topic = OttlaDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    with pytest.raises(KafkaError, match=r'use mode\("append"\)'):
+        topic.writer(schema_of(value="string"), True)
+    with pytest.raises(KafkaError, match=r'outputMode\("complete"\) .* use to_topic'):
+        topic.streamWriter(schema_of(value="string"), True)

@@ -93,6 +93,20 @@ def test_a_batch_read_keeps_to_its_bounds_and_its_schema(spark, topics: Topics):
     assert frame.rdd.getNumPartitions() == 3
 
 
+def test_what_the_filters_of_a_query_leave_out_is_not_read(spark, topics: Topics):
+    topic = topics.create(2)
+    for partition in (0, 1):
+        topics.produce(topic, [(None, b"%d" % index) for index in range(5)], partition=partition)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 1): 3})
+    frame = load(spark.read, topics, topic, startingOffsets=f'{{"{topic}": {{"0": 0, "1": 0}}}}')
+    with pytest.raises(PySparkException, match="its log begins at 3"):
+        frame.collect()
+    for condition in ("partition = 0 and offset > 1", "partition = 0 and timestamp > timestamp'2020-01-01' and offset in (2, 3, 4)"):
+        assert [row.offset for row in frame.where(condition).collect()] == [2, 3, 4]
+    assert frame.where("timestamp > timestamp'2100-01-01'").collect() == []
+
+
 @pytest.mark.parametrize(
     ("options", "schema", "word"),
     [
@@ -125,25 +139,21 @@ def test_a_stream_goes_on_from_its_checkpoint_in_limited_batches(spark, topics: 
     assert sum(last_offsets[topic].values()) == 107
 
 
-def test_rows_written_before_the_first_batch_is_done_are_not_lost_with_latest(spark, topics: Topics, tmp_path: Path):
+def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"before")])
-    group = f"first-batch-of-{topic}"
-    frame = load(spark.readStream, topics, topic, **{"kafka.group.id": group})
+    frame = load(spark.readStream, topics, topic)
 
     def fail(rows, batch_id):
         raise ArithmeticError("the first batch fails")
 
-    query = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path)).start()
-    with Admin(topics.bootstrap) as admin:
-        while not admin.committed_offsets(group):
-            assert query.isActive
-    topics.produce(topic, [(None, b"during %d" % index) for index in range(5)])
+    query = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "first")).start()
     with pytest.raises(StreamingQueryException, match="the first batch fails"):
         query.awaitTermination()
-    topics.produce(topic, [(None, b"later %d" % index) for index in range(3)])
-    batches = collect_stream(frame, tmp_path)
-    assert values(batches) == [b"during %d" % index for index in range(5)] + [b"later %d" % index for index in range(3)]
+    later = [b"later %d" % index for index in range(3)]
+    topics.produce(topic, [(None, value) for value in later])
+    assert values(collect_stream(frame, tmp_path / "first")) == later
+    assert values(collect_stream(frame, tmp_path / "second")) == []
 
 
 def test_lost_data_fails_a_query_unless_it_is_told_to_go_on(spark, topics: Topics, tmp_path: Path):

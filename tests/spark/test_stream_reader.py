@@ -1,5 +1,6 @@
 """The driver's side of a streaming read, without Spark: which offsets it answers."""
 
+import json
 import pickle
 
 import pytest
@@ -9,8 +10,7 @@ from tests.spark.conftest import Topics
 
 from ottla.errors import KafkaError
 from ottla.spark import source
-from ottla.spark.lookup import Lookup
-from ottla.spark.pins import Pins, group_of
+from ottla.spark.offsets import as_json, from_json
 from ottla.spark.reading import DataLossError
 from ottla.spark.source import TopicReader, TopicStreamReader
 from ottla.sync import Admin, NewTopic
@@ -30,52 +30,62 @@ def reader(topics: Topics, topic: str, **options: str) -> TopicStreamReader:
     return TopicStreamReader(topics.options(topic, **options), VALUE)
 
 
-def test_the_latest_offset_stays_the_start_until_a_batch_is_done(topics: Topics):
+def read_between(stream: TopicStreamReader, start: dict, end: dict) -> dict:
+    """The offsets of each partition that the batch's tasks read."""
+    tasks = stream.partitions(start, end)
+    return {piece.partition.partition: (piece.start, piece.end) for task in tasks for piece in task.ranges}
+
+
+def test_the_latest_offset_stays_the_start_until_the_first_batch_is_done(topics: Topics):
     topic = topics.create(2)
     topics.produce(topic, [ROW] * 3, partition=0)
     first = reader(topics, topic)
-    assert first.initialOffset() == {topic: {"0": 3, "1": 0}}
+    start = first.initialOffset()
+    assert start == {topic: {"0": 3, "1": 0}}
     topics.produce(topic, [ROW] * 4, partition=0)
     topics.produce(topic, [ROW] * 1, partition=1)
-    assert first.initialOffset() == {topic: {"0": 3, "1": 0}}  # asked again in the first batch
+    assert first.initialOffset() == start  # asked again in the first batch
+    kept = json.loads(json.dumps(first.latestOffset(start, ReadAllAvailable())))  # what the checkpoint says of batch 0
+    assert read_between(first, start, kept) == {0: (3, 7), 1: (0, 1)}
+    topics.produce(topic, [ROW] * 5, partition=0)
     restarted = reader(topics, topic)
-    assert restarted.initialOffset() == {topic: {"0": 3, "1": 0}}  # asked again after a restart before batch 0
-    restarted.commit({topic: {"0": 7, "1": 1}})
-    topics.produce(topic, [ROW], partition=0)
-    assert reader(topics, topic).initialOffset() == {topic: {"0": 8, "1": 1}}  # a new query
+    assert restarted.initialOffset() == {topic: {"0": 12, "1": 1}}  # asked again after a restart before batch 0 was committed
+    assert read_between(restarted, restarted.initialOffset(), kept) == {0: (3, 7), 1: (0, 1)}
+    end = restarted.latestOffset(kept, ReadAllAvailable())
+    assert end == {topic: {"0": 12, "1": 1}}
+    assert read_between(restarted, kept, end) == {0: (7, 12)}
 
 
-def test_the_pinned_start_is_in_the_group_that_was_named(topics: Topics):
+def test_a_first_batch_that_is_empty_keeps_the_start_and_is_not_read_again(topics: Topics):
     topic = topics.create()
-    options = {"kafka.group.id": f"group-of-{topic}"}
-    reader(topics, topic, **options).initialOffset()
-    with Admin(topics.bootstrap) as admin:
-        [found] = admin.committed_offsets(options["kafka.group.id"]).values()
-    assert (found.offset, found.metadata) == (0, "ottla-spark: pinned start")
-
-
-def test_a_start_that_was_pinned_behind_the_end_of_a_topic_made_anew_does_not_count(topics: Topics):
-    topic = topics.create()
+    topics.produce(topic, [ROW] * 3)
+    first = reader(topics, topic)
+    start = first.initialOffset()
+    kept = first.latestOffset(start, ReadAllAvailable())
+    assert first.latestOffset(kept, ReadAllAvailable()) == kept  # as Spark has it, or it would run another empty batch
     topics.produce(topic, [ROW] * 2)
-    options = topics.options(topic)
-    Pins(Lookup(options), group_of(options)).pinned({TopicPartition(topic, 0): 5})
-    assert reader(topics, topic).initialOffset() == {topic: {"0": 2}}
+    assert read_between(first, start, kept) == {}
+    assert read_between(first, kept, kept) == {}
+    assert read_between(first, kept, first.latestOffset(kept, ReadAllAvailable())) == {0: (3, 5)}
 
 
-def test_the_groups_name_is_drawn_from_what_is_read():
-    assert group_of({"subscribe": "a"}) == group_of({"subscribe": "a", "maxOffsetsPerTrigger": "5"})
-    assert group_of({"subscribe": "a"}) != group_of({"subscribe": "b"})
-    assert group_of({"subscribe": "a", "groupIdPrefix": "mine"}).startswith("mine-")
-    assert group_of({"subscribe": "a", "kafka.group.id": "exactly"}) == "exactly"
-
-
-def test_offsets_of_a_group_that_are_no_pins_do_not_move_the_start(topics: Topics):
+def test_a_batch_without_news_does_not_begin_where_the_first_one_did(topics: Topics):
     topic = topics.create()
-    topics.produce(topic, [ROW] * 5)
-    group = f"consumers-of-{topic}"
+    topics.produce(topic, [ROW] * 3)
+    first = reader(topics, topic, startingOffsets="earliest")
+    kept = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    assert read_between(first, first.initialOffset(), kept) == {0: (0, 3)}
+    assert read_between(first, kept, kept) == {}
+
+
+def test_a_query_leaves_nothing_in_the_cluster(topics: Topics):
+    topic = topics.create()
+    one, other = reader(topics, topic), reader(topics, topic)
+    one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    topics.produce(topic, [ROW] * 3)
+    assert other.initialOffset() == {topic: {"0": 3}}  # a new query of the same options has a start of its own
     with Admin(topics.bootstrap) as admin:
-        admin.set_offsets(group, {TopicPartition(topic, 0): 2})
-    assert reader(topics, topic, **{"kafka.group.id": group}).initialOffset() == {topic: {"0": 5}}
+        assert admin.list_groups() == []
 
 
 def test_a_start_is_earliest_or_given_or_both_by_partition(topics: Topics):
@@ -146,10 +156,51 @@ def test_new_topics_and_partitions_begin_at_their_earliest_record(topics: Topics
     two = topics.create(2, "pattern-two")
     topics.produce(two, [ROW] * 2, partition=1)
     end = stream.latestOffset(start, ReadAllAvailable())
-    assert end == {one: {"0": 5}, two: {"0": 0, "1": 2}}
+    assert as_json(from_json(end)) == {one: {"0": 5}, two: {"0": 0, "1": 2}}
     [task] = stream.partitions(start, end)
     [piece] = task.ranges
     assert (piece.partition.topic, piece.partition.partition, piece.start, piece.end) == (two, 1, 0, 2)
+
+
+def test_a_partition_that_comes_later_without_its_first_records_is_data_loss(topics: Topics):
+    topic = topics.create()
+    strict, lenient = reader(topics, topic), reader(topics, topic, failOnDataLoss="false")
+    start = strict.initialOffset()
+    with Admin(topics.bootstrap) as admin:
+        admin.create_partitions({topic: 2})
+        topics.produce(topic, [ROW] * 5, partition=1)
+        admin.delete_records({TopicPartition(topic, 1): 2})
+    with pytest.raises(DataLossError, match=f"{topic}-1 is new to the query and its log begins at 2"):
+        strict.latestOffset(start, ReadAllAvailable())
+    with pytest.warns(UserWarning, match="its log begins at 2"):
+        end = lenient.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLossError, match="its log begins at 2"):
+        strict.partitions(start, end)
+    with pytest.warns(UserWarning, match="its log begins at 2"):
+        assert read_between(lenient, start, end) == {1: (2, 5)}
+
+
+def test_a_pattern_does_not_select_internal_topics(own_broker):
+    topics = own_broker()
+    topic = topics.create()
+    with Admin(topics.bootstrap) as admin:
+        admin.set_offsets("some-group", {TopicPartition(topic, 0): 0})
+        assert "__consumer_offsets" in admin.list_topics()
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "startingOffsets": "earliest"}
+    assert TopicStreamReader(options | {"subscribePattern": ".*"}, VALUE).initialOffset() == {topic: {"0": 0}}
+    by_name = TopicStreamReader(options | {"subscribe": "__consumer_offsets"}, VALUE)
+    assert by_name.initialOffset() == {"__consumer_offsets": {"0": 0}}
+
+
+def test_a_limit_goes_round_over_the_batches_of_a_query(topics: Topics):
+    topic = topics.create(3)
+    for partition, count in enumerate((300, 3, 3)):
+        topics.produce(topic, [ROW] * count, partition=partition)
+    limited = reader(topics, topic, startingOffsets="earliest")
+    offsets = limited.initialOffset()
+    for _ in range(9):
+        offsets = limited.latestOffset(offsets, ReadMaxRows(1))
+    assert offsets == {topic: {"0": 3, "1": 3, "2": 3}}
 
 
 def test_a_topic_that_is_gone_or_begins_anew_is_data_loss(topics: Topics):

@@ -24,8 +24,9 @@ def test_a_batch_is_appended_and_read_back(spark, topics: Topics):
     rows = load(spark.read, topics, topic).selectExpr("string(key)", "string(value)", "partition").collect()
     assert sorted((row.key, row.value) for row in rows) == sorted((f"k{number}", str(number)) for number in range(1_000))
     assert all(row.partition == partition_for_key(row.key.encode(), 2) for row in rows)
-    with pytest.raises(PySparkException, match="append"):
-        writer.mode("overwrite").save()
+    for mode, way_out in (("overwrite", r'use mode\("append"\)'), ("error", '"Append"'), ("ignore", '"Append"')):
+        with pytest.raises(PySparkException, match=way_out):
+            writer.mode(mode).save()
 
 
 def test_a_totals_query_writes_its_changes_in_update_mode(spark, topics: Topics, tmp_path: Path):

@@ -4,6 +4,7 @@
 shuffle partitions: the cores, at most 8  every Python task and state store costs; 210 to 127 ms a micro-batch in all
 RocksDB, changelog checkpointing          state outlives memory; a batch writes what has changed, not a snapshot
 FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
+filter pushdown                           filters on partition, offset and timestamp narrow what a batch reads
 UTC                                       what is computed does not depend on where
 no speculation                            a task that writes to a topic must not run twice without need
 no UI, driver on 127.0.0.1                nothing listens to the network
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime.java import use_java
-from ottla.spark.planning import TASKS_VARIABLE
+from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS_MAX: Final = 8
 JVM_TIMEOUT_S: Final = 20
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
@@ -37,6 +39,7 @@ _DEFAULTS: Final = {
     "spark.driver.memory": "1g",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
+    PUSHDOWN: "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
@@ -56,10 +59,11 @@ def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | N
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ[TASKS_VARIABLE] = str(cores)
+    settings = _DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores, SHUFFLE_PARTITIONS_MAX))} | dict(config or {})
+    os.environ[FILTERS_VARIABLE] = settings[PUSHDOWN].lower()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app).master(master)
-    settings = _DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores, SHUFFLE_PARTITIONS_MAX))} | dict(config or {})
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _stderr_to(log_file):

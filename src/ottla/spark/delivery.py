@@ -2,12 +2,16 @@
 
 One batch in flight keeps the order of a partition without any further care: a batch that is sent again carries the same
 sequence, so a broker that has it already says so, and nothing is stored twice within a task. Encoding goes on in the caller's
-thread meanwhile. Source: KIP-98.
+thread meanwhile.
+
+A topic that takes only smaller batches says so by MESSAGE_TOO_LARGE: the batch goes out again in halves, and later ones of the
+task are no larger than these. What open batches hold is bounded for all partitions together. Source: KIP-98.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 import time
 from collections.abc import Mapping
@@ -22,11 +26,13 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
 from ottla.spark.options import invalid
+from ottla.spark.splitting import halves
 from ottla.types import Headers, TopicPartition
 
 UNSENT_BATCHES_MAX: Final = 8
 ACKS_ALL: Final = -1
 CREATE_TIMEOUT_MS: Final = 30_000
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Delivery:
@@ -40,18 +46,23 @@ class Delivery:
             raise invalid(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_NAMES)}")
         self._codec = CODEC_NAMES[codec]
         self.batch_bytes = max(int(options.get("kafka.batch.size", 262_144)), HEADER_SIZE + 1)  # a batch has room for a record
+        self._open_bytes_max = int(options.get("kafka.buffer.memory", 33_554_432))
         self._timeout_ms = int(options.get("kafka.delivery.timeout.ms", 120_000))
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._builders: dict[TopicPartition, BatchBuilder] = {}
+        self._open_bytes = 0  # of all builders
+        self._topic_bytes: dict[str, int] = {}  # of a batch, for topics that have refused larger ones
         self._sequences: dict[TopicPartition, int] = {}
         self._sticky: dict[str, int] = {}
         self._locks: dict[TopicPartition, asyncio.Lock] = {}
         self._unsent: list[Future[None]] = []
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; it is created where the broker does so by itself."""
-        deadline_ms = time.monotonic_ns() // 1_000_000 + CREATE_TIMEOUT_MS
-        return len(self._link.run(self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True)).partitions)
+    def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
+        """How many partitions each topic has, as known for no longer than kafka.metadata.max.age.ms; with ``is_new``, as of now.
+
+        A topic is created where the broker does so by itself.
+        """
+        return self._link.run(self._partition_counts(topics, is_new=is_new))
 
     def any_partition(self, topic: str, count: int) -> int:
         """The partition that records without a key go to at present."""
@@ -73,12 +84,19 @@ class Delivery:
         """The rows from ``start`` to ``end`` are in their partition's batches, which go out when they are full."""
         now_ms = time.time_ns() // 1_000_000
         while start < end:
+            size_max = self._topic_bytes.get(target.topic, self.batch_bytes)
             builder = self._builders.get(target)
             if builder is None:
                 builder = self._builders[target] = BatchBuilder()
-            start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=now_ms, size_max=self.batch_bytes)
-            if builder.size_bytes >= self.batch_bytes:
+                self._open_bytes += builder.size_bytes
+            if builder.size_bytes < size_max:
+                self._open_bytes -= builder.size_bytes
+                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=now_ms, size_max=size_max)
+                self._open_bytes += builder.size_bytes
+            if builder.size_bytes >= size_max:
                 self._send(target)
+        if self._open_bytes > self._open_bytes_max:
+            self._send_largest()
 
     def flush(self) -> None:
         """Every record is acknowledged. KafkaError when one is not, after all its tries."""
@@ -93,6 +111,13 @@ class Delivery:
         for future in self._unsent:
             future.cancel()
 
+    def _send_largest(self) -> None:
+        """Half of the room for open batches is free, and the smaller ones go on filling."""
+        sizes = [(-builder.size_bytes, target) for target, builder in self._builders.items()]
+        heapq.heapify(sizes)
+        while sizes and self._open_bytes > self._open_bytes_max // 2:
+            self._send(heapq.heappop(sizes)[1])
+
     def _send(self, target: TopicPartition) -> None:
         while len(self._unsent) >= UNSENT_BATCHES_MAX:
             self._unsent.pop(0).result()
@@ -100,6 +125,7 @@ class Delivery:
             self._producer = self._link.run(self._take_producer_id())
         producer_id, producer_epoch = self._producer
         builder = self._builders.pop(target)
+        self._open_bytes -= builder.size_bytes
         self._sticky.pop(target.topic, None)
         sequence = self._sequences.get(target, 0)
         self._sequences[target] = add_to_sequence(sequence, builder.count)
@@ -121,18 +147,38 @@ class Delivery:
                 await self._pause(attempt, deadline_ms, error)
                 attempt += 1
 
+    async def _partition_counts(self, topics: list[str], *, is_new: bool) -> list[int]:
+        if is_new or self._cluster.age_left_ms() == 0:
+            await self._refresh(topics)
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + CREATE_TIMEOUT_MS
+        return [len((await self._cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
+
     async def _deliver(self, target: TopicPartition, batch: bytearray) -> None:
         async with self._locks.setdefault(target, asyncio.Lock()):
-            deadline_ms = self._cluster.world.clock.monotonic_ms() + self._timeout_ms
-            attempt = 0
-            while True:
+            pieces = [batch]  # the next one last
+            while pieces:
+                piece = pieces.pop()
                 try:
-                    await self._produce(target, batch)
-                    return
+                    await self._deliver_piece(target, piece)
                 except KafkaError as error:
-                    await self._pause(attempt, deadline_ms, error)
-                    attempt += 1
-                    await self._refresh(target.topic)
+                    split = halves(piece) if error.code in _TOO_LARGE else None
+                    if split is None:
+                        raise
+                    before = self._topic_bytes.get(target.topic, self.batch_bytes)
+                    self._topic_bytes[target.topic] = min(before, max(found.size_bytes for found in split))
+                    pieces += (found.batch for found in reversed(split))
+
+    async def _deliver_piece(self, target: TopicPartition, batch: bytearray) -> None:
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + self._timeout_ms
+        attempt = 0
+        while True:
+            try:
+                await self._produce(target, batch)
+                return
+            except KafkaError as error:
+                await self._pause(attempt, deadline_ms, error)
+                attempt += 1
+                await self._refresh([target.topic])
 
     async def _pause(self, attempt: int, deadline_ms: int, error: KafkaError) -> None:
         """Waits before another try; raises the error when none would help, or time is over."""
@@ -140,9 +186,9 @@ class Delivery:
             raise error
         await self._cluster.pause(attempt, deadline_ms, error)
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topics: list[str]) -> None:
         try:
-            await self._cluster.refresh([topic])
+            await self._cluster.refresh(topics)
         except KafkaError:
             return  # the next try says what is wrong
 

@@ -14,23 +14,29 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from ottla.client.admin import Admin
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import METADATA_MAX_AGE_MS, Cluster
 from ottla.runtime.world import real_world
 
 T = TypeVar("T")
 DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
-_LINKS: Final[dict[tuple[int, str, str, int], Link]] = {}
+_LINKS: Final[dict[tuple[int, str, str, int, int], Link]] = {}
 
 
 class Link:
     """``cluster`` and ``admin`` belong to the loop: they are used in coroutines given to ``run`` and ``start`` only."""
 
-    def __init__(self, bootstrap: str, client_id: str, request_timeout_ms: int) -> None:
+    def __init__(self, bootstrap: str, client_id: str, request_timeout_ms: int, metadata_max_age_ms: int) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ottla-spark", daemon=True).start()
 
         async def connect() -> Cluster:
-            return Cluster(real_world(), bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+            return Cluster(
+                real_world(),
+                bootstrap,
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                metadata_max_age_ms=metadata_max_age_ms,
+            )
 
         self.cluster = self.run(connect())
         self.admin = Admin(self.cluster)
@@ -54,6 +60,7 @@ def link_for(options: Mapping[str, str]) -> Link:
         options["kafka.bootstrap.servers"],
         options.get("kafka.client.id", "ottla-spark"),
         int(options.get("kafka.request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS)),
+        int(options.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS)),
     )
     found = _LINKS.get(key)
     if found is None:

@@ -67,7 +67,8 @@ class Lookup:
         if "subscribePattern" in self._options:
             pattern = re.compile(self._options["subscribePattern"])
             topics = self.ask(self.link.cluster.all_topics)
-            return self._of_topics({name for name in topics if pattern.fullmatch(name)}, must_exist=False)
+            names = {name for name, topic in topics.items() if not topic.is_internal and pattern.fullmatch(name)}
+            return self._of_topics(names, must_exist=False)
         text = self._options.get("subscribe") or self._options["path"]
         return self._of_topics({name.strip() for name in text.split(",") if name.strip()}, must_exist=must_exist)
 

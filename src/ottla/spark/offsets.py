@@ -2,12 +2,17 @@
 
 The JSON is that of Spark's Kafka connector, ``{"topic": {"partition": offset}}``, in options as well as in checkpoints. In
 options -2 stands for the earliest and -1 for the latest offset.
+
+The end of a query's first batch says besides where the batch began. Spark asks for the initial offset twice in that batch, and
+again after a restart when it was never committed; its checkpoint holds only where batches end, and the latest offset has moved by
+then. So it is the checkpoint that keeps a query's start, as its own.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +20,7 @@ from ottla.spark.options import invalid
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 Offsets = dict[TopicPartition, int]
+BEGAN_AT: Final = "began at"  # which no topic is called, for it has a blank
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
 
@@ -27,7 +33,25 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    return {TopicPartition(topic, int(index)): int(offset) for topic, by_index in value.items() for index, offset in by_index.items()}
+    return {
+        TopicPartition(topic, int(index)): int(offset)
+        for topic, by_index in value.items()
+        if topic != BEGAN_AT
+        for index, offset in by_index.items()
+    }
+
+
+def first_end_as_json(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
+    """The end of a first batch, with its start."""
+    return as_json(end) | {BEGAN_AT: {str(partition): offset for partition, offset in sorted(start.items())}}
+
+
+def batch_start(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Where a batch began: the first one where its end says it did, every other one where Spark says it does."""
+    if BEGAN_AT in start or BEGAN_AT not in end:
+        return from_json(start)
+    places = ((*name.rpartition("-"), offset) for name, offset in end[BEGAN_AT].items())
+    return {TopicPartition(topic, int(index)): offset for topic, _, index, offset in places}
 
 
 def parse(name: str, text: str) -> Offsets:
@@ -107,19 +131,31 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
     return Bound(name, offsets=parse(name, text))
 
 
-def limited(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-    """An end no more than ``rows_max`` offsets behind the start, each partition's share in proportion to what it has waiting.
+class FairLimit:
+    """Ends of batches under a limit: each partition's share is in proportion to what it has waiting.
 
-    Shares are rounded down, and what is left over goes one by one to the partitions with most cut off: so a limit below the
-    number of partitions moves on too.
+    Shares are rounded down, and what is left over goes one by one to the partitions in turn, from batch to batch. So a limit below
+    the number of partitions moves on, and one with few offsets is not left waiting by another that always has more.
     """
-    waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
-    total = sum(waiting.values())
-    if total <= rows_max:
-        return end
-    shares = {partition: rows_max * count // total for partition, count in waiting.items()}
-    left = rows_max - sum(shares.values())
-    by_remainder = sorted(waiting, key=lambda partition: (-(rows_max * waiting[partition] % total), partition))
-    for partition in by_remainder[:left]:
-        shares[partition] += 1
-    return {partition: start[partition] + shares[partition] if partition in shares else offset for partition, offset in end.items()}
+
+    def __init__(self) -> None:
+        self._last: TopicPartition | None = None  # that was given one of what was left over
+
+    def end(self, start: Offsets, end: Offsets, rows_max: int) -> Offsets:
+        """An end no more than ``rows_max`` offsets behind the start."""
+        waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
+        total = sum(waiting.values())
+        if total <= rows_max:
+            return end
+        shares = {partition: rows_max * count // total for partition, count in waiting.items()}
+        left = rows_max - sum(shares.values())  # less than there are partitions, none of which has all of its own
+        for partition in self._in_turn(waiting)[:left]:
+            shares[partition] += 1
+            self._last = partition
+        return {partition: start[partition] + shares[partition] if partition in shares else offset for partition, offset in end.items()}
+
+    def _in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """In their order, beginning behind the one that had its turn last."""
+        ordered = sorted(partitions)
+        first = 0 if self._last is None else bisect.bisect_right(ordered, self._last)
+        return ordered[first:] + ordered[:first]

@@ -47,6 +47,11 @@ def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
     return Option(name, uses, Fate.IGNORED, meaning)
 
 
+def _harmless(names: str, uses: tuple[str, ...], meaning: str) -> list[Option]:
+    """Settings of Kafka's Java clients that a query may carry over as they are."""
+    return [_ignored(f"kafka.{name}", uses, meaning) for name in names.split()]
+
+
 def _refused(name: str, uses: tuple[str, ...], meaning: str) -> Option:
     return Option(name, uses, Fate.REFUSED, meaning)
 
@@ -70,11 +75,11 @@ TABLE: Final = (
     _honoured("minPartitions", _READ, "at least so many Spark partitions; more than there are topic-partitions splits the larger ones",
               "as many as there are cores, fewer for few records"),
     _honoured("maxRecordsPerPartition", _READ, "at most so many offsets in one Spark partition"),
+    _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
+              "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets are gone, or goes on behind them", "true"),
     _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
-    _honoured("groupIdPrefix", _READ, "begins the name of the group under which a stream pins latest", "ottla-spark"),
-    _honoured("kafka.group.id", _READ, "the whole name of that group; no group is joined"),
-    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on trying without progress", "120000"),
+    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task goes on asking for the same offset", "120000"),
     _honoured("fetchOffset.numRetries", _READ, "how often the driver asks again for offsets", "3"),
     _honoured("fetchOffset.retryIntervalMs", _READ, "how long it waits in between", "1000"),
     _honoured("topic", (SINK,), "the topic of all rows; goes before a column topic"),
@@ -87,12 +92,15 @@ TABLE: Final = (
     _honoured("kafka.max.partition.fetch.bytes", _READ, "bytes of one partition in a response", "1048576"),
     _honoured("kafka.compression.type", (SINK,), "none, gzip, snappy, lz4 or zstd", "none"),
     _honoured("kafka.batch.size", (SINK,), "bytes of one record batch before compression", "262144"),
+    _honoured("kafka.buffer.memory", (SINK,), "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
+    _honoured("kafka.metadata.max.age.ms", _ALL, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
     _honoured("kafka.delivery.timeout.ms", (SINK,), "how long a batch may take with all its retries", "120000"),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
     _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are refused in this version", "PLAINTEXT"),
+    _ignored("groupIdPrefix", _READ, "no group is joined; progress is in the checkpoint"),
+    _ignored("kafka.group.id", _READ, "no group is joined; progress is in the checkpoint"),
     _ignored("kafka.linger.ms", (SINK,), "batches of a task fill by size and are sent at its end"),
-    _ignored("kafka.buffer.memory", (SINK,), "a task holds at most eight unsent batches of kafka.batch.size"),
     _ignored("kafka.max.in.flight.requests.per.connection", (SINK,), "one for each partition, which keeps order"),
     _ignored("kafka.retries", (SINK,), "tries go on until kafka.delivery.timeout.ms"),
     _ignored("kafka.fetch.min.bytes", _READ, "a task reads offsets that are there already"),
@@ -100,6 +108,24 @@ TABLE: Final = (
     _ignored("kafka.max.poll.records", _READ, "rows come in Arrow batches of 10,000"),
     _ignored("kafka.session.timeout.ms", _READ, "no group is joined"),
     _ignored("kafka.heartbeat.interval.ms", _READ, "no group is joined"),
+    *_harmless("max.poll.interval.ms partition.assignment.strategy group.instance.id group.protocol group.remote.assignor", _READ,
+               "no group is joined"),
+    *_harmless("allow.auto.create.topics", _READ, "a source creates no topics"),
+    *_harmless("exclude.internal.topics", _READ, "subscribePattern always leaves them out; name one with subscribe"),
+    *_harmless("client.rack", _READ, "records come from leaders"),
+    *_harmless("default.api.timeout.ms", _READ, "kafka.request.timeout.ms and fetchOffset.numRetries bound what the driver asks"),
+    *_harmless("max.request.size", (SINK,), "a request has one batch; kafka.batch.size and the topic's max.message.bytes bound it"),
+    *_harmless("max.block.ms metadata.max.idle.ms", (SINK,), "kafka.delivery.timeout.ms bounds all waiting"),
+    *_harmless("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms", (SINK,),
+               "rows without a key go to any partition"),
+    *_harmless("compression.gzip.level compression.lz4.level compression.zstd.level", (SINK,), "codecs have a level of their own"),
+    *_harmless("transaction.timeout.ms", (SINK,), "the sink does not use transactions"),
+    *_harmless("connections.max.idle.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms "
+               "retry.backoff.ms send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
+               "client.dns.lookup metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms", _ALL,
+               "how Java's clients connect; tries here have pauses of 50 ms to 1 s"),
+    *_harmless("auto.include.jmx.reporter enable.metrics.push metric.reporters metrics.num.samples metrics.recording.level "
+               "metrics.sample.window.ms", _ALL, "metrics of Java's clients; Spark's progress reports have the rates"),
     _refused("kafka.auto.offset.reset", _READ, "say where to begin with startingOffsets"),
     _refused("kafka.enable.auto.commit", _READ, "progress is in the checkpoint; the source commits none"),
     _refused("kafka.key.deserializer", _READ, "keys are binary; decode them in the DataFrame: CAST(key AS STRING)"),
@@ -121,6 +147,7 @@ TABLE: Final = (
 
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
 _ADDED_BY_SPARK: Final = frozenset({"checkpointlocation"})
+_ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -149,6 +176,8 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker")
     if taken.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
         raise invalid(f"kafka.security.protocol={taken['kafka.security.protocol']}: only PLAINTEXT is in this version")
+    if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
+        raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
     return taken
 
 

@@ -2,8 +2,12 @@
 
 One fetch to each leader is under way while the records of the one before are decoded. Where the next one begins is known from
 the batch headers alone, so it goes out before decoding starts. What is passed over without a word: control batches, records of
-aborted transactions with read_committed, and gaps that compaction left. Offsets that the log no longer has, or does not have
-yet again, are data loss: ``failOnDataLoss`` decides. Source: KIP-98 (aborted transactions), KIP-320 (offsets out of range).
+aborted transactions with read_committed, and gaps that compaction left.
+
+A response has room for the records of some partitions only, so those that had none come first in the next request. Nothing
+follows from an empty answer but that it is asked again. Offsets that the log no longer has, or does not have yet again (its high
+watermark does not reach them), are data loss: ``failOnDataLoss`` decides. Source: KIP-74 (limits), KIP-98 (aborted transactions),
+KIP-320 (offsets out of range).
 """
 
 from __future__ import annotations
@@ -32,8 +36,7 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_SINCE: Final = 13
 WAIT_MS: Final = 500
-STALL_MS: Final = 5_000
-"""How long a log may lack offsets that it once had before they count as lost: a new leader's high watermark may lag for a moment."""
+RETRY_MS: Final = 100
 _GONE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -47,7 +50,16 @@ class _Progress:
 
     wanted: OffsetRange
     position: int
-    moved_ms: int  # when the position last moved
+    tried_ms: int = 0  # time spent in requests that could have moved the position, and did not
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a leader says of one partition."""
+
+    partition: TopicPartition
+    data: PartitionData
+    tried_ms: int  # how long it took; 0 when it may be empty because other partitions' records filled the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +95,9 @@ class RangeFetcher:
         self._bytes_max = int(options.get("kafka.fetch.max.bytes", 52_428_800))
         self._partition_bytes_max = int(options.get("kafka.max.partition.fetch.bytes", 1_048_576))
         self._patience_ms = int(options.get("kafkaConsumer.pollTimeoutMs", 120_000))
-        self._stall_ms = min(STALL_MS, self._patience_ms)
-        now_ms = _now_ms()
         # One range of a partition at a time: a second one waits until the first is read.
-        self._waiting = [_Progress(wanted, wanted.start, now_ms) for wanted in reversed(task.ranges)]
-        self._open: dict[TopicPartition, _Progress] = {}
+        self._waiting = [_Progress(wanted, wanted.start) for wanted in reversed(task.ranges)]
+        self._open: dict[TopicPartition, _Progress] = {}  # in the order of their turns
         self._retry_ms = 0
 
     def parts(self) -> Iterator[_Part]:
@@ -96,9 +106,10 @@ class RangeFetcher:
         pending = self._link.start(self._fetch()) if self._open else None
         try:
             while pending is not None:
-                responses = pending.result()
+                answers = pending.result()
                 pending = None
-                parts = [part for topic_partition, data in responses for part in self._accept(topic_partition, data)]
+                self._retry_ms = 0
+                parts = [part for answer in answers for part in self._accept(answer)]
                 self._fill()
                 if self._open:
                     pending = self._link.start(self._fetch())
@@ -114,13 +125,12 @@ class RangeFetcher:
             if progress.wanted.partition in self._open:
                 later.append(progress)
             else:
-                progress.moved_ms = _now_ms()
                 self._open[progress.wanted.partition] = progress
         self._waiting = later[::-1]
 
     # On the link's loop
 
-    async def _fetch(self) -> list[tuple[TopicPartition, PartitionData]]:
+    async def _fetch(self) -> list[_Answer]:
         """What the leaders have for the open ranges; tries again while that may help and time is left."""
         await asyncio.sleep(self._retry_ms / 1000)
         deadline_ms = _now_ms() + self._patience_ms
@@ -137,20 +147,20 @@ class RangeFetcher:
                 attempt += 1
                 await asyncio.sleep(delay_ms / 1000)
 
-    async def _fetch_once(self) -> list[tuple[TopicPartition, PartitionData]]:
+    async def _fetch_once(self) -> list[_Answer]:
         partitions = list(self._open)
         missing = {partition.topic for partition in partitions if self._cluster.leader(partition) is None}
         if missing:
             await self._cluster.refresh(missing)
         by_leader: dict[int, list[TopicPartition]] = {}
-        answers: list[tuple[TopicPartition, PartitionData]] = []
+        answers: list[_Answer] = []
         for partition in partitions:
             leader = self._cluster.leader(partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
             elif self._is_gone(partition):
                 gone = PartitionData(partition.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                answers.append((partition, gone))
+                answers.append(_Answer(partition, gone, 0))
         if not by_leader and not answers:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partitions[0]} has no leader")
         for found in await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in by_leader.items())):
@@ -163,7 +173,8 @@ class RangeFetcher:
             return partition.partition not in topic.partitions
         return self._cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, PartitionData]]:
+    async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[_Answer]:
+        asked_ms = _now_ms()
         connection = await self._cluster.connection(leader)
         by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
         topics: dict[str, FetchTopic] = {}
@@ -196,16 +207,21 @@ class RangeFetcher:
         ]
         if any(data.error_code and data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE for _, data in found):
             await self._cluster.refresh(topics)
-        return found
+        is_filled = any(data.records for _, data in found)
+        tried_ms = _now_ms() - asked_ms + self._retry_ms
+        return [
+            _Answer(partition, data, 0 if is_filled and not data.records and not data.error_code else tried_ms) for partition, data in found
+        ]
 
     # In the caller's thread, while no fetch is under way
 
-    def _accept(self, partition: TopicPartition, data: PartitionData) -> list[_Part]:
+    def _accept(self, answer: _Answer) -> list[_Part]:
         """Moves the partition's range on; the batches in it that are to be decoded, if any."""
+        partition, data = answer.partition, answer.data
         progress = self._open.get(partition)
         if progress is None:
             return []
-        self._retry_ms = 0
+        progress.tried_ms += answer.tried_ms
         end = progress.wanted.end
         if data.error_code:
             self._on_error(progress, data)
@@ -227,15 +243,28 @@ class RangeFetcher:
                 batches.append((at, header))
         if position > start:
             self._move(progress, position)
-        elif _now_ms() - progress.moved_ms > self._stall_ms:
-            text = f"the log ends at {data.high_watermark}, the query has seen offsets up to {end}"
-            self._on_loss(progress, f"{partition} has no record at offset {start} or behind it: {text}", go_on_at=end)
+        elif progress.tried_ms > self._patience_ms:
+            self._on_nothing(progress, data)
         return [_Part(partition, view, batches, start, end)] if batches and view is not None else []
 
     def _move(self, progress: _Progress, position: int) -> None:
-        progress.position, progress.moved_ms = position, _now_ms()
-        if position >= progress.wanted.end:
-            del self._open[progress.wanted.partition]
+        """The range goes on at the position, when all others have had their turn; it is closed when that is its end."""
+        progress.position, progress.tried_ms = position, 0
+        del self._open[progress.wanted.partition]
+        if position < progress.wanted.end:
+            self._open[progress.wanted.partition] = progress
+
+    def _on_nothing(self, progress: _Progress, data: PartitionData) -> None:
+        """No record came for as long as kafkaConsumer.pollTimeoutMs: the log does not have them, or its leader does not give them."""
+        partition, position, end = progress.wanted.partition, progress.position, progress.wanted.end
+        if data.high_watermark <= position:
+            text = f"the log ends at {data.high_watermark}, the query has seen offsets up to {end}"
+            self._on_loss(progress, f"{partition} has no record at offset {position} or behind it: {text}", go_on_at=end)
+            return
+        text = f"no record of {partition} from offset {position} on came within kafkaConsumer.pollTimeoutMs={self._patience_ms}"
+        if self._is_committed and data.last_stable_offset <= position:
+            text += f"; a transaction is open since offset {data.last_stable_offset}"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def _on_error(self, progress: _Progress, data: PartitionData) -> None:
         partition, position = progress.wanted.partition, progress.position
@@ -249,13 +278,13 @@ class RangeFetcher:
                 text = f"offset {position} of {partition} is behind the end of its log, which has been truncated or made anew"
                 self._on_loss(progress, text, go_on_at=progress.wanted.end)
             return
-        waited_ms = _now_ms() - progress.moved_ms
-        if code in _GONE and (self._is_gone(partition) or waited_ms > self._stall_ms):
+        is_over = progress.tried_ms > self._patience_ms
+        if code in _GONE and (self._is_gone(partition) or is_over):
             self._on_loss(progress, f"{partition} does not exist any more", go_on_at=progress.wanted.end)
-        elif code not in RETRIABLE or waited_ms > self._patience_ms:
+        elif code not in RETRIABLE or is_over:
             raise KafkaError(code, f"fetch from {partition} at offset {position}")
         else:
-            self._retry_ms = 100
+            self._retry_ms = RETRY_MS
 
     def _on_loss(self, progress: _Progress, text: str, *, go_on_at: int) -> None:
         report_loss(text, fails=self._fails_on_loss)

@@ -40,10 +40,8 @@ class RowsWritten(WriterCommitMessage):
         self.row_count = row_count
 
 
-def check_columns(schema: StructType, options: Mapping[str, str], *, overwrite: bool = False) -> None:
+def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
     """KafkaError INVALID_CONFIG when rows of this schema cannot be written with these options."""
-    if overwrite:
-        raise invalid('mode("overwrite") is refused: a topic can only be appended to; use mode("append")')
     for name in ("kafka.acks", "kafka.enable.idempotence"):
         if options.get(name, "all").lower() not in ("all", "-1", "true"):
             raise invalid(f"{name}={options[name]} is refused: the sink is idempotent, which needs acks=all")
@@ -87,7 +85,6 @@ class _RowWriter:
     def __init__(self, delivery: Delivery, topic: str | None) -> None:
         self._delivery = delivery
         self._topic = topic
-        self._counts: dict[str, int] = {}  # partitions of each topic
 
     def write(self, batch: pa.RecordBatch) -> None:
         """The rows are in the batches of their partitions, in their order."""
@@ -103,7 +100,9 @@ class _RowWriter:
         import pyarrow as pa
 
         topics, codes = self._topics(batch)
-        counts = np.array([self._partition_count(topic) for topic in topics])
+        counts = np.array(self._delivery.partition_counts(topics))
+        if len(_misplaced(batch, codes, counts)):
+            counts = np.array(self._delivery.partition_counts(topics, is_new=True))
         partitions = self._partitions(batch, topics, codes, counts)
         places = (np.cumsum(counts) - counts)[codes] + partitions  # one number for each partition of each topic
         if counts.sum() < 1 << 16:
@@ -131,12 +130,6 @@ class _RowWriter:
         encoded = column.dictionary_encode()
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
-    def _partition_count(self, topic: str) -> int:
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = self._delivery.partition_count(topic)
-        return count
-
     def _partitions(self, batch: pa.RecordBatch, topics: list[str], codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Each row's partition: the one that it names, else the one of its key, else any."""
         import numpy as np
@@ -149,14 +142,23 @@ class _RowWriter:
         for code in np.unique(codes[is_free]).tolist():
             found[is_free & (codes == code)] = self._delivery.any_partition(topics[code], int(counts[code]))
         if "partition" in names:
+            wrong = _misplaced(batch, codes, counts)
             column = batch.column("partition")
-            wanted = column.fill_null(0).to_numpy(zero_copy_only=False)
-            wrong = np.flatnonzero((wanted < 0) | (wanted >= counts[codes]))
             if len(wrong):
-                topic = topics[codes[wrong[0]]]
-                raise invalid(f"a row has partition {wanted[wrong[0]]}; topic {topic!r} has {self._counts[topic]} partitions")
-            found = np.where(_is_there(column), wanted, found)
+                code = codes[wrong[0]]
+                raise invalid(f"a row has partition {column[wrong[0]]}; topic {topics[code]!r} has {counts[code]} partitions")
+            found = np.where(_is_there(column), column.fill_null(0).to_numpy(zero_copy_only=False), found)
         return found
+
+
+def _misplaced(batch: pa.RecordBatch, codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The rows that name a partition which their topic does not have."""
+    import numpy as np
+
+    if "partition" not in batch.schema.names:
+        return np.empty(0, np.int64)
+    wanted = batch.column("partition").fill_null(0).to_numpy(zero_copy_only=False)
+    return np.flatnonzero((wanted < 0) | (wanted >= counts[codes]))
 
 
 def _is_free(batch: pa.RecordBatch) -> npt.NDArray[Any]:

@@ -3,12 +3,13 @@
 Options and columns are those of Spark's own Kafka connector (``options.TABLE``, ``columns.COLUMN_TYPES``), so a query moves
 between the two by one word. Spark imports this module in each of its Python processes: everything heavy is imported in methods.
 
-Processes: a stream's ``initialOffset``, ``latestOffset``, ``partitions`` and ``commit`` run in one driver-side process for the
+Processes: a stream's ``initialOffset``, ``latestOffset`` and ``partitions`` run in one driver-side process for the
 life of the query; ``read`` and ``write`` run in workers, on objects that were pickled. So constructors only keep what they get.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +19,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from ottla.spark.lookup import Lookup
-    from ottla.spark.offsets import Offsets
+    from ottla.spark.narrowing import Narrowing
+    from ottla.spark.offsets import FairLimit, Offsets
     from ottla.spark.planning import OffsetRanges
 
 IDLE_MS: Final = 500
@@ -43,9 +46,13 @@ class OttlaDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
 
     def reader(self, schema: StructType) -> TopicReader:
-        from ottla.spark.options import BATCH
+        from ottla.spark.options import BATCH, boolean
+        from ottla.spark.planning import FILTERS_VARIABLE
 
-        return TopicReader(_reading_options(self.options, BATCH), schema)
+        options = _reading_options(self.options, BATCH)
+        # Spark fails a reader that takes filters while it gives none, so each session has its own kind.
+        pushes = boolean(options, "pushFilters", os.environ.get(FILTERS_VARIABLE) == "true")
+        return (FilteredTopicReader if pushes else TopicReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
         from ottla.spark.options import STREAM
@@ -53,20 +60,27 @@ class OttlaDataSource(DataSource):
         return TopicStreamReader(_reading_options(self.options, STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        from ottla.spark.options import SINK, checked
-        from ottla.spark.rows import check_columns
+        if overwrite:
+            from ottla.spark.options import invalid
 
-        options = checked(self.options, SINK)
-        check_columns(schema, options, overwrite=overwrite)
-        return TopicWriter(options)
+            raise invalid('mode("overwrite") is refused: a topic can only be appended to; use mode("append")')
+        return TopicWriter(self._writing_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:
+        if overwrite:
+            from ottla.spark.options import invalid
+
+            way_out = "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"
+            raise invalid(f'outputMode("complete") is refused: Spark lets format("ottla") append only; {way_out}')
+        return TopicStreamWriter(self._writing_options(schema))
+
+    def _writing_options(self, schema: StructType) -> dict[str, str]:
         from ottla.spark.options import SINK, checked
         from ottla.spark.rows import check_columns
 
         options = checked(self.options, SINK)
-        check_columns(schema, options, overwrite=overwrite)
-        return TopicStreamWriter(options)
+        check_columns(schema, options)
+        return options
 
 
 def _reading_options(given: Mapping[str, str], use: str) -> dict[str, str]:
@@ -100,6 +114,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._narrowing: Narrowing | None = None
 
     def partitions(self) -> list[OffsetRanges]:
         from ottla.spark.lookup import Lookup
@@ -112,12 +127,25 @@ class TopicReader(DataSourceReader):
         partitions = lookup.partitions(must_exist=True)
         start = lookup.resolve(first, partitions, none_is_latest=_falls_back(self._options))
         end = lookup.resolve(last, partitions, none_is_latest=True)
+        if self._narrowing is not None:
+            start, end = self._narrowing.narrowed(start, end, lookup)
         return planned(ranges_between(start, end), self._options) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         from ottla.spark.reading import read_ranges
 
         return read_ranges(partition, self._options, _arrow_schema(self._schema))
+
+
+class FilteredTopicReader(TopicReader):
+    """A batch read of what the query's filters leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Spark applies all of them to the rows besides."""
+        from ottla.spark.narrowing import narrowing_of
+
+        self._narrowing = narrowing_of(filters)
+        return filters
 
 
 def _falls_back(options: Mapping[str, str]) -> bool:
@@ -138,7 +166,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._lookup: Lookup | None = None
         self._initial: Offsets | None = None
-        self._has_pins = False
+        self._limit: FairLimit | None = None
         self._seen: Offsets | None = None  # the ends as last heard, for progress reports
         self._target: Offsets | None = None  # where a query that is triggered availableNow ends
         self._batch_ms = time.monotonic_ns() // 1_000_000  # when the last batch was let go, for maxTriggerDelay
@@ -156,21 +184,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lookup
 
     def initialOffset(self) -> dict[str, Any]:
-        """Asked for twice in the first batch, and again when that was never committed: the answer stays the same (``pins``)."""
-        from ottla.spark.offsets import LATEST, as_json, starting_bound
-        from ottla.spark.pins import Pins, group_of
+        """Asked for twice in the first batch: the answer stays the same. After a restart it may not (``offsets``)."""
+        from ottla.spark.offsets import as_json, starting_bound
 
         if self._initial is None:
             bound = starting_bound(self._options, is_stream=True)
-            lookup = self._cluster
-            partitions = lookup.partitions(must_exist=True)
-            start = lookup.resolve(bound, partitions, none_is_latest=_falls_back(self._options))
-            if not bound.is_by_time:
-                at_end = {partition: start[partition] for partition in partitions if bound.of(partition) == LATEST}
-                if at_end:
-                    start |= Pins(lookup, group_of(self._options)).pinned(at_end)
-                    self._has_pins = True
-            self._initial = start
+            partitions = self._cluster.partitions(must_exist=True)
+            self._initial = self._cluster.resolve(bound, partitions, none_is_latest=_falls_back(self._options))
         return as_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -180,19 +200,26 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch may go. Looks again for up to half a second while there is nothing, for Spark asks without pause."""
-        from ottla.spark.offsets import as_json, from_json
+        """How far the next batch may go. Looks again for up to half a second while there is nothing, for Spark asks without pause.
+
+        Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query began.
+        """
+        from ottla.spark.offsets import BEGAN_AT, as_json, first_end_as_json, from_json
 
         begin = from_json(start)
+        if BEGAN_AT not in start and begin == self._initial:
+            return first_end_as_json(self._end(begin, limit), begin)
         deadline_ms = time.monotonic_ns() // 1_000_000 + IDLE_MS
         while True:
             end = self._end(begin, limit)
-            if end != begin or self._target is not None or time.monotonic_ns() // 1_000_000 >= deadline_ms:
+            if end != begin:
                 return as_json(end)
+            if self._target is not None or time.monotonic_ns() // 1_000_000 >= deadline_ms:
+                return start
             time.sleep(IDLE_STEP_MS / 1000)
 
     def _end(self, begin: Offsets, limit: ReadLimit) -> Offsets:
-        from ottla.spark.offsets import limited
+        from ottla.spark.offsets import FairLimit
 
         seen = self._look(begin)
         end = seen
@@ -200,12 +227,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Never behind what the checkpoint has already, and nothing of partitions that have come since.
             bounds = {partition: max(self._target.get(partition, 0), begin.get(partition, 0)) for partition in {*self._target, *begin}}
             end = {partition: min(offset, bounds[partition]) for partition, offset in seen.items() if partition in bounds}
-        fresh = self._cluster.earliest(partition for partition in end if partition not in begin)
-        start = begin | fresh
+        start = begin | self._fresh(begin, end)
         if self._is_held_back(start, end, limit):
             return begin
         if isinstance(limit, ReadMaxRows):
-            end = limited(start, end, limit.max_rows)
+            self._limit = self._limit or FairLimit()
+            end = self._limit.end(start, end, limit.max_rows)
         if end != begin:
             self._batch_ms = time.monotonic_ns() // 1_000_000
         return end
@@ -225,6 +252,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} that the query has read up to", fails=fails)
         self._seen = seen
         return seen
+
+    def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
+        """Where partitions begin that have come since; what lay before their first record is data loss."""
+        from ottla.spark.options import boolean
+        from ottla.spark.reading import report_loss
+
+        found = self._cluster.earliest(partition for partition in end if partition not in begin)
+        for partition, offset in found.items():
+            if offset > 0:
+                text = f"{partition} is new to the query and its log begins at {offset}: the records before are gone"
+                report_loss(text, fails=boolean(self._options, "failOnDataLoss", True))
+        return found
 
     def _is_held_back(self, start: Offsets, end: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger makes the batch wait for more."""
@@ -248,26 +287,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._seen is None else as_json(self._seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
-        from ottla.spark.offsets import from_json
+        from ottla.spark.offsets import batch_start, from_json
         from ottla.spark.planning import planned, ranges_between
 
-        first, last = from_json(start), from_json(end)
-        fresh = [partition for partition in last if partition not in first]
-        return planned(ranges_between(first | self._cluster.earliest(fresh), last), self._options)
+        first, last = batch_start(start, end), from_json(end)
+        return planned(ranges_between(first | self._fresh(first, last), last), self._options)
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         from ottla.spark.reading import read_ranges
 
         return read_ranges(partition, self._options, _arrow_schema(self._schema))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done, so the checkpoint says where to go on: pinned starts are not needed any more."""
-        from ottla.spark.offsets import from_json
-        from ottla.spark.pins import Pins, group_of
-
-        if self._has_pins:
-            Pins(self._cluster, group_of(self._options)).release(from_json(end))
-            self._has_pins = False
 
 
 class TopicWriter(DataSourceArrowWriter):

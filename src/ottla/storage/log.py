@@ -257,6 +257,7 @@ class PartitionLog(ClosedSegments):
             are_epochs_written = True
             for segment in closed:
                 await segment.sync(with_indexes=True)
+                segment.synced()
             await last.sync(with_indexes=False)
             if self._folder_changed:
                 await self._disk.sync_dir(self._folder)
@@ -270,8 +271,6 @@ class PartitionLog(ClosedSegments):
             else:
                 self.on_disk_error(error)
             raise StorageError(f"the log in {self._folder} cannot be synced: {error}") from error
-        for segment in closed:
-            segment.synced()
         self._unsynced = [segment for segment in self._unsynced if segment not in closed]
         self._recovery_point = max(self._recovery_point, end_offset)
 
