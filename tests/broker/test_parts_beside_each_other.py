@@ -22,6 +22,8 @@ from ottla.types import TopicPartition
 SMALL = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "500"}
 Act = Callable[[SimBroker], Awaitable[None]]
 WAIT_SECONDS_MAX = 300
+SCATTERED = [(b"same" if number % 4 else b"%d" % number, b"x" * 300) for number in range(40)]
+"""Compaction leaves segments of these that end before the next one begins."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,6 +177,81 @@ def test_a_partition_that_found_no_room_is_opened_once_there_is_some() -> None:
         await asyncio.sleep(15)
         await send(broker, "full", [(None, b"x")])
         assert failure_of(broker) is None
+
+    play(act)
+
+
+def test_a_partition_that_is_opened_late_is_the_one_that_was_closed() -> None:
+    """It lies where it lay, begins where it began, and lacks what compaction took: nothing of it is cut or made anew."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        await send(broker, "t", SCATTERED)
+        await asyncio.sleep(20)
+        folder, before = folder_of(broker, "t", 0), await records_of(log_of(broker, "t"))
+        assert len(before) < 20
+        disk = broker.machine.disk
+        broker.kill(power_cut=False)
+        inode = disk._files[max(path for path in disk._files if path.startswith(f"/{folder}/t-0/") and path.endswith(".log"))]
+        inode.written += b"torn"
+        disk.faults.append(Fault("truncate", ".log", errno.EMFILE, lasts=True))
+        await broker.start()
+        assert broker.broker is not None
+        assert broker.broker.partitions.is_offline("t", 0)
+        await broker.broker.partitions.write_checkpoints()
+        disk.faults.clear()
+        await asyncio.sleep(30)
+        assert folder_of(broker, "t", 0) == folder
+        assert await records_of(log_of(broker, "t")) == before
+
+    run(main())
+
+
+@pytest.mark.parametrize("steps", range(24))
+def test_a_compacted_replica_is_whole_after_a_crash_soon_after_its_move(steps: int) -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
+        await broker.start()
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        await send(broker, "t", SCATTERED)
+        await asyncio.sleep(20)
+        before = await records_of(log_of(broker, "t"))
+        assert len(before) < 20
+        assert broker.broker is not None
+        store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
+        partition = store.by_name["t"][0]
+        died = asyncio.Event()
+
+        def strike() -> None:
+            broker.kill(power_cut=False)
+            died.set()
+
+        def near(operation: str, path: str, what: str) -> None:
+            if operation == "rename" and path.endswith("-future"):
+                disk.crash_at, disk.on_crash = disk.steps + 1 + steps, strike
+
+        disk.on_step = near
+        mover.move(partition, next(folder for folder in store._folders if folder is not store.folder_of(partition)))
+        await asyncio.wait_for(died.wait(), WAIT_SECONDS_MAX)
+        await broker.start()
+        assert await records_of(log_of(broker, "t")) == before
+
+    run(main())
+
+
+def test_a_deleted_topic_whose_partition_could_not_be_opened_leaves_no_folder() -> None:
+    async def act(broker: SimBroker) -> None:
+        disk = broker.machine.disk
+        disk.faults.append(Fault("create", "t-0/00000000000000000000.log", errno.EMFILE, lasts=True))
+        await create(broker, "t")
+        await delete(broker, "t")
+        disk.faults.clear()
+        await asyncio.sleep(5)
+        assert not [name for name in await disk.list_dir("/data") if name.startswith("t-")]
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
 
     play(act)
 

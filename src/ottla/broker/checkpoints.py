@@ -27,7 +27,7 @@ class LogOffsets(NamedTuple):
 class Checkpoints:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._read: dict[TopicPartition, LogOffsets] = {}  # of partitions that are not open
+        self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the folder
 
     async def read(self, folder: DataFolder) -> None:
         """What the folder's files say is known."""
@@ -35,11 +35,16 @@ class Checkpoints:
             await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET)
         ]
         for key in {*points, *starts, *cleaned}:
-            self._read[key] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
+            self._read.setdefault(key, {})[folder.path] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
 
-    def of(self, key: TopicPartition) -> LogOffsets:
-        """What was read; zeros where nothing was, or where it is forgotten."""
-        return self._read.get(key, LogOffsets())
+    def of(self, key: TopicPartition, folder: DataFolder, *, was_moved: bool) -> LogOffsets:
+        """What the files say of the replica in that folder; zeros where nothing does, or where it is forgotten.
+
+        A crash soon after a move leaves some of it, or all, in the files of the folder that the replica came from. These offsets only
+        rise, so that of a replica that ``was_moved`` the largest ones count.
+        """
+        found = self._read.get(key, {})
+        return _largest(found) if was_moved else found.get(folder.path, LogOffsets())
 
     def forget(self, key: TopicPartition) -> bool:
         """The partition is open, or there is another one of that name. True when something was known of it."""
@@ -47,7 +52,7 @@ class Checkpoints:
 
     async def write(self, folder: DataFolder, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
         """The folder's files tell of its open logs, and of those that are ``closed`` what was read of them."""
-        offsets = {key: self.of(key) for key in closed}
+        offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
             dirty = log.first_dirty_offset if log.first_dirty_offset > log.log_start_offset else 0
             offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty)
@@ -57,3 +62,7 @@ class Checkpoints:
 
     async def _write(self, folder: DataFolder, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         await write_checkpoint(self._disk, f"{folder.path}/{name}", offsets)
+
+
+def _largest(found: Mapping[str, LogOffsets]) -> LogOffsets:
+    return LogOffsets(*map(max, zip(*found.values()))) if found else LogOffsets()

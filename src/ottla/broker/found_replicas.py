@@ -27,6 +27,10 @@ class FoundReplicas:
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._places
 
+    def in_folder(self, folder: DataFolder) -> list[TopicPartition]:
+        """Those found there that no topic has claimed yet."""
+        return [key for key, places in self._places.items() if any(place is folder for place, _ in places)]
+
     async def scan(self) -> dict[TopicPartition, DataFolder]:
         """What is there is known; what deletions had left is removed. Returned are the moves that were cut short, and where they went."""
         interrupted: dict[TopicPartition, DataFolder] = {}
@@ -38,8 +42,11 @@ class FoundReplicas:
         return interrupted
 
     async def claim(self, key: TopicPartition, topic_id: str) -> DataFolder | None:
-        """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside."""
-        places = self._places.pop(key, [])
+        """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside.
+
+        When a disk refuses something it may be asked again: what was found is known until the claim has an answer.
+        """
+        places = self._places.get(key, [])
         own = [folder for folder, found_id in places if found_id == topic_id]
         if len(own) > 1:
             ranks = [(await folder.generation(key), await folder.log_bytes(key)) for folder in own]
@@ -50,9 +57,11 @@ class FoundReplicas:
                     await folder.delete_partition(key, self._unique())
                     places.remove((folder, topic_id))
             own = [own[ranks.index(best)]]
-        for folder, found_id in places:
+        for folder, found_id in list(places):
             if folder not in own:
                 await self._set_aside(folder, key, found_id)
+                places.remove((folder, found_id))
+        self._places.pop(key, None)
         return own[0] if own else None
 
     async def set_aside_unclaimed(self) -> None:

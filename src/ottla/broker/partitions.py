@@ -56,9 +56,11 @@ class PartitionStore:
         self._folder_of: dict[Partition, DataFolder] = {}
         self._found = FoundReplicas(folders, self._unique)
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
+        self._retried: dict[TopicPartition, DataFolder] = {}  # where they lie
         self._undeleted: list[tuple[DataFolder, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
+        self._left: dict[Partition, DataFolder] = {}  # whose offsets are only told by the folder that they were moved from, as yet
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, DataFolder] = {}  # found by the scan
@@ -118,7 +120,9 @@ class PartitionStore:
     def retry(self) -> bool:
         """Whether there are partitions that the next ``follow`` may open, though an earlier one could not."""
         for key in self._to_retry:
-            self.offline.pop(key, None)
+            folder = self.offline.pop(key, None)
+            if folder is not None:
+                self._retried[key] = folder
             self._followed.pop(key.topic, None)
         found = bool(self._to_retry)
         self._to_retry.clear()
@@ -200,7 +204,7 @@ class PartitionStore:
 
     async def relocated(self, partition: Partition, folder: DataFolder) -> None:
         """The partition's log lies in that folder now; what it was copied from is removed."""
-        old = self._folder_of[partition]
+        old = self._left[partition] = self._folder_of[partition]
         self._folder_of[partition] = folder
         partition.log.on_disk_failed = partial(self.fail_folder, folder)
         await self._try_to_delete(old, key_of(partition))
@@ -219,18 +223,30 @@ class PartitionStore:
         if self._is_closed:  # the files say how the logs were closed, and the next start believes them
             return
         problem: OSError | None = None
+        left = dict(self._left)
         for folder in self._live_folders():
             try:
-                await self._offsets.write(folder, self._logs_in(folder), [key for key, place in self.offline.items() if place is folder])
+                await self._offsets.write(folder, self._logs_in(folder), self._unopened_in(folder))
             except OSError as error:
                 problem = error
                 if is_disk_at_fault(error):
                     self.fail_folder(folder)
-        if problem is not None:
+        if problem is None:
+            self._left = {partition: folder for partition, folder in self._left.items() if left.get(partition) is not folder}
+        else:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
 
     def _logs_in(self, folder: DataFolder) -> dict[TopicPartition, PartitionLog]:
-        return {key_of(partition): partition.log for partition in self.all() if self._folder_of[partition] is folder}
+        return {
+            key_of(partition): partition.log
+            for partition in self.all()
+            if folder in (self._folder_of[partition], self._left.get(partition))
+        }
+
+    def _unopened_in(self, folder: DataFolder) -> list[TopicPartition]:
+        """Partitions that lie there and are not open."""
+        known = [*self.offline.items(), *self._retried.items()]
+        return [*(key for key, place in known if place is folder), *self._found.in_folder(folder)]
 
     async def close(self) -> list[DataFolder]:
         """Every log is synced and closed, the checkpoints are written. The folders in which that is true of each partition."""
@@ -269,7 +285,7 @@ class PartitionStore:
         """The partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
         folder, reason = None, "its data folder is offline"
-        if key in self._found or not self._must_be_found:
+        if key in self._found or key in self._retried or not self._must_be_found:
             try:
                 if self._world.disk.open_files_left() <= 0:
                     raise OSError(errno.EMFILE, "too many open files (ulimit -n)")
@@ -291,37 +307,26 @@ class PartitionStore:
     async def _open(
         self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder, *, is_durable: bool
     ) -> Partition:
-        index = key.partition
         await check_damage(self._world.disk, folder.partition_path(key))
-        known = self._offsets.of(key)
+        known = self._offsets.of(key, folder, was_moved=await folder.generation(key) > 0)
         opened = await PartitionLog.open(
-            self._world.disk,
-            folder.partition_path(key),
-            config=log_config(self._config, image.topic_configs(topic.name)),
-            now_ms=self._world.clock.now_ms(),
-            clean=folder.was_clean,
-            recovery_point=known.recovery_point,
-            log_start_offset=known.log_start_offset,
-            first_dirty_offset=known.first_dirty_offset,
-            is_durable=is_durable,
-        )
+            self._world.disk, folder.partition_path(key), config=log_config(self._config, image.topic_configs(topic.name)),
+            now_ms=self._world.clock.now_ms(), clean=folder.was_clean, is_durable=is_durable, **known._asdict(),
+        )  # fmt: skip
         for cut in opened.cuts:
             log.warning(
                 "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
             )
         self._offsets.forget(key)
+        self._retried.pop(key, None)
         opened.on_failed = self.on_partition_failed
         opened.on_disk_failed = partial(self.fail_folder, folder)
-        epoch = topic.partitions[index].leader_epoch
+        index = key.partition
         partition = Partition(
-            topic.name,
-            topic.topic_id,
-            index,
-            opened,
-            leader_epoch=epoch,
-            is_internal=topic.name in INTERNAL_TOPICS,
+            topic.name, topic.topic_id, index, opened,
+            leader_epoch=topic.partitions[index].leader_epoch, is_internal=topic.name in INTERNAL_TOPICS,
             meters=self.meters.setdefault(topic.name, TopicMeters()),
-        )
+        )  # fmt: skip
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[index] = partition
         self._overrides[topic.name] = image.topic_configs(topic.name)
@@ -330,7 +335,7 @@ class PartitionStore:
         return partition
 
     async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> DataFolder:
-        own = await self._found.claim(key, topic_id)
+        own = self._retried.get(key) or await self._found.claim(key, topic_id)
         if own is not None:
             return own
         if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
@@ -345,7 +350,10 @@ class PartitionStore:
 
     async def _delete(self, topic: str) -> None:
         del self._followed[topic]
-        self.offline = {key: folder for key, folder in self.offline.items() if key.topic != topic}
+        for places in (self.offline, self._retried):  # what could not be opened lies there all the same
+            for key in [key for key in places if key.topic == topic]:
+                if (place := places.pop(key)) is not None and not place.is_failed:
+                    await self._try_to_delete(place, key)
         self._to_retry = {key for key in self._to_retry if key.topic != topic}
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
@@ -357,6 +365,7 @@ class PartitionStore:
             await partition.stand_still(partial(self._discard, partition))
 
     async def _discard(self, partition: Partition) -> None:
+        self._left.pop(partition, None)
         folder = self._folder_of.pop(partition)  # not before it stands still: it may be about to arrive in another one
         if not folder.is_failed:
             await self._try_to_delete(folder, key_of(partition))

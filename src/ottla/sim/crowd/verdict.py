@@ -52,10 +52,9 @@ async def watch_starts(known: Knowledge) -> None:
         broker = known.running
         for partition in broker.partitions.all() if broker is not None else ():
             key = TopicPartition(partition.topic, partition.index), partition.topic_id
-            if partition.log.log_start_offset < known.starts.get(key, 0):
+            if partition.log.log_start_offset < known.starts.get(key, 0) and not known.meetings.counts["power cut"]:
                 known.findings.append(f"{key[0]} began at {known.starts[key]}, and begins at {partition.log.log_start_offset}")
-            if not known.meetings.counts["power cut"]:
-                known.starts[key] = partition.log.log_start_offset
+            known.starts[key] = partition.log.log_start_offset
         await asyncio.sleep(0.05)
 
 
