@@ -28,7 +28,7 @@ def hunt(name: str) -> str:
     """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
     with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
         shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=shutil.ignore_patterns("__pycache__", "interop", "spark"))
+        shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=shutil.ignore_patterns("__pycache__", "interop"))
         patch = (MUTANTS / f"{name}.patch").read_bytes()
         applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"

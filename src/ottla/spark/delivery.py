@@ -11,7 +11,6 @@ task are no larger than these. What open batches hold is bounded for all partiti
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import time
 from collections.abc import Mapping
@@ -113,10 +112,10 @@ class Delivery:
 
     def _send_largest(self) -> None:
         """Half of the room for open batches is free, and the smaller ones go on filling."""
-        sizes = [(-builder.size_bytes, target) for target, builder in self._builders.items()]
-        heapq.heapify(sizes)
-        while sizes and self._open_bytes > self._open_bytes_max // 2:
-            self._send(heapq.heappop(sizes)[1])
+        for target in sorted(self._builders, key=lambda target: self._builders[target].size_bytes, reverse=True):
+            if self._open_bytes <= self._open_bytes_max // 2:
+                return
+            self._send(target)
 
     def _send(self, target: TopicPartition) -> None:
         while len(self._unsent) >= UNSENT_BATCHES_MAX:
