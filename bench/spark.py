@@ -3,7 +3,8 @@
 Source: a batch read of all seven columns to the noop sink. Sink: a batch write of key and value, at least once (acks=all,
 idempotent, no compression), of rows that Spark has in memory. A batch and not a stream, for both: a stream adds the same
 checkpoints to either. Values of 100 bytes, keys of 8, two partitions of the topic and so two tasks for either connector,
-local[2], one session; rounds are interleaved, and the first one only warms.
+local[2], one session; rounds are interleaved, and the first one only warms. A topic of 60 partitions with 30,000 records each is
+read besides: that is more partitions for a task than a response has room for, and 60 tasks for the JVM connector.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 ROUNDS: Final = 3
 PARTITIONS: Final = 2
 SOURCE_ROWS: Final = 2_000_000
+WIDE_PARTITIONS: Final = 60
+WIDE_ROWS: Final = WIDE_PARTITIONS * 30_000
 SINK_ROWS: Final = 1_000_000
 BATCH_ROWS: Final = 1000
 KEY_BYTES, VALUE_BYTES = 8, 100
@@ -61,7 +64,12 @@ def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Ro
         figures: dict[str, Figures] = {side: {} for side in sides}
         for peer in peers:
             for side, format_name in sides.items():
-                figures[side][f"source rows/s, on {peer.name}"] = SOURCE_ROWS / _read(spark, peer, format_name, is_checked=number == 0)
+                figures[side][f"source rows/s, on {peer.name}"] = SOURCE_ROWS / _read(
+                    spark, peer, format_name, "rows", is_checked=number == 0
+                )
+                figures[side][f"60 partitions x 30,000, source rows/s, on {peer.name}"] = WIDE_ROWS / _read(
+                    spark, peer, format_name, "wide", is_checked=number == 0
+                )
                 figures[side][f"sink rows/s, on {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name)
         if number:  # the first round warms
             for side, round_figures in figures.items():
@@ -71,36 +79,43 @@ def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Ro
 
 
 def _prepare(peer: Peer) -> None:
-    """Both topics are there, the one to read from with its rows."""
+    """All topics are there, those to read from with their rows."""
     until_served(lambda: create_topic(peer.address, "rows", PARTITIONS))
+    create_topic(peer.address, "wide", WIDE_PARTITIONS)
     create_topic(peer.address, "written", PARTITIONS)
+    until_served(lambda: _served(peer))
+    _fill(peer, "rows", PARTITIONS, SOURCE_ROWS)
+    _fill(peer, "wide", WIDE_PARTITIONS, WIDE_ROWS)
+
+
+def _fill(peer: Peer, topic: str, partition_count: int, row_count: int) -> None:
+    """The topic has so many rows, as many in each partition."""
     builder = BatchBuilder()
     for number in range(BATCH_ROWS):
         builder.append(b"%08d" % number, bytes(VALUE_BYTES), timestamp_ms=time.time_ns() // 1_000_000)
     batch = builder.build()
     requests = [
-        frame(ProduceRequest(None, 1, 30_000, [TopicProduceData("rows", partition_data=[PartitionProduceData(index, batch)])]), 7)
-        for index in range(PARTITIONS)
+        frame(ProduceRequest(None, 1, 30_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(index, batch)])]), 7)
+        for index in range(partition_count)
     ]
-    until_served(lambda: _served(peer))
     with connect(peer.address) as sock:
-        while (missing := SOURCE_ROWS - _end(peer, "rows")) > 0:
+        while (missing := row_count - _end(peer, topic, partition_count)) > 0:
             for number in range(missing // BATCH_ROWS):
-                exchange(sock, requests[number % PARTITIONS])
+                exchange(sock, requests[number % partition_count])
 
 
 def _served(peer: Peer) -> None:
-    """AssertionError while a leader of either topic does not know yet that it is one."""
+    """AssertionError while a leader of a topic does not know yet that it is one."""
     with connect(peer.address) as sock:
-        for topic in ("rows", "written"):
-            for index in range(PARTITIONS):
+        for topic, partition_count in (("rows", PARTITIONS), ("wide", WIDE_PARTITIONS), ("written", PARTITIONS)):
+            for index in range(partition_count):
                 assert end_offset(sock, topic, index) == 0, f"{topic}-{index} is empty and served"
 
 
-def _end(peer: Peer, topic: str) -> int:
+def _end(peer: Peer, topic: str, partition_count: int = PARTITIONS) -> int:
     """Records of the topic."""
     with connect(peer.address) as sock:
-        return sum(end_offset(sock, topic, index) for index in range(PARTITIONS))
+        return sum(end_offset(sock, topic, index) for index in range(partition_count))
 
 
 def _rows(spark: SparkSession) -> DataFrame:
@@ -113,13 +128,14 @@ def _rows(spark: SparkSession) -> DataFrame:
     return rows
 
 
-def _read(spark: SparkSession, peer: Peer, format_name: str, *, is_checked: bool) -> float:
+def _read(spark: SparkSession, peer: Peer, format_name: str, topic: str, *, is_checked: bool) -> float:
     """Seconds."""
-    source = spark.read.format(format_name).option("kafka.bootstrap.servers", peer.bootstrap).option("subscribe", "rows").load()
+    source = spark.read.format(format_name).option("kafka.bootstrap.servers", peer.bootstrap).option("subscribe", topic).load()
     if is_checked:
         assert len(source.columns) == 7, source.columns
-        assert source.rdd.getNumPartitions() == PARTITIONS, f"{source.rdd.getNumPartitions()} tasks"
-        assert source.count() == SOURCE_ROWS, "every row comes"
+        if topic == "rows":
+            assert source.rdd.getNumPartitions() == PARTITIONS, f"{source.rdd.getNumPartitions()} tasks"
+        assert source.count() == {"rows": SOURCE_ROWS, "wide": WIDE_ROWS}[topic], "every row comes"
     return _seconds(lambda: source.write.format("noop").mode("overwrite").save())
 
 
