@@ -21,8 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
+from ottla.spark.batch_reader import FilteredTopicReader, TopicReader
 from ottla.spark.narrowing import narrowing_of
-from ottla.spark.source import FilteredTopicReader, OttlaDataSource, TopicReader
+from ottla.spark.source import OttlaDataSource
 from ottla.types import TopicPartition
 
 VALUE = StructType([StructField("value", BinaryType())])

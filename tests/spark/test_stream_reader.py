@@ -9,10 +9,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
 from ottla.errors import KafkaError
-from ottla.spark import source
+from ottla.spark import stream_reader
+from ottla.spark.batch_reader import TopicReader
 from ottla.spark.offsets import as_json, from_json
 from ottla.spark.reading import DataLossError
-from ottla.spark.source import TopicReader, TopicStreamReader
+from ottla.spark.stream_reader import TopicStreamReader
 from ottla.sync import Admin, NewTopic
 from ottla.types import TopicPartition
 
@@ -23,7 +24,7 @@ ROW = (None, b"v")
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that has nothing says so at once."""
-    monkeypatch.setattr(source, "IDLE_MS", 0)
+    monkeypatch.setattr(stream_reader, "IDLE_MS", 0)
 
 
 def reader(topics: Topics, topic: str, **options: str) -> TopicStreamReader:

@@ -17,10 +17,12 @@ from ottla.records.batch import HEADER_SIZE, BatchHeader
 from ottla.records.compression import decompress
 from ottla.records.iteration import check_end
 from ottla.records.kernel import decode_columns
+from ottla.spark.options import invalid
 from ottla.types import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 COLUMN_TYPES: Final = {
     "key": "binary",
@@ -36,6 +38,19 @@ COLUMN_TYPES: Final = {
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 1 << 20
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Arrow's form of the schema, as Spark will compare it. KafkaError INVALID_CONFIG for columns that topics do not have."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for field in schema:
+        kind = COLUMN_TYPES.get(field.name)
+        if kind is None:
+            raise invalid(f"a topic has no column {field.name!r}, only {', '.join(COLUMN_TYPES)}")
+        if field.dataType.simpleString() != kind:
+            raise invalid(f"column {field.name} is {kind}, not {field.dataType.simpleString()}")
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 class Columns:

@@ -105,6 +105,14 @@ def starting_bound(options: Mapping[str, str], *, is_stream: bool) -> Bound:
     return bound
 
 
+def falls_back(options: Mapping[str, str]) -> bool:
+    """Whether a start by time that no record reaches becomes the end."""
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise invalid(f"startingOffsetsByTimestampStrategy={strategy} is neither error nor latest")
+    return strategy == "latest"
+
+
 def ending_bound(options: Mapping[str, str]) -> Bound:
     bound = _bound(options, "ending", "latest")
     if bound.everywhere == EARLIEST or EARLIEST in (bound.offsets or {}).values():

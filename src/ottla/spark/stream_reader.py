@@ -1,0 +1,142 @@
+"""A streaming read of topics: which offsets each batch has.
+
+``initialOffset``, ``latestOffset`` and ``partitions`` run in one driver-side process for the life of the query, ``read`` in workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ottla.spark.columns import arrow_schema
+from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import BEGAN_AT, FairLimit, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
+from ottla.spark.options import boolean, duration_ms, positive
+from ottla.spark.planning import OffsetRanges, planned, ranges_between
+from ottla.spark.reading import read_ranges, report_loss
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+IDLE_MS: Final = 500
+IDLE_STEP_MS: Final = 25
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read. Offsets are ``{"topic": {"partition": offset}}``, each the one to be read next."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._lookup: Lookup | None = None
+        self._initial: Offsets | None = None
+        self._limit = FairLimit()
+        self._seen: Offsets | None = None  # the ends as last heard, for progress reports
+        self._target: Offsets | None = None  # where a query that is triggered availableNow ends
+        self._batch_ms = time.monotonic_ns() // 1_000_000  # when the last batch was let go, for maxTriggerDelay
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_lookup": None}
+
+    @property
+    def _cluster(self) -> Lookup:
+        if self._lookup is None:
+            arrow_schema(self._schema)
+            self._lookup = Lookup(self._options)
+        return self._lookup
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Asked for twice in the first batch: the answer stays the same. After a restart it may not (``offsets``)."""
+        if self._initial is None:
+            bound = starting_bound(self._options, is_stream=True)
+            partitions = self._cluster.partitions(must_exist=True)
+            self._initial = self._cluster.resolve(bound, partitions, none_is_latest=falls_back(self._options))
+        return as_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows_max = positive(self._options, "maxOffsetsPerTrigger")
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch may go. Looks again for up to half a second while there is nothing, for Spark asks without pause.
+
+        Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query began.
+        """
+        begin = from_json(start)
+        if BEGAN_AT not in start and begin == self._initial:
+            return first_end_as_json(self._end(begin, limit), begin)
+        deadline_ms = time.monotonic_ns() // 1_000_000 + IDLE_MS
+        while True:
+            end = self._end(begin, limit)
+            if end != begin:
+                return as_json(end)
+            if self._target is not None or time.monotonic_ns() // 1_000_000 >= deadline_ms:
+                return start
+            time.sleep(IDLE_STEP_MS / 1000)
+
+    def _end(self, begin: Offsets, limit: ReadLimit) -> Offsets:
+        seen = self._look(begin)
+        end = seen
+        if self._target is not None:
+            # Never behind what the checkpoint has already, and nothing of partitions that have come since.
+            bounds = {partition: max(self._target.get(partition, 0), begin.get(partition, 0)) for partition in {*self._target, *begin}}
+            end = {partition: min(offset, bounds[partition]) for partition, offset in seen.items() if partition in bounds}
+        start = begin | self._fresh(begin, end)
+        if self._is_held_back(start, end, limit):
+            return begin
+        if isinstance(limit, ReadMaxRows):
+            end = self._limit.end(start, end, limit.max_rows)
+        if end != begin:
+            self._batch_ms = time.monotonic_ns() // 1_000_000
+        return end
+
+    def _look(self, begin: Offsets) -> Offsets:
+        """The ends of all partitions, new ones too; what is missing or lies before ``begin`` is data loss."""
+        fails = boolean(self._options, "failOnDataLoss", True)
+        partitions = self._cluster.partitions(must_exist=False)
+        for partition in sorted(set(begin) - set(partitions)):
+            report_loss(f"{partition} does not exist any more", fails=fails)
+        seen = self._cluster.latest(partitions)
+        for partition, offset in seen.items():
+            if offset < begin.get(partition, 0):
+                report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} that the query has read up to", fails=fails)
+        self._seen = seen
+        return seen
+
+    def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
+        """Where partitions begin that have come since; what lay before their first record is data loss."""
+        found = self._cluster.earliest(partition for partition in end if partition not in begin)
+        for partition, offset in found.items():
+            if offset > 0:
+                text = f"{partition} is new to the query and its log begins at {offset}: the records before are gone"
+                report_loss(text, fails=boolean(self._options, "failOnDataLoss", True))
+        return found
+
+    def _is_held_back(self, start: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """Whether minOffsetsPerTrigger makes the batch wait for more."""
+        rows_min = positive(self._options, "minOffsetsPerTrigger")
+        if rows_min is None or self._target is not None:
+            return False
+        if isinstance(limit, ReadAllAvailable) and positive(self._options, "maxOffsetsPerTrigger") is not None:
+            return False  # a trigger that takes everything at once
+        waiting = sum(max(0, offset - start[partition]) for partition, offset in end.items())
+        waited_ms = time.monotonic_ns() // 1_000_000 - self._batch_ms
+        return waiting < rows_min and waited_ms < duration_ms(self._options, "maxTriggerDelay", "15m")
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._cluster.latest(self._cluster.partitions(must_exist=False))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._seen is None else as_json(self._seen)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
+        first, last = batch_start(start, end), from_json(end)
+        return planned(ranges_between(first | self._fresh(first, last), last), self._options)
+
+    def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return read_ranges(partition, self._options, arrow_schema(self._schema))
