@@ -44,6 +44,7 @@ class Handler:
     def __init__(self) -> None:
         self.received = bytearray()
         self.enough = asyncio.Event()
+        self.drained = asyncio.Event()
         self.wanted = 0
 
     def on_data(self, data: memoryview) -> bool:
@@ -52,7 +53,9 @@ class Handler:
             self.enough.set()
         return False
 
-    def on_drain(self) -> None: ...
+    def on_drain(self) -> None:
+        self.drained.set()
+
     def on_close(self, error: Exception | None) -> None: ...
 
     async def get(self, size: int) -> bytes:
@@ -69,12 +72,14 @@ class Pairs:
     def __init__(self, world: World) -> None:
         assert isinstance(world.network, RealNetwork)
         self.world, self.network = world, world.network
+        self.senders: list[Handler] = []
         self._accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
     async def listen(self) -> None:
         def accept(connection: Connection) -> Handler:
             self._accepted.put_nowait(connection)
-            return Handler()
+            self.senders.append(Handler())
+            return self.senders[-1]
 
         self._listener = await self.network.listen("127.0.0.1", 0, accept)
 
@@ -110,6 +115,20 @@ def test_cold_ranges_arrive_whole_and_in_order(path: str) -> None:
         assert await receiver.get(len(expected) + 1) == expected + b"!"
         assert pairs.network.warmer.warmed_count == 4 + 1 + 1, "four windows of the file, and two small regions"
         assert sender.unsent_bytes == 0
+
+    run(body)
+
+
+@pytest.mark.usefixtures("all_is_cold")
+def test_a_sender_hears_that_what_waited_for_the_disk_alone_is_gone(path: str) -> None:
+    async def body(pairs: Pairs) -> None:
+        file = await pairs.world.disk.open(path)
+        sender, receiver = await pairs.make()
+        sender.send([b"head", file.region(10, 1000)])  # which the socket takes at once
+        assert sender.unsent_bytes > 0
+        assert await receiver.get(1004) == b"head" + CONTENT[10:1010]
+        [handler] = pairs.senders
+        await asyncio.wait_for(handler.drained.wait(), WAIT_SECONDS_MAX)
 
     run(body)
 

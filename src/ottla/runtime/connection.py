@@ -131,8 +131,11 @@ class RealConnection:
         if not self._is_writing and not self._is_warming:
             self._write()
 
-    def _write(self) -> None:
-        """Sends until everything is gone, the socket takes no more, or the disk has to be asked."""
+    def _write(self, *, has_waited: bool = False) -> None:
+        """Sends until everything is gone, the socket takes no more, or the disk has to be asked.
+
+        The handler hears of it when everything is gone, if some of it had to wait, for the socket or for the disk.
+        """
         out = self._out
         try:
             while out:
@@ -153,10 +156,10 @@ class RealConnection:
         except OSError as error:
             self._end(error)
             return
-        if self._is_writing:
-            self._stop_waiting_to_write()
-            if self._handler is not None and not self._closing:
-                self._handler.on_drain()
+        has_waited = has_waited or self._is_writing
+        self._stop_waiting_to_write()
+        if has_waited and self._handler is not None and not self._closing:
+            self._handler.on_drain()
         if self._closing:
             self._end(None)
 
@@ -175,7 +178,7 @@ class RealConnection:
             self._is_warming = False
             region.warm_end = region.offset + length
             if not self.is_closed:
-                self._write()
+                self._write(has_waited=True)
 
         self._is_warming = True
         self._network.warmer.warm(region.file.descriptor, region.offset, length, go_on)
