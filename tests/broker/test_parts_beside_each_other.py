@@ -645,3 +645,24 @@ def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_cam
         assert failure_of(broker) is None
 
     play(act, seed, log_retention_check_interval_ms="300", log_cleaner_backoff_ms="100")
+
+
+@pytest.mark.parametrize("how", ["read", "time"])
+def test_a_file_that_somebody_removed_takes_its_partition_offline_and_no_other(how: str) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await create(broker, "kept")
+        await send(broker, "t", [(None, b"x" * 300)] * 12)
+        log = log_of(broker, "t")
+        await log.sync()
+        for segment in log.segments[:-1]:
+            segment.unload()
+        log._places.forget()
+        await broker.machine.disk.remove(log.segments[0].path)
+        with pytest.raises(StorageError):
+            await (log.read(0, max_bytes=1, end_offset=12) if how == "read" else log.offset_for_timestamp(0))
+        assert log.is_failed
+        assert failure_of(broker) is None
+        await send(broker, "kept", [(None, b"x")])
+
+    play(act)

@@ -51,7 +51,7 @@ def record_batches() -> Iterator[Case]:
     yield Case("old message set", produce(bytes(8) + struct.pack(">iIbb", 14, 0, 0, 0) + bytes(8)))
 
 
-def records_inside() -> Iterator[Case]:
+def records_inside(topic: str = COMPACTED) -> Iterator[Case]:
     """Into a compacted topic, where the broker opens the batch to look for keys."""
     for name, payload in {
         "key length -2": record(key_length=-2),
@@ -74,17 +74,17 @@ def records_inside() -> Iterator[Case]:
         "empty payload": b"",
         "bytes behind the last record": record(key=b"k") + b"more",
     }.items():
-        yield Case(name, produce(batch(payload=payload), topic=COMPACTED))
+        yield Case(name, produce(batch(payload=payload), topic=topic))
 
 
-def compression() -> Iterator[Case]:
-    """Into a compacted topic, so that the broker unpacks."""
+def compression(topic: str = COMPACTED) -> Iterator[Case]:
+    """Into a topic for which the broker unpacks."""
     bombs: dict[str, tuple[int, Callable[[int], bytes]]] = {
         "gzip": (GZIP, by.gzip_bomb), "snappy": (SNAPPY, by.snappy_bomb), "lz4": (LZ4, by.lz4_bomb), "zstd": (ZSTD, by.zstd_bomb)
     }  # fmt: skip
 
     def packed(codec: int, payload: bytes) -> bytes:
-        return produce(batch(payload=payload, attributes=codec), topic=COMPACTED)
+        return produce(batch(payload=payload, attributes=codec), topic=topic)
 
     for name, (codec, make) in bombs.items():
         yield Case(f"{name} bomb of 1 GiB", lambda codec=codec, make=make: packed(codec, make(1 << 30)[: 7 * MIB]))  # type: ignore[misc]
@@ -94,7 +94,7 @@ def compression() -> Iterator[Case]:
         yield Case(f"{name} that is a header alone", packed(codec, make(MIB)[:6]))
     for count, size in ((500_000, 8), (1_000_000, 8), (4_000_000, 8)):
         many = batch(payload=by.gzipped(record(key=b"") * count), attributes=GZIP, count=count, last_offset_delta=count - 1)
-        yield Case(f"gzip of {count} records of {size} bytes", produce(many, topic=COMPACTED))
+        yield Case(f"gzip of {count} records of {size} bytes", produce(many, topic=topic))
     one = record(key=b"k")
     yield Case("gzip twice over", packed(GZIP, by.gzipped(by.gzipped(one))))
     yield Case("gzip streams one after the other", packed(GZIP, by.gzipped(one) + by.gzipped(one)))

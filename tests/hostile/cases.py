@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.hostile import batches, framing, requests
 from tests.hostile.case import Case
+from tests.hostile.wire_bytes import RECOMPRESSED
 
 
 def all_cases() -> list[Case]:
@@ -16,4 +17,6 @@ def all_cases() -> list[Case]:
         batches.record_batches, batches.records_inside, batches.compression, batches.produces,
         requests.fetches, requests.groups_, requests.offsets, requests.topics, requests.configs,
     )  # fmt: skip
-    return [case._replace(name=f"{group.__name__.rstrip('_')}-{case.name}") for group in groups for case in group()]
+    cases = [case._replace(name=f"{group.__name__.rstrip('_')}-{case.name}") for group in groups for case in group()]
+    again = [case for group in (batches.records_inside, batches.compression) for case in group(RECOMPRESSED)]
+    return cases + [case._replace(name=f"recompressed-{case.name}") for case in again]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import re
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.clients.broker_process import BrokerProcess
+from tests.clients.broker_process import BrokerProcess, lasting_port
 from tests.clients.wire import RawClient, batch_of, produce_request
 from tests.hostile.case import FRAME_BYTES_MAX, Case
-from tests.hostile.wire_bytes import COMPACTED, TOPIC
+from tests.hostile.wire_bytes import COMPACTED, RECOMPRESSED, TOPIC
 
 from ottla import sync
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -19,6 +22,9 @@ from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 CANARY = "canary"
 ANSWER_SECONDS_MAX = 5.0
 MEMORY_BYTES_MAX = 64 << 20
+TURN_SECONDS_MAX = 0.25
+"""The longest turn of the loop that a case may cause: nobody else is served meanwhile."""
+NOTED_SECONDS = 0.05
 
 
 class Judge:
@@ -31,6 +37,7 @@ class Judge:
                 sync.NewTopic(TOPIC, 1),
                 sync.NewTopic(CANARY, 1),
                 sync.NewTopic(COMPACTED, 1, configs={"cleanup.policy": "compact", "max.message.bytes": str(FRAME_BYTES_MAX)}),
+                sync.NewTopic(RECOMPRESSED, 1, configs={"compression.type": "gzip", "max.message.bytes": str(FRAME_BYTES_MAX)}),
             ]
             assert set(admin.create_topics(topics).values()) == {None}
         self.canary = RawClient(broker.port)
@@ -39,6 +46,8 @@ class Judge:
         for _ in range(20):
             self.assert_canary_is_served()
         self._memory_before = memory_peak(broker.pid)
+        self.turns: dict[str, float] = {}  # the longest turn of each case
+        self._longest_turn()
 
     def try_case(self, case: Case) -> None:
         """The case is sent over a connection of its own, and all that must hold does."""
@@ -51,6 +60,25 @@ class Judge:
                     assert_answer_or_end(raw)
             self.assert_canary_is_served()
         self.assert_memory_is_bounded()
+        longest = self.turns[case.name] = self._longest_turn()
+        assert longest <= TURN_SECONDS_MAX, f"one turn of the loop took {longest:.3f} s"
+
+    def long_turns(self) -> str:
+        """The cases that held the loop for longest, one a line."""
+        found = sorted(((seconds, name) for name, seconds in self.turns.items() if seconds > NOTED_SECONDS), reverse=True)
+        return "".join(f"{seconds * 1000:7.1f} ms {name}\n" for seconds, name in found)
+
+    def _longest_turn(self) -> float:
+        """In seconds of the loop's processor time, since this was asked last."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", int(self.broker.properties["ottla.admin.listener"]), timeout=ANSWER_SECONDS_MAX
+        )
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            page = connection.getresponse().read().decode()
+        found = re.search(r"^ottla_event_loop_turn_seconds_max\S* (\S+)$", page, re.MULTILINE)
+        assert found is not None, page
+        return float(found[1])
 
     def assert_canary_is_served(self) -> None:
         """An honest client, on a connection that it had before, writes a record and reads it back."""
@@ -96,9 +124,12 @@ def memory_peak(pid: int) -> int:
 
 @contextlib.contextmanager
 def judged_broker(folder: Path) -> Iterator[Judge]:
-    with BrokerProcess(folder, socket_request_max_bytes=str(FRAME_BYTES_MAX), auto_create_topics_enable="false") as broker:
+    with BrokerProcess(
+        folder, socket_request_max_bytes=str(FRAME_BYTES_MAX), auto_create_topics_enable="false", ottla_admin_listener=str(lasting_port())
+    ) as broker:
         judge = Judge(broker)
         try:
             yield judge
         finally:
+            sys.stdout.write(judge.long_turns())
             judge.canary.socket.close()

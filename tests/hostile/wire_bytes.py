@@ -16,7 +16,7 @@ from ottla.records.batch import HEADER, LENGTH_OVERHEAD, write_crc
 from ottla.wire.compiler import encode
 from ottla.wire.schema import Request
 
-TOPIC, COMPACTED = "plain", "compacted"
+TOPIC, COMPACTED, RECOMPRESSED = "plain", "compacted", "recompressed"
 
 
 def frame(body: bytes) -> bytes:

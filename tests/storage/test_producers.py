@@ -180,3 +180,16 @@ def test_a_snapshot_is_read_back_or_known_as_damaged(producers: int, batches: in
     for wrong in (bytes(damaged), snapshot[: data.draw(st.integers(0, len(snapshot) - 1))], snapshot + b"x"):
         with pytest.raises(DecodeError):
             ProducerStates.from_snapshot(wrong)
+
+
+def test_the_batch_right_after_a_snapshot_counts_after_a_crash() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, idempotent(0))
+    run(log.close())
+    log = open_log(disk, clean=True)
+    append(log, idempotent(0, producer_id=9))
+    append(log, idempotent(1))
+    again = open_log(disk)
+    assert again.producers.states.keys() == {7, 9}
+    assert stage(again, idempotent(0, producer_id=9)).is_duplicate

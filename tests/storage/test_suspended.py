@@ -207,3 +207,24 @@ def test_what_comes_while_a_read_waits_for_the_disk_is_read_by_the_next(meanwhil
             seen.append(header.base_offset)
             offset = header.last_offset + 1
     assert seen == list(range(log.log_end_offset)), "no record is passed over"
+
+
+def test_a_segment_that_is_replaced_while_its_file_is_opened_is_not_read_from_the_file_of_its_name() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, segment_bytes=SIZE)
+    append(log, batch(), batch())
+    run(log.sync())
+    segment = log.segments[0]
+    segment.unload()
+    open_at_once = disk.open
+
+    async def open_slowly(path: str, *, create: bool = False) -> MemoryFile:
+        await Pause()
+        return await open_at_once(path, create=create)
+
+    disk.open = open_slowly  # type: ignore[method-assign]
+    opening = segment.opened()
+    opening.send(None)
+    segment.is_retired = True
+    with pytest.raises(FileNotFoundError):
+        opening.send(None)

@@ -1,0 +1,21 @@
+"""What a start makes of a swap that a crash cut short."""
+
+from __future__ import annotations
+
+from tests.storage.memory_disk import MemoryDisk, run
+
+from ottla.storage.segment import LOG_SUFFIX, file_stem
+from ottla.storage.swap import settle
+
+FOLDER = "/data/t-0"
+
+
+def test_a_swapped_segment_replaces_what_it_came_from_and_nothing_after_it() -> None:
+    disk = MemoryDisk()
+    run(disk.make_dirs(FOLDER))
+    for name in (file_stem(0) + LOG_SUFFIX, file_stem(10) + LOG_SUFFIX, file_stem(20) + LOG_SUFFIX, file_stem(0) + ".log.20.swap"):
+        file = run(disk.open(f"{FOLDER}/{name}", create=True))
+        run(file.append([name.encode()]))
+    run(settle(disk, FOLDER))
+    assert sorted(run(disk.list_dir(FOLDER))) == [file_stem(0) + LOG_SUFFIX, file_stem(20) + LOG_SUFFIX]
+    assert run(disk.read_file(f"{FOLDER}/{file_stem(0)}{LOG_SUFFIX}")) == f"{file_stem(0)}.log.20.swap".encode()
