@@ -16,13 +16,13 @@ import math
 import posixpath
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.ports import Buffer, Job
+from ottla.sim.faults import Fault as Fault
 from ottla.sim.names import Names, is_in, is_within_any, moved, parents
 from ottla.sim.trace import Trace
 from ottla.storage.throttle import Throttle
@@ -51,23 +51,6 @@ class _Inode:
         self.written = bytearray()
         self.durable = b""
         self.modified_ms = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on.
-
-    Paths that contain ``spares`` are spared.
-    """
-
-    operation: str
-    suffix: str
-    code: int = errno.EIO
-    lasts: bool = False
-    spares: str = ""
-
-    def strikes(self, operation: str, path: str) -> bool:
-        return self.operation == operation and path.endswith(self.suffix) and not (self.spares and self.spares in path)
 
 
 class SimFileRegion:
