@@ -15,7 +15,7 @@ from tests.simulation.hunt import silence
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.disk import Fault
+from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 

@@ -14,7 +14,7 @@ from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.disk import Fault
+from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 

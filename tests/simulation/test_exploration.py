@@ -11,8 +11,8 @@ import os
 import pytest
 from tests.simulation.hunt import plans, silence
 
-from ottla.sim.disk import Fault
 from ottla.sim.explore import Outcome, Plan, explore
+from ottla.sim.faults import Fault
 
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "400"))
 CHUNK = 100

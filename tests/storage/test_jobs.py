@@ -15,7 +15,8 @@ from tests.storage.memory_disk import MemoryDisk
 
 from ottla.errors import WorkerDied
 from ottla.runtime.files import RealDisk
-from ottla.sim.disk import Fault, SimDisk
+from ottla.sim.disk import SimDisk
+from ottla.sim.faults import Fault
 from ottla.sim.loop import run as run_simulated
 from ottla.sim.trace import Trace
 from ottla.storage import counting, producer_replay

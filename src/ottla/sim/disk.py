@@ -22,7 +22,7 @@ import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.ports import Buffer, Job
-from ottla.sim.faults import Fault as Fault
+from ottla.sim.faults import Fault
 from ottla.sim.names import Names, is_in, is_within_any, moved, parents
 from ottla.sim.trace import Trace
 from ottla.storage.throttle import Throttle

@@ -21,7 +21,8 @@ from ottla.records.batch import iterate_batches
 from ottla.records.iteration import iterate_records
 from ottla.sim import checkers
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.disk import Fault, PowerCut
+from ottla.sim.disk import PowerCut
+from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.sim.workload import History, commit_up, count_up
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition

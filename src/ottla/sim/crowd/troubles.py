@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.sim.crowd.knowledge import ROTTEN, Knowledge
 from ottla.sim.crowd.meetings import nobody
-from ottla.sim.disk import Fault
+from ottla.sim.faults import Fault
 
 AMBUSH_SECONDS: Final = 2.0
 ACTS: Final = ("install", "arrival of a move", "deletion of a topic", "retention", "roll")
