@@ -23,7 +23,7 @@ for place in ("spark.driver.host", "spark.driver.bindAddress", "spark.connect.gr
     builder = builder.config(place, "127.0.0.1")
 spark = builder.config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate()
 topic = {"kafka.bootstrap.servers": bootstrap, "subscribe": source}
-rows = spark.range(100).select((F.col("id") % 3).cast("string").alias("key"), F.col("id").cast("string").alias("value"))
+rows = spark.range(0, 100, 1, 1).select((F.col("id") % 3).cast("string").alias("key"), F.col("id").cast("string").alias("value"))
 rows.write.format("ottla").options(topic=source, **{"kafka.bootstrap.servers": bootstrap}).mode("append").save()
 read = spark.read.format("ottla").options(pushFilters="true", **topic).load()
 stream = spark.readStream.format("ottla").options(startingOffsets="earliest", **topic).load()

@@ -59,7 +59,7 @@ class _Answer:
 
     partition: TopicPartition
     data: PartitionData
-    tried_ms: int  # how long it took; 0 when it may be empty because other partitions' records filled the response
+    tried_ms: int  # how long it took; 0 when it may be empty, or hold a part of a batch, for lack of room in the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +209,9 @@ class RangeFetcher:
             await self._cluster.refresh(topics)
         is_filled = any(data.records for _, data in found)
         tried_ms = _now_ms() - asked_ms + self._retry_ms
-        return [
-            _Answer(partition, data, 0 if is_filled and not data.records and not data.error_code else tried_ms) for partition, data in found
-        ]
+        # The first partition has room for a whole batch in any case, each other one for what is left: a part of one, or nothing.
+        may_lack_room = {partition for partition, data in found if is_filled and not data.error_code} - {partitions[0]}
+        return [_Answer(partition, data, 0 if partition in may_lack_room else tried_ms) for partition, data in found]
 
     # In the caller's thread, while no fetch is under way
 
