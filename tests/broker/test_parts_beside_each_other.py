@@ -605,6 +605,27 @@ def test_a_new_topic_does_not_inherit_where_an_earlier_one_of_its_name_began() -
     play(act, log_flush_interval_messages="1")
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_segment_is_not_scrubbed_while_another_one_has_its_name(seed: int) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        scrubs: list[asyncio.Future[None]] = []
+
+        def near(operation: str, path: str, what: str) -> None:
+            if operation == "rename" and ".swap" in path and broker.broker is not None:
+                scrubs.append(asyncio.ensure_future(broker.broker._scrubber._scrub_all()))
+
+        broker.machine.disk.on_step = near
+        for _ in range(4):
+            await send(broker, "t", SCATTERED)
+            await asyncio.sleep(2)
+        await asyncio.gather(*scrubs)
+        assert len(scrubs) > 5
+        assert not log_of(broker, "t").is_failed
+
+    play(act, seed)
+
+
 # -- looking into a log while its segments are replaced and deleted
 
 

@@ -12,7 +12,7 @@ from tests.simulation.crowd import never_reached, try_seed
 from ottla.sim.crowd.run import explore_crowd
 
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
-ENOUGH = 100
+ENOUGH = 250
 """So many seeds reach every meeting that matters."""
 CHUNK = min(SEEDS, ENOUGH)
 

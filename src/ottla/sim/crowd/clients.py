@@ -153,7 +153,10 @@ async def _delete_records(known: Knowledge, name: str) -> None:
         broker = known.running
         if broker is not None:
             log = broker.partitions.by_name[AGED][partition.partition].log
-            await admin.delete_records({partition: min(log.log_start_offset + 3, log.log_end_offset)})
+            offset = min(log.log_start_offset + 3, log.log_end_offset)
+            [begins] = (await admin.delete_records({partition: offset})).values()
+            if isinstance(begins, int):
+                known.deleted[partition] = max(begins, known.deleted.get(partition, 0))
     finally:
         await admin.close()
     await asyncio.sleep(known.rng.random())

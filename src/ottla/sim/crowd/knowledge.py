@@ -42,7 +42,7 @@ class Knowledge:
     meetings: Meetings
     acknowledged: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
     newest: dict[tuple[TopicPartition, bytes], int] = field(default_factory=dict)  # the newest acknowledged offset of a key
-    starts: dict[tuple[TopicPartition, bytes], int] = field(default_factory=dict)  # log start offsets, by topic id
+    deleted: dict[TopicPartition, int] = field(default_factory=dict)  # below which records were deleted, as DeleteRecords said
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     is_over: bool = False

@@ -26,19 +26,21 @@ class Meetings:
         self._working: list[tuple[str, str]] = []  # job, directory
         self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning began whose result is not yet there
         self._installing: set[str] = set()
+        self._arrived: set[str] = set()  # replicas of which there are two copies
         self._work = disk.work
         disk.work = self._watched  # type: ignore[method-assign]
         disk.on_step = self._on_step
 
     def note(self, act: str, folder: str | None = None) -> None:
-        """The act has happened to the directory, or to the whole machine."""
+        """The act has happened to the replica that lies in the directory, or lay in one of that name, or to the whole machine."""
+        name = posixpath.basename(folder) if folder is not None else None
         self.counts[act] += 1
         self.on_act(act)
         for job, busy in self._working:
-            if folder is None or busy == folder:
+            if name is None or posixpath.basename(busy) == name:
                 self.counts[f"{act} during {job}"] += 1
         for busy, acts in self._cleaned.items():
-            if folder is None or busy == folder:
+            if name is None or posixpath.basename(busy) == name:
                 acts.add(act)
         if folder is None and self._installing:
             self.counts[f"{act} during install"] += 1
@@ -47,6 +49,7 @@ class Meetings:
         """The process is gone, and its work with it."""
         self._cleaned.clear()
         self._installing.clear()
+        self._arrived.clear()
 
     async def _watched(self, job: Any, request: Any, **more: Any) -> Any:
         name, folder = entry = job.name.rsplit(":", 1)[1], _folder_of(request)
@@ -65,11 +68,13 @@ class Meetings:
         folder, name = posixpath.split(path)
         match operation:
             case "rename" if what.endswith("-delete"):
-                self.note("deletion of a topic", path)
+                self.note("end of a move" if name in self._arrived else "deletion of a topic", path)
+                self._arrived.discard(name)
             case "rename" if what.endswith("-stray"):
                 self.note("stray set aside", path)
             case "rename" if path.endswith("-future"):
-                self.note("arrival of a move", what.removeprefix("-> "))
+                self._arrived.add(posixpath.basename(what))
+                self.note("arrival of a move", what)
             case "rename" if path.endswith(".log.cleaned"):
                 self._installing.add(folder)
                 for act in sorted(self._cleaned.pop(folder, ())):

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
+from ottla.broker.node import Broker
 from ottla.broker.partition import Partition
 from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
@@ -47,14 +48,19 @@ def judge_context(known: Knowledge, context: Mapping[str, Any]) -> None:
 
 
 async def watch_starts(known: Knowledge) -> None:
-    """No log's start goes back while the broker runs."""
+    """No log's start goes back while a broker runs; and what was deleted with an answer is deleted for good."""
+    starts: dict[tuple[Broker, bytes, TopicPartition], int] = {}
     while not known.is_over:
         broker = known.running
-        for partition in broker.partitions.all() if broker is not None else ():
-            key = TopicPartition(partition.topic, partition.index), partition.topic_id
-            if partition.log.log_start_offset < known.starts.get(key, 0) and not known.meetings.counts["power cut"]:
-                known.findings.append(f"{key[0]} began at {known.starts[key]}, and begins at {partition.log.log_start_offset}")
-            known.starts[key] = partition.log.log_start_offset
+        if broker is None:
+            await asyncio.sleep(0.05)
+            continue
+        for partition in broker.partitions.all():
+            key, start_offset = TopicPartition(partition.topic, partition.index), partition.log.log_start_offset
+            before = max(starts.get((broker, partition.topic_id, key), 0), known.deleted.get(key, 0))
+            if start_offset < before and not partition.log.is_failed:
+                known.findings.append(f"{key} began at {before}, and begins at {start_offset}")
+            starts[broker, partition.topic_id, key] = start_offset
         await asyncio.sleep(0.05)
 
 
