@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from ottla.errors import StorageError
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record, iterate_records
@@ -123,5 +126,19 @@ def test_segments_that_go_while_others_are_copied_go_from_the_copy() -> None:
         log.relocate(NEW, await copy.open_files(NEW))
         assert sorted(name for name in await disk.list_dir(NEW) if name.endswith(".log"))[0] == f"{first:020d}.log"
         assert [record.offset for record in await records_of(log)] == list(range(first, 30))
+
+    run(main())
+
+
+def test_the_copy_of_a_log_that_is_deleted_ends() -> None:
+    """Its segments are retired: a copy that waits for them to come would hold the loop for ever."""
+
+    async def main() -> None:
+        disk = SimDisk(random.Random(1), Trace(), "disk", delay_ms_max=0)
+        log = await log_of(disk, 10)
+        copy = ReplicaCopy(disk, log, NEW)
+        log.retire()
+        with pytest.raises(StorageError):
+            await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
 
     run(main())

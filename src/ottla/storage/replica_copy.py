@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.errors import StorageError
 from ottla.ports import Disk, File, Job, Pace
 from ottla.records.epochs import CHECKPOINT_NAME
 from ottla.storage.log import PartitionLog
@@ -98,7 +99,7 @@ class ReplicaCopy:
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
 
     async def catch_up(self, *, bytes_per_second: float, settled: Callable[[], Awaitable[None]]) -> None:
-        """Little is missing. OSError when a disk refuses; KafkaError when the worker died.
+        """Little is missing. OSError when a disk refuses; KafkaError when the worker died, or the log fails or is deleted meanwhile.
 
         ``settled`` returns when no segment is being replaced: one that has just come has the name of another one until then.
         """
@@ -127,6 +128,8 @@ class ReplicaCopy:
         for segment in list(self._log.segments):
             if settled is not None:
                 await settled()
+            if self._log.is_failed:  # its segments are retired, and no round would ever copy them
+                raise StorageError(f"the log in {self._log.folder} has failed, or was deleted")
             if segment.is_retired:  # replaced or deleted while another one was copied
                 continue
             stale = [other for other in self._sizes if other.base_offset == segment.base_offset and other is not segment]
