@@ -11,6 +11,7 @@ import asyncio
 import selectors
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
@@ -53,6 +54,8 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 0.0
+        self.made: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()  # tasks, numbered as they are made
+        self._made_count = 0
         selector = _NoSelector()
         super().__init__(selector)
         selector.loop = self
@@ -65,6 +68,11 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def _write_to_self(self) -> None:
         raise AssertionError("a simulated loop has one thread")
+
+    def create_task(self, *arguments: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*arguments, **options)
+        self.made[task] = self._made_count = self._made_count + 1
+        return task
 
     def time(self) -> float:
         return self._now
@@ -95,7 +103,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 def _cancel_all(loop: SimLoop) -> None:
     for _ in range(ENDS_MAX):  # what is cancelled may begin something to put itself in order
-        tasks = asyncio.all_tasks(loop)
+        tasks = sorted(asyncio.all_tasks(loop), key=lambda task: loop.made.get(task, 0))  # a set's order is that of addresses
         if not tasks:
             return
         for task in tasks:
