@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-SMALL, LARGE = 1000, 200_000
+SMALL, LARGE = 1000, 512 * 1024  # what lies between is written where the last appends say
 ROUNDS = 3
 
 

@@ -251,7 +251,7 @@ def test_mechanism_49_the_path_that_copies_gives_the_same_bytes(path: str, monke
     monkeypatch.setattr(os, "sendfile", None)
     lengths: list[int] = []
 
-    def noted(descriptor: int, offset: int, length: int) -> bytes | None:
+    def noted(descriptor: int, offset: int, length: int) -> bytes | bytearray | None:
         lengths.append(length)
         return read_if_warm(descriptor, offset, length)
 

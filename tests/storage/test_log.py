@@ -293,6 +293,32 @@ def test_a_tail_read_needs_neither_index_nor_header() -> None:
     assert (part.first_offset, len(part.region)) == (5, 2 * SIZE)
 
 
+def test_a_second_read_from_the_same_place_needs_neither_index_nor_header() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, *[batch() for _ in range(5)])
+    for offset in (0, 2, 3):
+        read(log, offset, end_offset=5)
+    disk.preads = 0
+    for offset in (0, 2, 3, 0):
+        part = read(log, offset, end_offset=5)
+        assert (part.first_offset, len(part.region)) == (offset, (5 - offset) * SIZE)
+    assert disk.preads == 0
+
+
+def test_readers_of_a_backlog_do_not_push_out_the_place_at_the_tail() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, *[batch() for _ in range(100)])
+    read(log, 50, end_offset=100)
+    for offset in range(50):
+        read(log, offset, max_bytes=SIZE, end_offset=100)
+    append(log, batch())
+    disk.preads = 0
+    assert read(log, 100, end_offset=101).first_offset == 100
+    assert disk.preads == 0
+
+
 def test_remembered_places_survive_rolls_and_truncation() -> None:
     log = open_log(MemoryDisk(), segment_bytes=4 * SIZE)
     for index in range(20):

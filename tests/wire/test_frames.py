@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import DecodeError
+from ottla.wire.frame_memory import SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, FrameMemory
 from ottla.wire.frames import FrameCutter
 
 LIMIT = 1 << 20
@@ -118,3 +119,42 @@ def test_a_declared_length_costs_memory_only_as_bytes_arrive() -> None:
         tracemalloc.stop()
     assert peak_bytes < 1_000_000
     assert cutter.is_inside_frame
+
+
+def collected(memory: FrameMemory, content: bytes) -> memoryview:
+    """A frame that came in two pieces."""
+    cutter, stream = FrameCutter(8 << 20, memory), frame(content)
+    assert list(cutter.feed(memoryview(stream)[: len(stream) // 2])) == []
+    [(view, is_shared)] = cutter.feed(memoryview(stream)[len(stream) // 2 :])
+    assert not is_shared
+    return view
+
+
+def test_the_memory_of_a_large_frame_is_used_again_when_nothing_looks_at_it() -> None:
+    memory = FrameMemory()
+    first = collected(memory, b"1" * (SPARE_BYTES_MIN + 1000))
+    part = first[100:200]
+    owner = first.obj
+    del first
+    second = collected(memory, b"2" * SPARE_BYTES_MIN)
+    assert second.obj is not owner, "a part of it is still looked at"
+    del part
+    third = collected(memory, b"3" * SPARE_BYTES_MIN)
+    assert third.obj is owner
+    assert bytes(third) == b"3" * SPARE_BYTES_MIN
+    assert bytes(second) == b"2" * SPARE_BYTES_MIN
+
+
+def test_frames_that_are_kept_stay_as_they_were_however_many_come_after_them() -> None:
+    memory = FrameMemory()
+    sizes = [SPARE_BYTES_MIN + 1000 * (index % 5) for index in range(4 * SPARES_MAX)]
+    kept = [(collected(memory, bytes([index]) * size), index) for index, size in enumerate(sizes)]
+    assert all(bytes(view) == bytes([index]) * size for (view, index), size in zip(kept, sizes))
+
+
+def test_spares_are_few_and_none_is_very_large() -> None:
+    memory = FrameMemory()
+    for size in [SPARE_BYTES_MAX] * 2 * SPARES_MAX + [3 * SPARE_BYTES_MAX]:
+        memory.take_back(bytearray(size))
+    lent = [memory.lend(SPARE_BYTES_MIN) for _ in range(2 * SPARES_MAX)]
+    assert [len(spare) for spare in lent] == [SPARE_BYTES_MAX] * SPARES_MAX + [0] * SPARES_MAX

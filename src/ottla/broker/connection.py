@@ -52,7 +52,7 @@ class BrokerConnection:
         self.router = router
         self.transport = transport
         self.listener = listener
-        self._cutter = FrameCutter(frame_bytes_max)
+        self._cutter = FrameCutter(frame_bytes_max, router.frame_memory)
         self._line = RequestLine()
         self._out: list[Any] = []
         self._in_burst = False

@@ -23,6 +23,7 @@ from ottla.messages.registry import Api, ApiKey
 from ottla.metrics import RequestMeters
 from ottla.ports import Clock, Connection
 from ottla.wire.compiler import decode_from
+from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.schema import Response
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Router:
         self._dirty: dict[Partition, None] = {}
         self.clock: Clock = broker.world.clock
         self.connections: dict[BrokerConnection, None] = {}
+        self.frame_memory = FrameMemory()
 
     def accept(self, transport: Connection, listener: str) -> BrokerConnection:
         connection = BrokerConnection(self, transport, listener, frame_bytes_max=self._frame_bytes_max)

@@ -270,7 +270,7 @@ def _warm_end(region: RealFileRegion) -> int:
     return min(position, end)
 
 
-def _bytes_of(region: RealFileRegion) -> bytes | None:
+def _bytes_of(region: RealFileRegion) -> bytes | bytearray | None:
     """A small region's bytes; None when they are cold."""
     is_known_warm = region.offset < region.warm_end
     data = region.read() if is_known_warm else read_if_warm(region.file.descriptor, region.offset, region.length)

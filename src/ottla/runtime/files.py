@@ -1,7 +1,8 @@
 """Real files, in the three classes of ARCHITECTURE.md.
 
 Class a (appends to the page cache, small positioned reads) runs inline: a system call of microseconds is cheaper than a
-thread hop of 150. Large appends and class b (fsync, open, unlink, rename) go to a pool thread, one system call a hop.
+thread hop of 150. Large appends, those of middle size while they are slow (``append_pace.py``), and class b (fsync, open,
+unlink, rename) go to a pool thread, one system call a hop.
 Class c goes to a worker process, or to a second one when nobody waits for it.
 """
 
@@ -13,11 +14,13 @@ import fcntl
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ottla.ports import Buffer, Job
+from ottla.runtime.append_pace import AppendPace
 from ottla.runtime.descriptors import KEPT_FROM_LOGS, KEPT_FROM_PARTITIONS, limit, lowest_free, usable
 from ottla.runtime.paths import PATHS
 from ottla.runtime.warming import read_if_warm
@@ -56,7 +59,8 @@ class RealFileRegion:
 class RealFile:
     """One descriptor. It is closed when the last reference to the object goes: a region being sent holds one."""
 
-    def __init__(self, path: str, descriptor: int, size: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, path: str, descriptor: int, size: int, pool: ThreadPoolExecutor, pace: AppendPace) -> None:
+        self._pace = pace
         self.path = path
         self.descriptor = descriptor
         self.size = size
@@ -72,10 +76,19 @@ class RealFile:
         total = sum(map(len, buffers))
         if total < PATHS.inline_append_bytes_max:
             self._write(buffers, total, position)
+        elif total < PATHS.paced_append_bytes_max and self._pace.is_quick(total):
+            began_ns = time.monotonic_ns()
+            self._write(buffers, total, position)
+            self._pace.wrote_on_loop(total, time.monotonic_ns() - began_ns)
         else:
-            await self._hop(lambda: self._write(buffers, total, position))
+            await self._hop(lambda: self._write_paced(buffers, total, position))
         self.size = position + total
         return position
+
+    def _write_paced(self, buffers: Sequence[Buffer], total: int, position: int) -> None:
+        began_ns = time.thread_time_ns()
+        self._write(buffers, total, position)
+        self._pace.wrote(total, time.thread_time_ns() - began_ns)
 
     def _write(self, buffers: Sequence[Buffer], total: int, position: int) -> None:
         try:
@@ -101,7 +114,7 @@ class RealFile:
     async def pread(self, offset: int, length: int) -> bytes:
         """Inline when the page cache has it, on a pool thread when the disk must be asked."""
         data = read_if_warm(self.descriptor, offset, length)
-        return data if data is not None else await self._hop(lambda: os.pread(self.descriptor, length, offset))
+        return bytes(data) if data is not None else await self._hop(lambda: os.pread(self.descriptor, length, offset))
 
     def region(self, offset: int, length: int) -> RealFileRegion:
         return RealFileRegion(self, offset, length)
@@ -125,6 +138,7 @@ class RealDisk:
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
+        self._pace = AppendPace()
         self._locks: dict[str, int] = {}  # descriptors by path: a lock lasts as long as its descriptor
         self._descriptors_max = usable(KEPT_FROM_LOGS)
         self.worker = Worker()
@@ -139,7 +153,7 @@ class RealDisk:
         if descriptor >= self._descriptors_max:
             os.close(descriptor)
             raise OSError(errno.EMFILE, f"too many open files: logs may have {self._descriptors_max} of {limit()} (ulimit -n)", path)
-        return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool)
+        return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool, self._pace)
 
     async def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -29,7 +29,7 @@ class InlineDisk(RealDisk):
 
     async def open(self, path: str, *, create: bool = False) -> InlineFile:
         file = await super().open(path, create=create)
-        return InlineFile(path, os.dup(file.descriptor), file.size, self._pool)
+        return InlineFile(path, os.dup(file.descriptor), file.size, self._pool, self._pace)
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
         """Done here and now, as fast as it goes."""

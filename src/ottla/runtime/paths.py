@@ -31,6 +31,8 @@ class Paths:
     """Smaller regions are read and sent with what stands beside them, which is cheaper below 64 KiB (docs/decisions/0002)."""
     inline_append_bytes_max: float
     """Appends of this size and above would hold up every other connection while the kernel finds fresh pages for them."""
+    paced_append_bytes_max: float
+    """Appends between the two sizes are written where the last ones say (``append_pace.py``)."""
     nowait: int | None
     """The flag with which the kernel tells what is cached; None where it is not asked, and all counts as cached."""
     counts_as_cold: bool
@@ -49,6 +51,7 @@ def chosen(text: str) -> Paths:
     return Paths(
         sendfile_bytes_min=math.inf if "copy" in words or not _HAS_SENDFILE else 1 if "sendfile" in words else 64 * 1024,
         inline_append_bytes_max=math.inf if "inline" in words else 0 if "offload" in words else 64 * 1024,
+        paced_append_bytes_max=0 if "offload" in words else 512 * 1024,
         nowait=None if "warm" in words else getattr(os, "RWF_NOWAIT", None),
         counts_as_cold="cold" in words,
     )

@@ -13,6 +13,7 @@ from ottla.ports import BACKLOG, Connection, ConnectionHandler
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
 from ottla.runtime.warming import Warmer
+from ottla.wire.frame_memory import FrameMemory
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 ACCEPTED_AT_ONCE_MAX: Final = 32
@@ -95,12 +96,15 @@ class RealNetwork:
 
     def __init__(self, warmer: Warmer) -> None:
         self.warmer = warmer
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._memory = FrameMemory()
+        self.renew_receive_buffer()
         self.connections: dict[RealConnection, None] = {}
 
     def renew_receive_buffer(self) -> None:
-        """Whoever keeps views of the old one keeps it alive."""
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        """The old one is used again when nothing looks at it any more."""
+        memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
+        self.receive_buffer = memoryview(memory)
+        self._memory.take_back(memory)
 
     def adopt(self, sock: socket.socket) -> RealConnection:
         sock.setblocking(False)

@@ -29,7 +29,7 @@ def is_warm(descriptor: int, offset: int, length: int) -> bool:
     return _is_cached(descriptor, offset) and (length <= 1 or _is_cached(descriptor, offset + length - 1))
 
 
-def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | None:
+def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | bytearray | None:
     """The bytes, if all are cached or the file ends before them; None when the disk would have to be asked."""
     if PATHS.counts_as_cold:
         return None
@@ -44,8 +44,10 @@ def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | None:
         if error.errno == errno.EAGAIN:
             return None
         raise
-    if count == length or (count < length and offset + count >= os.fstat(descriptor).st_size):
-        return bytes(memoryview(data)[:count])
+    if count == length:
+        return data
+    if offset + count >= os.fstat(descriptor).st_size:
+        return data[:count]
     return None
 
 

@@ -1,7 +1,7 @@
 """Lookups in a log: by offset, by time.
 
 A fetch at the tail begins where an earlier one ended: a few such places are remembered, so that it needs neither an index
-nor a header. Other fetches look the place up.
+nor a header. Other fetches look the place up; the last of those places are remembered too, for others who read the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ottla.storage.segment import Segment
 from ottla.storage.time_search import first_record_at, largest_from
 
 PLACES_MAX: Final = 16
+LOOKED_UP_MAX: Final = 4
 _LOADED_MAX: Final = 2
 
 
@@ -39,27 +40,31 @@ class FoundTimestamp(NamedTuple):
 class Places:
     """Where batches begin, of some offsets that are likely to be asked for; and which closed segments have their indexes loaded."""
 
-    __slots__ = ("_loaded", "_places", "generation")
+    __slots__ = ("_loaded", "_looked_up", "_places", "generation")
 
     def __init__(self) -> None:
         self.generation = 0
         """Grows with each ``forget``: what a read looked up before one is not to be remembered after it."""
         self._places: dict[int, tuple[Segment, int]] = {}
+        self._looked_up: dict[int, tuple[Segment, int]] = {}  # apart: who reads a backlog does not push out those at the tail
         self._loaded: list[Segment] = []
 
     def get(self, offset: int) -> tuple[Segment, int] | None:
-        return self._places.get(offset)
+        return self._places.get(offset) or self._looked_up.get(offset)
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
-        places = self._places
-        if offset not in places and len(places) >= PLACES_MAX:
-            del places[next(iter(places))]
-        places[offset] = (segment, position)
+        """Where a read ended, and the next one begins."""
+        _keep(self._places, PLACES_MAX, offset, (segment, position))
+
+    def looked_up(self, offset: int, segment: Segment, position: int) -> None:
+        """Where a batch was found."""
+        _keep(self._looked_up, LOOKED_UP_MAX, offset, (segment, position))
 
     def forget(self) -> None:
         """Offsets may mean other batches from now on."""
         self.generation += 1
         self._places.clear()
+        self._looked_up.clear()
         self._loaded.clear()
 
     def keep_loaded(self, segment: Segment) -> None:
@@ -69,6 +74,12 @@ class Places:
         self._loaded.append(segment)
         if len(self._loaded) > _LOADED_MAX:
             self._loaded.pop(0).unload()
+
+
+def _keep(places: dict[int, tuple[Segment, int]], count_max: int, offset: int, place: tuple[Segment, int]) -> None:
+    if offset not in places and len(places) >= count_max:
+        del places[next(iter(places))]
+    places[offset] = place
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:
@@ -118,6 +129,8 @@ async def read_slice(
     if found is None or found[2] >= end_offset:
         return None
     segment, position, first_offset = found
+    if first_offset == offset and segment is last and places.generation == generation and places.get(offset) is None:
+        places.looked_up(offset, segment, position)
     end, next_offset = segment.size, log_end_offset  # where the readable part of the segment ends, and the offset there
     if segment is last:
         end = min(last_size, segment.size)  # it may have been truncated

@@ -1,8 +1,8 @@
 """Frames: a 4-byte length, then that many bytes.
 
 ``FrameCutter`` is fed what arrived and yields whole frames as views. A frame that lies wholly in what was fed is not
-copied; one that is cut is collected in memory of its own, grown as bytes arrive and never ahead of them, so that a peer
-who only declares a large frame costs nothing.
+copied; one that is cut is collected in memory of its own, which was a frame's before (``FrameMemory``) or grows as bytes
+arrive and never ahead of them, so that a peer who only declares a large frame costs nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.errors import DecodeError
+from ottla.wire.frame_memory import FrameMemory
 
 LENGTH_BYTES: Final = 4
-_GROWTH_MIN: Final = 1 << 16
 
 
 class FrameCutter:
-    """Cuts one connection's bytes into frames. ``limit_bytes`` may be changed between calls (it is small before authentication)."""
+    """Cuts one connection's bytes into frames. ``limit_bytes`` may be changed between calls (it is small before authentication).
 
-    __slots__ = ("_collected", "_filled", "_head", "_length", "limit_bytes")
+    ``memory`` is that of all connections of a loop.
+    """
 
-    def __init__(self, limit_bytes: int) -> None:
+    __slots__ = ("_collected", "_filled", "_head", "_length", "_memory", "limit_bytes")
+
+    def __init__(self, limit_bytes: int, memory: FrameMemory | None = None) -> None:
         self.limit_bytes = limit_bytes
+        self._memory = FrameMemory() if memory is None else memory
         self._head = b""  # up to three bytes of a length
         self._length = 0  # of the frame being collected; 0 when none is
         self._collected = bytearray()
@@ -74,22 +78,20 @@ class FrameCutter:
 
     def _begin(self, length: int, data: memoryview, position: int) -> None:
         self._length = length
-        self._collected = bytearray()
+        self._collected = self._memory.lend(length)
         self._filled = 0
         self._collect(data, position)
 
     def _collect(self, data: memoryview, position: int) -> int:
-        """Takes what belongs to the frame; memory at most doubles ahead of what has arrived."""
+        """Takes what belongs to the frame; memory that is too short for it grows by an eighth more than that."""
         take = min(self._length - self._filled, len(data) - position)
-        need = self._filled + take
-        if len(self._collected) < need:
-            size = min(self._length, max(need, 2 * len(self._collected), _GROWTH_MIN))
-            self._collected.extend(bytes(size - len(self._collected)))
-        self._collected[self._filled : need] = data[position : position + take]
-        self._filled = need
+        end = self._filled + take
+        self._collected[self._filled : end] = data[position : position + take]
+        self._filled = end
         return position + take
 
     def _take(self) -> tuple[memoryview, bool]:
         frame = memoryview(self._collected)[: self._length]
+        self._memory.take_back(self._collected)
         self._length, self._filled, self._collected = 0, 0, bytearray()
         return frame, False

@@ -1,0 +1,47 @@
+"""Memory of large frames, used again: fresh memory costs a page fault for every 4 KiB, more than the copy into it.
+
+A frame's memory is handed in while views of it may still be read. It is lent again when none is left: a bytearray with views
+refuses to grow, which is how this is known.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPARE_BYTES_MIN: Final = 1 << 15
+SPARE_BYTES_MAX: Final = 2 << 20
+SPARES_MAX: Final = 8
+
+
+class FrameMemory:
+    """The spares of one loop, ``SPARES_MAX`` of ``SPARE_BYTES_MAX`` at most."""
+
+    __slots__ = ("_spares",)
+
+    def __init__(self) -> None:
+        self._spares: list[bytearray] = []
+
+    def lend(self, size: int) -> bytearray:
+        """At least ``size`` bytes with any content, or an empty bytearray where there is no such spare."""
+        if size >= SPARE_BYTES_MIN:
+            for index, spare in enumerate(self._spares):
+                if len(spare) >= size and _has_no_views(spare):
+                    del self._spares[index]
+                    return spare
+        return bytearray()
+
+    def take_back(self, memory: bytearray) -> None:
+        """The memory may be lent again, once nothing looks at it any more. The one that was handed in first is forgotten for it."""
+        if SPARE_BYTES_MIN <= len(memory) <= SPARE_BYTES_MAX:
+            self._spares.append(memory)
+            if len(self._spares) > SPARES_MAX:
+                del self._spares[0]
+
+
+def _has_no_views(memory: bytearray) -> bool:
+    try:
+        memory.append(0)
+    except BufferError:
+        return False
+    memory.pop()
+    return True
