@@ -334,7 +334,7 @@ def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_pa
 @pytest.mark.usefixtures("default_paths")
 def test_a_request_behind_records_that_a_thread_writes_waits_until_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And other connections do not wait for either."""
-    large = produce_request("plain", batch_of(bytes(200_000)), acks=0)
+    large = produce_request("plain", batch_of(bytes(600_000)), acks=0)
     asked = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("plain", [ListOffsetsPartition(0, timestamp=-1)])])
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path)))
