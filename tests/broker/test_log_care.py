@@ -25,7 +25,7 @@ from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 Act = Callable[[SimBroker], Awaitable[None]]
@@ -214,11 +214,11 @@ def test_mechanism_53_compaction_keeps_the_newest_of_each_key_at_its_offset() ->
             await send(broker, "t", [(None, b"keyless")])
         assert caught.value.code == ErrorCode.INVALID_RECORD
         before = await records_of(log)
-        dirty = log.first_dirty_offset
+        dirty = log.compaction.first_dirty_offset
         broker.kill(power_cut=True)
         await broker.start()
         log = log_of(broker, "t")
-        assert (await records_of(log), log.first_dirty_offset) == (before, dirty)
+        assert (await records_of(log), log.compaction.first_dirty_offset) == (before, dirty)
 
     play(act, log_flush_interval_messages="1")
 

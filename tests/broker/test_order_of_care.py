@@ -10,7 +10,7 @@ from tests.broker.test_parts_beside_each_other import SCATTERED
 from tests.simulation.hunt import silence
 
 from ottla.sim.cluster import SimBroker
-from ottla.storage.checkpoint import LOG_START_OFFSET, read_checkpoint
+from ottla.storage.directory.checkpoint import LOG_START_OFFSET, read_checkpoint
 from ottla.types import TopicPartition
 
 WAIT_SECONDS_MAX = 300

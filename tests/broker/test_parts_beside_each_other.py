@@ -524,7 +524,7 @@ def test_an_acknowledgement_waits_for_the_sync_that_an_earlier_try_did_not_get()
         await send(broker, "t", [(None, b"first")])
         assert broker.broker is not None
         partition = broker.broker.partitions.by_name["t"][0]
-        partition.log._epochs_changed = True
+        partition.log._epoch_file.is_changed = True
         broker.machine.disk.faults.append(Fault("append", "leader-epoch-checkpoint.tmp", errno.ENOSPC))
         await send(broker, "t", [(None, b"second")])
         assert not broker.machine.disk.faults
@@ -654,7 +654,7 @@ def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_cam
                 await log.offset_for_timestamp(now_ms - 500)
                 await log.offset_of_max_timestamp()
                 await log.retained_from(now_ms)
-                await log.dirtiness("t", now_ms)
+                await log.compaction.dirtiness("t", now_ms)
 
         looking = [asyncio.ensure_future(look()) for _ in range(3)]
         for _ in range(8):
@@ -678,7 +678,7 @@ def test_a_file_that_somebody_removed_takes_its_partition_offline_and_no_other(h
         await log.sync()
         for segment in log.segments[:-1]:
             segment.unload()
-        log._places.forget()
+        log._segments.places.forget()
         await broker.machine.disk.remove(log.segments[0].path)
         with pytest.raises(StorageError):
             await (log.read(0, max_bytes=1, end_offset=12) if how == "read" else log.offset_for_timestamp(0))

@@ -9,7 +9,10 @@ from tests.storage.memory_disk import MemoryDisk, run
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record, iterate_records
-from ottla.storage.log import Appended, LogConfig, LogSlice, PartitionLog
+from ottla.storage.config import LogConfig
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.reading import LogSlice
+from ottla.storage.log.tail import Appended
 
 FOLDER = "/data/topic-0"
 

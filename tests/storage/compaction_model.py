@@ -21,9 +21,9 @@ from ottla.records.iteration import iterate_records
 from ottla.sim.disk import PowerCut, SimDisk
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
-from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 
 FOLDER = "/data/topic-0"
 DELETE_RETENTION_MS = 1000
@@ -236,7 +236,7 @@ async def _end_transaction(log: PartitionLog, model: Model, is_commit: bool, who
 
 
 async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) -> None:
-    request = await log.clean_request(model.now_ms, map_bytes=24 * (keys_max + 1), map_load_factor=1.0)
+    request = await log.compaction.clean_request(model.now_ms, map_bytes=24 * (keys_max + 1), map_load_factor=1.0)
     if request is None:
         return
     if keys_max % 2 == 0:  # several segments become one only where there is room for them
@@ -246,9 +246,9 @@ async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) 
     assert request.first_dirty_offset < result.end_offset <= request.end_offset
     model.recovery_point = log.recovery_point  # checkpointed before: only below it may a log lack offsets
     for cleaned in result.cleaned:
-        assert await log.install(cleaned, now_ms=model.now_ms)
+        assert await log.compaction.install(cleaned, now_ms=model.now_ms)
         model.installed += 1
-    log.first_dirty_offset = result.end_offset
+    log.compaction.first_dirty_offset = result.end_offset
     model.cleaning_steps = disk.steps - begun
     model.cleaned += 1
     model.removed += result.removed_records
@@ -279,7 +279,7 @@ async def _check(log: PartitionLog, model: Model) -> None:
             is_young = model.now_ms - record.timestamp_ms < DELETE_RETENTION_MS
             assert offset in found or not is_young, f"the tombstone at {offset} is too young to go"
     for key in KEYS:
-        clean = [at for at, record in found.items() if record.key == key and at < log.first_dirty_offset]
+        clean = [at for at, record in found.items() if record.key == key and at < log.compaction.first_dirty_offset]
         assert len(clean) <= 1, f"{key!r} is at {clean}, all of them cleaned"
     for key, offset in newest.items():
         older = [at for at, record in found.items() if record.key == key and at < offset and record.transaction not in aborted]

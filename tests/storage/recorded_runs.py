@@ -13,10 +13,10 @@ from ottla.broker.metadata_log import MetadataLog
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
 from ottla.records.iteration import Record
-from ottla.storage.checkpoint import read_checkpoint, write_checkpoint
-from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
+from ottla.storage.directory.checkpoint import read_checkpoint, write_checkpoint
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
 
 KEY = TopicPartition("topic", 0)
@@ -197,13 +197,13 @@ def compacting() -> Run:
             log.write(batch(b"%d" % number, key=b"key-%d" % (number % 5), timestamp_ms=number))
             written += [record for record in records_of(log.log) if record.offset == log.log.log_end_offset - 1]
         log.sync()
-        request = run(log.log.clean_request(10_000, map_bytes=24 * 100, map_load_factor=0.9))
+        request = run(log.log.compaction.clean_request(10_000, map_bytes=24 * 100, map_load_factor=0.9))
         assert request is not None
         result = run(log.disk.work(CLEAN_JOB, request))
         assert result.cleaned
         for cleaned in result.cleaned:
-            assert run(log.log.install(cleaned, now_ms=round_ * 10))
-        log.log.first_dirty_offset = result.end_offset
+            assert run(log.log.compaction.install(cleaned, now_ms=round_ * 10))
+        log.log.compaction.first_dirty_offset = result.end_offset
         log.note()
         run(log.log.remove_deleted(now_ms=round_ * 10 + 7))
         log.notes[-1].records = list(written)

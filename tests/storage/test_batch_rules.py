@@ -8,8 +8,8 @@ from ottla.records.batch import HEADER
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import Codec
 from ottla.records.iteration import iterate_records
-from ottla.storage.batch_rules import BatchRules, apply_rules
 from ottla.storage.config import LogConfig
+from ottla.storage.log.batch_rules import BatchRules, apply_rules
 
 VALUES = [b'{"id": %d, "name": "user-%d", "city": "%d"}' % (number, number * 7 % 1000, number % 13) for number in range(2000)]
 

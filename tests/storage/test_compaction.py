@@ -12,9 +12,9 @@ from ottla.records.builder import BatchBuilder
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
-from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 
 
 def play_cases(count: int) -> tuple[int, int, int]:
@@ -86,15 +86,15 @@ async def _compacted_log(keys: int, rounds: int, *, segment_bytes: int = 2000) -
             builder.append(b"%d" % (number % keys), b"x" * 200, timestamp_ms=1000 + round_)
             log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000)
             await log.flush()
-        log.close_segment_soon()
+        log.tail.close_segment_soon()
         await log.flush()
         await log.sync()
-        request = await log.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
+        request = await log.compaction.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
         assert request is not None
         result = await disk.work(CLEAN_JOB, request)
         for cleaned in result.cleaned:
-            assert await log.install(cleaned, now_ms=2000)
-        log.first_dirty_offset = result.end_offset
+            assert await log.compaction.install(cleaned, now_ms=2000)
+        log.compaction.first_dirty_offset = result.end_offset
     return log
 
 

@@ -9,7 +9,7 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 
 FOLDER = "/data/t-0"
 

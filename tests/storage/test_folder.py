@@ -9,9 +9,9 @@ from tests.storage.memory_disk import MemoryDisk, run
 from ottla.errors import DecodeError, StorageError
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
-from ottla.storage.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
+from ottla.storage.directory.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
+from ottla.storage.directory.directory import DataFolder, FolderIdentity
 from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
-from ottla.storage.folder import DataFolder, FolderIdentity
 from ottla.types import TopicPartition
 
 IDS = FolderIdentity("cluster-one", 1, "directory-one")

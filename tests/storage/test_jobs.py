@@ -19,18 +19,19 @@ from ottla.sim.disk import SimDisk
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run as run_simulated
 from ottla.sim.trace import Trace
-from ottla.storage import counting, producer_replay
 from ottla.storage.config import LogConfig
-from ottla.storage.counting import COUNT_JOB, CountRequest
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_replay import REPLAY_JOB
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.recovery import producer_replay
+from ottla.storage.recovery.producer_replay import REPLAY_JOB
+from ottla.storage.segment import tally
+from ottla.storage.segment.tally import COUNT_JOB, CountRequest
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
 
 
 @pytest.fixture
 def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "INLINE_BYTES_MAX", 0)
+    monkeypatch.setattr(tally, "INLINE_BYTES_MAX", 0)
     monkeypatch.setattr(producer_replay, "INLINE_BYTES_MAX", 0)
 
 

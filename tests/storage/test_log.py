@@ -13,7 +13,8 @@ from ottla.records.batch import CONTROL, LOG_APPEND_TIME, read_header
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.records.iteration import iterate_records
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.config import LogConfig
+from ottla.storage.log.partition_log import PartitionLog
 
 SIZE = len(batch())
 
@@ -454,9 +455,14 @@ def test_sync_moves_the_recovery_point_and_what_is_below_survives_a_power_cut() 
     disk = MemoryDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[batch() for _ in range(7)], now_ms=5000)
-    assert (log.unsynced_messages, log.unsynced_since_ms, log.has_unsynced_segments) == (7, 5000, True)
+    assert (log.durability.unsynced_messages, log.tail.unsynced_since_ms, log.durability.has_unsynced_segments) == (7, 5000, True)
     run(log.sync())
-    assert (log.recovery_point, log.unsynced_messages, log.unsynced_since_ms, log.has_unsynced_segments) == (7, 0, -1, False)
+    assert (log.recovery_point, log.durability.unsynced_messages, log.tail.unsynced_since_ms, log.durability.has_unsynced_segments) == (
+        7,
+        0,
+        -1,
+        False,
+    )
     append(log, batch(), now_ms=6000)
     found = open_log(disk.power_cut(lambda path, durable, written: durable), recovery_point=7)
     assert found.log_end_offset == 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.storage.offset_map import FIRST_SLOTS, SLOT_BYTES, OffsetMap
+from ottla.storage.compaction.offset_map import FIRST_SLOTS, SLOT_BYTES, OffsetMap
 
 
 @pytest.mark.parametrize("slots", [2, 10, FIRST_SLOTS, FIRST_SLOTS * 3, FIRST_SLOTS * 20])

@@ -8,7 +8,7 @@ from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.records.control import build_end_marker
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
 
 LAST = 2**31 - 1

@@ -13,9 +13,9 @@ from tests.storage.memory_disk import MemoryDisk, run
 from ottla.errors import DecodeError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
-from ottla.storage.log import PartitionLog
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.time_index import TimeIndex
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
 
 CONFIG: dict[str, Any] = {"segment_bytes": 500, "index_interval_bytes": 100}
 

@@ -13,10 +13,10 @@ from ottla.records.iteration import Record, iterate_records
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
-from ottla.storage.cleaning import CLEAN_JOB
+from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
-from ottla.storage.replica_copy import ReplicaCopy
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replica_copy import ReplicaCopy
 
 OLD, NEW = "/data/t-0", "/spare/t-0"
 CONFIG = LogConfig(cleanup_policy="compact", segment_bytes=300, index_interval_bytes=100)
@@ -96,18 +96,18 @@ def test_a_cleaning_that_was_begun_in_the_old_place_is_not_installed() -> None:
     async def main() -> None:
         disk = disk_of()
         log = await log_of(disk, 20)
-        request = await log.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
+        request = await log.compaction.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
         assert request is not None
         result = await disk.work(CLEAN_JOB, request)
         assert result.cleaned
         before = await records_of(log)
         await relocate(disk, log)
-        assert [await log.install(cleaned, now_ms=NOW_MS) for cleaned in result.cleaned] == [False] * len(result.cleaned)
+        assert [await log.compaction.install(cleaned, now_ms=NOW_MS) for cleaned in result.cleaned] == [False] * len(result.cleaned)
         assert await records_of(log) == before
-        request = await log.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
+        request = await log.compaction.clean_request(NOW_MS, map_bytes=1 << 16, map_load_factor=1.0)
         assert request is not None
         for cleaned in (await disk.work(CLEAN_JOB, request)).cleaned:
-            assert await log.install(cleaned, now_ms=NOW_MS)
+            assert await log.compaction.install(cleaned, now_ms=NOW_MS)
         assert 3 <= len(await records_of(log)) < 10
 
     run(main())

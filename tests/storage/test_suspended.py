@@ -15,7 +15,8 @@ from ottla.ports import Buffer
 from ottla.records.batch import iterate_batches
 from ottla.records.compression import Codec
 from ottla.runtime.files import RealDisk
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.config import LogConfig
+from ottla.storage.log.partition_log import PartitionLog
 
 SIZE = len(batch())
 
@@ -104,9 +105,9 @@ def test_a_sync_covers_what_was_there_when_it_began() -> None:
     log.segments[-1].file = run(disk.open(log.segments[-1].file.path))
     append(log, batch(), batch(), batch())  # rolls
     assert is_done(sync)
-    assert (log.recovery_point, log.has_unsynced_segments, log.unsynced_messages) == (2, True, 3)
+    assert (log.recovery_point, log.durability.has_unsynced_segments, log.durability.unsynced_messages) == (2, True, 3)
     run(log.sync())
-    assert (log.recovery_point, log.has_unsynced_segments) == (5, False)
+    assert (log.recovery_point, log.durability.has_unsynced_segments) == (5, False)
 
 
 def test_a_sync_that_fails_during_a_flush_leaves_nothing_acknowledged() -> None:
@@ -187,12 +188,12 @@ def test_what_comes_while_a_read_waits_for_the_disk_is_read_by_the_next(meanwhil
     file = log.segments[-1].file
     assert isinstance(file, MemoryFile)
     log.segments[-1].file = SlowReads(file.disk, file.path, file.node)
-    log._places.forget()
+    log._segments.places.forget()
     reading = log.read(1, max_bytes=10**6, end_offset=3)
     reading.send(None)
     if meanwhile == "is truncated":
         finish(log.truncate_to(2))
-        log._places.forget()
+        log._segments.places.forget()
     else:
         append(log, *[batch(b"%d" % number) for number in range(3, 4 if meanwhile == "grows" else 9)])
     found = finish(reading)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.storage.memory_disk import MemoryDisk, run
 
-from ottla.storage.segment import LOG_SUFFIX, file_stem
-from ottla.storage.swap import settle
+from ottla.storage.compaction.swap import settle
+from ottla.storage.segment.files import LOG_SUFFIX, file_stem
 
 FOLDER = "/data/t-0"
 

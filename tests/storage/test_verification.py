@@ -9,11 +9,11 @@ from tests.storage.batches import append, batch
 from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import StorageError
-from ottla.storage.checkpoint import RECOVERY_POINT, write_checkpoint
 from ottla.storage.config import LogConfig
-from ottla.storage.folder import DataFolder, FolderIdentity
-from ottla.storage.log import PartitionLog
-from ottla.storage.verification import Finding, verify
+from ottla.storage.directory.checkpoint import RECOVERY_POINT, write_checkpoint
+from ottla.storage.directory.directory import DataFolder, FolderIdentity
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.recovery.verification import Finding, verify
 from ottla.types import TopicPartition
 
 KEY = TopicPartition("t", 0)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.ports import Disk
-from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
-from ottla.storage.folder import DataFolder
-from ottla.storage.log import PartitionLog
+from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
+from ottla.storage.directory.directory import DataFolder
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
 
 
@@ -54,7 +54,7 @@ class Checkpoints:
         """The folder's files tell of its open logs, and of those that are ``closed`` what was read of them."""
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
-            dirty = log.first_dirty_offset if log.first_dirty_offset > log.log_start_offset else 0
+            dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
             offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty)
         await self._write(folder, RECOVERY_POINT, {key: found.recovery_point for key, found in offsets.items()})
         await self._write(folder, LOG_START_OFFSET, {key: found.log_start_offset for key, found in offsets.items() if found[1]})

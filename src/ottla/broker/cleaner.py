@@ -1,6 +1,6 @@
 """The log cleaner: compacts one log after the other, the dirtiest first, while there is any to compact.
 
-The work is a background job (class c, ``storage/cleaning.py``); here it is chosen, and its result installed. A log that cannot
+The work is a background job (class c, ``storage/compaction/job.py``); here it is chosen, and its result installed. A log that cannot
 be cleaned rests for a while, and its partition goes on serving: whether its files are damaged is for the scrubber to say.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.rounds import Rounds
 from ottla.errors import KafkaError, WorkerDied
 from ottla.loggers import get_logger
-from ottla.storage.cleaning import CLEAN_JOB, CleanResult
-from ottla.storage.dirtiness import dirtiest
+from ottla.storage.compaction.dirtiness import dirtiest
+from ottla.storage.compaction.job import CLEAN_JOB, CleanResult
 from ottla.storage.disk_errors import is_disk_at_fault
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LogCleaner:
                 await self._clean(partition)
             except OSError as error:
                 if is_disk_at_fault(error):
-                    partition.log.fail_with_disk()
+                    partition.log.health.fail_with_disk()
                 self._let_rest(partition, str(error))
             except WorkerDied as error:
                 self._let_rest(partition, str(error))
@@ -66,16 +66,16 @@ class LogCleaner:
             if not opened.config.is_compacted or opened.is_failed or len(opened.segments) == 1 or partition in self._rests_until:
                 continue
             try:
-                logs.append(await opened.dirtiness(partition, now_ms))
+                logs.append(await opened.compaction.dirtiness(partition, now_ms))
             except OSError as error:
-                opened.on_disk_error(error)
+                opened.health.on_disk_error(error)
             except KafkaError as error:
                 self._let_rest(partition, error.message)
         return dirtiest(logs)
 
     async def _clean(self, partition: Partition) -> None:
         config, opened = self._broker.config, partition.log
-        request = await opened.clean_request(
+        request = await opened.compaction.clean_request(
             self._broker.world.clock.now_ms(),
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
             map_load_factor=config["log.cleaner.io.buffer.load.factor"],
@@ -95,7 +95,7 @@ class LogCleaner:
         await self._broker.partitions.write_checkpoints()
         async with partition.changing:
             if opened.is_failed:
-                await opened.drop_all_cleaned(result.cleaned)
+                await opened.compaction.drop_all_cleaned(result.cleaned)
                 return
             await self._install(partition, result)
         await self._broker.partitions.write_checkpoints()
@@ -103,11 +103,11 @@ class LogCleaner:
     async def _install(self, partition: Partition, result: CleanResult) -> None:
         opened, before = partition.log, partition.log.size_bytes
         now_ms = self._broker.world.clock.now_ms()
-        installed = [await opened.install(cleaned, now_ms=now_ms) for cleaned in result.cleaned]
+        installed = [await opened.compaction.install(cleaned, now_ms=now_ms) for cleaned in result.cleaned]
         if all(installed):  # else segments were deleted meanwhile: it is cleaned again
-            opened.first_dirty_offset = max(opened.first_dirty_offset, result.end_offset)
+            opened.compaction.first_dirty_offset = max(opened.compaction.first_dirty_offset, result.end_offset)
         log.info(
-            "log_cleaned", topic=partition.topic, partition=partition.index, first_dirty_offset=opened.first_dirty_offset,
+            "log_cleaned", topic=partition.topic, partition=partition.index, first_dirty_offset=opened.compaction.first_dirty_offset,
             keys=result.key_count, removed_records=result.removed_records, bytes_before=before, bytes_after=opened.size_bytes,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
 from ottla.ports import World
-from ottla.storage.folder import META_NAME, DataFolder, FolderIdentity
+from ottla.storage.directory.directory import META_NAME, DataFolder, FolderIdentity
 from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]

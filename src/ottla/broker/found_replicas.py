@@ -2,7 +2,7 @@
 
 Nothing that was found is deleted because the metadata does not name it: it is renamed ``<topic>-<partition>.<id>-stray`` and
 kept. That goes for a replica that no topic of the metadata claims, and for one of an earlier topic of the same name. Only what
-holds no record is removed, and of two copies of one replica the one that it was moved away from (``storage/folder.py``).
+holds no record is removed, and of two copies of one replica the one that it was moved away from (``storage/directory/directory.py``).
 
 Source: Kafka's handling of stray replicas.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.loggers import get_logger
-from ottla.storage.folder import DataFolder
+from ottla.storage.directory.directory import DataFolder
 from ottla.types import TopicPartition
 
 log = get_logger(__name__)

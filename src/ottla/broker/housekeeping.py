@@ -113,8 +113,8 @@ class Housekeeping:
         """Closed segments are synced, and logs whose oldest unsynced message is older than flush.ms."""
         for partition in self._broker.partitions.all():
             opened = partition.log
-            waited_ms = now_ms - opened.unsynced_since_ms if opened.unsynced_since_ms >= 0 else -1
-            if not opened.is_failed and (opened.has_unsynced_segments or waited_ms >= opened.config.flush_ms):
+            waited_ms = now_ms - opened.tail.unsynced_since_ms if opened.tail.unsynced_since_ms >= 0 else -1
+            if not opened.is_failed and (opened.durability.has_unsynced_segments or waited_ms >= opened.config.flush_ms):
                 try:
                     await partition.sync()
                 except StorageError as error:

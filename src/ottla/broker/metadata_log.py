@@ -25,7 +25,7 @@ from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.wire.schema import Stored
 
 _log = get_logger(__name__)
@@ -115,11 +115,11 @@ class MetadataLog:
     @property
     def on_disk_failed(self) -> Callable[[], None]:
         """Called when the log's disk fails."""
-        return self._log.on_disk_failed
+        return self._log.health.on_disk_failed
 
     @on_disk_failed.setter
     def on_disk_failed(self, callback: Callable[[], None]) -> None:
-        self._log.on_disk_failed = callback
+        self._log.health.on_disk_failed = callback
 
     @property
     def has_pending(self) -> bool:

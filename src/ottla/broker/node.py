@@ -35,7 +35,7 @@ from ottla.ports import Random, TimerHandle, World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.replication.purgatory import Purgatory, Waiter
-from ottla.storage.folder import DataFolder, FolderIdentity, is_used
+from ottla.storage.directory.directory import DataFolder, FolderIdentity, is_used
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
 log = get_logger(__name__)

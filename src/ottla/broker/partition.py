@@ -19,7 +19,8 @@ from ottla.broker.turns import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.metrics import TopicMeters
-from ottla.storage.log import Appended, PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.tail import Appended
 
 log = get_logger(__name__)
 
@@ -81,16 +82,11 @@ class Partition:
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. StorageError when the disk refused it."""
-        drop_count = self.log.drop_count
-        if not self.is_settled or self._owes_sync:
+        drop_count = self.log.tail.drop_count
+        if not self.is_settled or self.log.durability.owes_sync:
             await self._flush()
-        if self.log.is_failed or self.log.drop_count != drop_count:
+        if self.log.is_failed or self.log.tail.drop_count != drop_count:
             raise StorageError(f"the log of {self.topic}-{self.index} was not written")
-
-    @property
-    def _owes_sync(self) -> bool:
-        """Whether records lie in the log that ``flush.messages`` does not allow to be acknowledged: their sync has failed."""
-        return self.log.unsynced_messages >= self.log.config.flush_messages
 
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
@@ -124,8 +120,8 @@ class Partition:
                 await self.log.close(is_durable=is_durable)
         except (OSError, StorageError) as error:
             if isinstance(error, OSError):
-                self.log.on_disk_error(error)
-            self.log.fail()  # it is not closed, whatever the reason
+                self.log.health.on_disk_error(error)
+            self.log.health.fail()  # it is not closed, whatever the reason
             log.error("log_not_closed", topic=self.topic, partition=self.index, reason=str(error))
             return False
         return True
@@ -137,7 +133,7 @@ class Partition:
 
     def fail(self) -> None:
         """The partition is offline. Whoever waits for it is answered now."""
-        self.log.fail()
+        self.log.health.fail()
         self.wake(2**62)
 
     def wake(self, size_bytes: int) -> None:
@@ -152,14 +148,14 @@ class Partition:
         opened = self.log
         if opened.is_failed:
             return
-        before = opened.appended_bytes
+        before = opened.tail.appended_bytes
         try:
             if opened.has_pending:
                 await opened.flush()
-            if self._owes_sync:
+            if self.log.durability.owes_sync:
                 await self._sync()
         finally:
-            grown = opened.appended_bytes - before
+            grown = opened.tail.appended_bytes - before
             if grown and self.waiters:
                 self.wake(grown)
 

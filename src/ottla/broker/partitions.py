@@ -27,10 +27,10 @@ from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
-from ottla.storage.damage import check_damage
+from ottla.storage.directory.directory import DataFolder
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
-from ottla.storage.folder import DataFolder
-from ottla.storage.log import PartitionLog
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.recovery.damage import check_damage
 from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
 
 log = get_logger(__name__)
@@ -206,7 +206,7 @@ class PartitionStore:
         """The partition's log lies in that folder now; what it was copied from is removed."""
         old = self._left[partition] = self._folder_of[partition]
         self._folder_of[partition] = folder
-        partition.log.on_disk_failed = partial(self.fail_folder, folder)
+        partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
         await self._try_to_delete(old, key_of(partition))
 
     async def write_checkpoints(self) -> None:
@@ -319,8 +319,8 @@ class PartitionStore:
             )
         self._offsets.forget(key)
         self._retried.pop(key, None)
-        opened.on_failed = self.on_partition_failed
-        opened.on_disk_failed = partial(self.fail_folder, folder)
+        opened.health.on_failed = self.on_partition_failed
+        opened.health.on_disk_failed = partial(self.fail_folder, folder)
         index = key.partition
         partition = Partition(
             topic.name, topic.topic_id, index, opened,

@@ -1,9 +1,9 @@
-"""Replicas on their way from one data folder of this broker to another, one after the other (``storage/replica_copy.py``).
+"""Replicas on their way from one data folder of this broker to another, one after the other (``storage/log/replica_copy.py``).
 
 A partition is served as ever while it is copied, and stands still only for the last of it. Then the copy gets the partition's
 name, durably, and what it was copied from is removed: a crash in between finds two, of which the one with the higher generation
-counts (``storage/folder.py``). A move that the end of the broker cuts short begins again with the next start. One that fails leaves
-the partition where it was, and is tried again after the others, ``RETRY_MS`` later.
+counts (``storage/directory/directory.py``). A move that the end of the broker cuts short begins again with the next start. One
+that fails leaves the partition where it was, and is tried again after the others, ``RETRY_MS`` later.
 
 Source: KIP-113.
 """
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.partitions import key_of
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
-from ottla.storage.replica_copy import ReplicaCopy
+from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
-    from ottla.storage.folder import DataFolder
+    from ottla.storage.directory.directory import DataFolder
 
 log = get_logger(__name__)
 

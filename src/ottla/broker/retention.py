@@ -23,7 +23,7 @@ async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
         try:
             offset = await _retained_from(partition, now_ms)
         except OSError as error:
-            partition.log.on_disk_error(error)
+            partition.log.health.on_disk_error(error)
             continue
         except KafkaError as error:  # a damaged segment: the scrubber finds it and takes the partition offline
             log.error("retention_failed", topic=partition.topic, partition=partition.index, error=error.message)
@@ -52,7 +52,7 @@ async def remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
                 try:
                     await partition.log.remove_deleted(now_ms)
                 except OSError as error:
-                    partition.log.on_disk_error(error)
+                    partition.log.health.on_disk_error(error)
 
 
 async def _retained_from(partition: Partition, now_ms: int) -> int:
@@ -73,7 +73,7 @@ async def _delete(partition: Partition, offset: int, now_ms: int, *, is_checkpoi
         try:
             count = await partition.log.delete_segments_below(offset, now_ms=now_ms, one_by_one=not is_checkpointed)
         except OSError as error:
-            partition.log.on_disk_error(error)
+            partition.log.health.on_disk_error(error)
             return
     start_offset = partition.log.log_start_offset
     log.info("segments_deleted", topic=partition.topic, partition=partition.index, segments=count, log_start_offset=start_offset)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.rounds import Rounds
 from ottla.errors import WorkerDied
 from ottla.loggers import get_logger
-from ottla.storage.damage import remember_damage
-from ottla.storage.scrubbing import SCRUB_JOB, Scrubbed, ScrubRequest
+from ottla.storage.recovery.damage import remember_damage
+from ottla.storage.recovery.scrubbing import SCRUB_JOB, Scrubbed, ScrubRequest
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
-    from ottla.storage.segment import Segment
+    from ottla.storage.segment.segment import Segment
 
 log = get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Scrubber:
         except OSError as error:
             if not segment.is_retired:  # deleted, or replaced by what compaction left of it
                 log.error("segment_unreadable", file=request.path, reason=str(error))
-                partition.log.on_disk_error(error)
+                partition.log.health.on_disk_error(error)
             return
         if found.damage is not None:
             async with partition.changing:

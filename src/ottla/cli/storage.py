@@ -61,7 +61,7 @@ def verify(folder: str, output: str) -> None:
     """
     from ottla.errors import StorageError
     from ottla.runtime.inline_files import InlineDisk
-    from ottla.storage import verification
+    from ottla.storage.recovery import verification
 
     async def run() -> verification.Verification:
         disk = InlineDisk()

@@ -14,15 +14,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ottla.ports import Buffer, ConnectionHandler, FileRegion
 from ottla.runtime.files import IOV_MAX, RealFileRegion
 from ottla.runtime.paths import PATHS
-from ottla.runtime.warming import WINDOW_BYTES, is_warm, read_if_warm
-
-if TYPE_CHECKING:
-    from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.warming import WINDOW_BYTES, Warmer, is_warm, read_if_warm
 
 SENDFILE_BYTES_MAX: Final = 2 * 1024 * 1024
 """In one call: a fetch of the usual mebibyte in one piece was a third faster than in two, where one fetch is in flight."""
@@ -34,6 +31,18 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 class _ColdError(Exception):
     """The region at the head of the queue is not in the page cache."""
+
+
+class Network(Protocol):
+    """What the connections of one loop share."""
+
+    receive_buffer: memoryview
+    warmer: Warmer
+    connections: dict[RealConnection, None]  # those that are open
+
+    def renew_receive_buffer(self) -> None:
+        """Views of the present one are still read."""
+        ...
 
 
 class RealConnection:
@@ -55,7 +64,7 @@ class RealConnection:
         "peer",
     )
 
-    def __init__(self, network: RealNetwork, sock: socket.socket) -> None:
+    def __init__(self, network: Network, sock: socket.socket) -> None:
         self._network = network
         self._socket = sock
         self._loop = asyncio.get_running_loop()

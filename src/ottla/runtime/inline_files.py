@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ottla.pace import no_pace
 from ottla.ports import Job
 from ottla.runtime.files import RealDisk, RealFile
 
@@ -34,7 +35,3 @@ class InlineDisk(RealDisk):
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
         """Done here and now, as fast as it goes."""
         return await job.run(self, request, no_pace)
-
-
-async def no_pace(size: int) -> None:
-    """Nobody asks for a rate."""

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from ottla.errors import DecodeError, KafkaError, StorageError
+from ottla.pace import Throttle
 from ottla.ports import Job, Pace
 from ottla.runtime.inline_files import InlineDisk
 from ottla.runtime.worker import LENGTH_BYTES, read_frame
-from ottla.storage.throttle import Throttle
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from ottla.errors import WorkerDied
+from ottla.pace import Throttle
 from ottla.ports import Buffer, Job
 from ottla.sim.faults import Fault
 from ottla.sim.names import Names, is_in, is_within_any, moved, parents
 from ottla.sim.trace import Trace
-from ottla.storage.throttle import Throttle
 
 Q = TypeVar("Q")
 R = TypeVar("R")

@@ -15,8 +15,8 @@ from ottla.records.batch import BatchHeader, has_valid_crc, read_header
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, control_type_of
 from ottla.records.iteration import Record, iterate_records
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.time_index import TimeIndex
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
 
 __all__ = ["BatchDump", "Damage", "dump_log", "dump_offset_index", "dump_time_index"]
 

@@ -27,13 +27,13 @@ from ottla.records.compression import decompress
 from ottla.records.epochs import EpochCache
 from ottla.records.iteration import walk_records
 from ottla.records.kernel import COMPILED
-from ottla.storage.checkpoint import from_text
 from ottla.storage.config import LogConfig
-from ottla.storage.folder import FolderIdentity
-from ottla.storage.log import PartitionLog
-from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.directory.checkpoint import from_text
+from ottla.storage.directory.directory import FolderIdentity
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
-from ottla.storage.time_index import TimeIndex
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
 from ottla.wire.compiler import decode
 from ottla.wire.frames import FrameCutter
 

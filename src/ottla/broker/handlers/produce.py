@@ -1,6 +1,6 @@
 """Produce, versions 3-13 (0-2 are listed and refused: trap T3).
 
-Each batch is checked (``storage/batch_rules.py``), gets its offsets in place, and is written with everything else that its
+Each batch is checked (``storage/log/batch_rules.py``), gets its offsets in place, and is written with everything else that its
 burst brought; then the answer leaves. v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
 
 acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again (T20).
@@ -24,7 +24,7 @@ from ottla.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.records.batch import TRANSACTIONAL
-from ottla.storage.batch_rules import HeavyBatch, prepare_away
+from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
 
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
@@ -61,9 +61,9 @@ class StagedProduce:
     def finish(self, failed: frozenset[Partition]) -> None:
         """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
         for partition, drop_count, result in self.staged:
-            if partition.log.drop_count != drop_count or (failed and partition in failed):
+            if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
                 text = f"the log of {partition.topic}-{partition.index} was not written"
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.health.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
                 _fail(result, KafkaError(code, text))
         self._wait_count -= 1
         if self._wait_count == 0:
@@ -115,7 +115,7 @@ async def _append_heavy(broker: Broker, staged: StagedProduce) -> None:
     try:
         for partition, batch, result in staged.heavy:
             try:
-                prepared = await prepare_away(broker.world.disk, batch, partition.log.rules, broker.world.clock.now_ms())
+                prepared = await prepare_away(broker.world.disk, batch, partition.log.tail.rules, broker.world.clock.now_ms())
                 _append(broker, partition, prepared, staged, result, is_prepared=True)
             except KafkaError as error:
                 _refuse(partition, batch, result, error)
@@ -202,7 +202,7 @@ def _append(
     result.log_append_time_ms = appended.append_time_ms
     log = partition.log
     result.log_start_offset = log.log_start_offset
-    staged.staged.append((partition, log.drop_count, result))
+    staged.staged.append((partition, log.tail.drop_count, result))
 
 
 def _refuse(partition: Partition, records: Sized, result: PartitionProduceResponse, error: KafkaError) -> None:

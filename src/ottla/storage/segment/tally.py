@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 
 from ottla.errors import DecodeError, WorkerDied
+from ottla.pace import no_pace
 from ottla.ports import Disk, File, Job, Pace
 from ottla.records.batch import BatchHeader
-from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
-from ottla.storage.time_index import TimeIndex
-from ottla.storage.walk import BatchWalk
+from ottla.storage.segment.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.walk import BatchWalk
 
 INLINE_BYTES_MAX: Final = 4 << 20
 """More than this is a job. Measured: the smallest batches are walked at 70 MiB/s, so these bytes take 55 ms at most (2 ms with
@@ -55,7 +56,7 @@ async def count(disk: Disk, file: File, request: CountRequest, *, may_be_a_job: 
             return await disk.work(COUNT_JOB, request)
         except (WorkerDied, FileNotFoundError):
             pass  # a log must open all the same, though the system ends every worker for want of memory, or the file has another name now
-    return await _count(file, request, _no_pace)
+    return await _count(file, request, no_pace)
 
 
 async def _count_by_path(disk: Disk, request: CountRequest, pace: Pace) -> Counted:
@@ -80,10 +81,6 @@ async def _count(file: File, request: CountRequest, pace: Pace) -> Counted:
 def _follows(header: BatchHeader, end_offset: int, request: CountRequest) -> bool:
     """Whether the batch's offsets may be next; no CRC covers them."""
     return header.base_offset >= end_offset and header.last_offset - request.base_offset <= RELATIVE_OFFSET_MAX
-
-
-async def _no_pace(size: int) -> None:
-    """What is done inline is short."""
 
 
 async def _next(walk: BatchWalk, request: CountRequest) -> BatchHeader | None:

@@ -21,23 +21,23 @@ from ottla.errors import DecodeError
 from ottla.ports import Disk, File
 from ottla.records.batch import BatchHeader
 from ottla.storage.config import LogConfig
-from ottla.storage.counting import Counted, CountRequest, Tally, count
-from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
-from ottla.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from ottla.storage.time_index import TimeIndex
-from ottla.storage.walk import BatchWalk
+from ottla.storage.segment.files import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    file_stem,
+    overwrite,
+    rename_files,
+)
+from ottla.storage.segment.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from ottla.storage.segment.tally import Counted, CountRequest, Tally, count
+from ottla.storage.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.walk import BatchWalk
 
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
-DELETED_SUFFIX: Final = ".deleted"  # behind the others: of a file that nobody needs any more
 POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka reads them signed
-
-
-def file_stem(offset: int) -> str:
-    """Offsets in file names have 20 digits, so that names sort as offsets do."""
-    return f"{offset:020d}"
 
 
 class Segment(Tally):
@@ -200,7 +200,7 @@ class Segment(Tally):
         return end_offset
 
     async def count(self, size: int, *, is_recovery: bool) -> Counted:
-        """What the first ``size`` bytes of the log file hold (``counting.py``); nothing changes by it."""
+        """What the first ``size`` bytes of the log file hold (``tally.py``); nothing changes by it."""
         request = CountRequest(self.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
         return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired and not self.is_arriving)
 
@@ -288,21 +288,8 @@ class Segment(Tally):
                 await self._disk.remove(self._path + suffix)
 
 
-async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
-    """A segment's files that end with ``old`` end with ``new``; their paths."""
-    renamed = []
-    for suffix in SUFFIXES:
-        if await disk.exists(stem + suffix + old):
-            renamed.append(stem + suffix + new)
-            await disk.rename(stem + suffix + old, renamed[-1])
-    return renamed
-
-
-async def overwrite(disk: Disk, path: str, data: bytes) -> None:
-    """The file holds ``data``: for what can be made anew after a crash."""
-    file = await disk.open(path, create=True)
-    if file.size:
-        await file.truncate(0)
-    if data:
-        await file.append([data])
-    await file.close()
+async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
+    """The segments from ``first`` on are gone and will stay so after a power cut, the last one first: none is left behind a hole."""
+    while len(segments) > first:
+        await segments.pop().remove()
+        await disk.sync_dir(folder)

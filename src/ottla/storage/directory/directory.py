@@ -20,7 +20,7 @@ from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
-from ottla.storage.segment import overwrite
+from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
 
 META_NAME: Final = "meta.properties"

@@ -22,8 +22,8 @@ from ottla.records.batch import BatchHeader
 from ottla.records.builder import rebuild_batch
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import iterate_records
-from ottla.storage.offset_map import OffsetMap
-from ottla.storage.transaction_ends import TransactionEnds
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.transaction_ends import TransactionEnds
 
 
 class Producer(msgspec.Struct, frozen=True):

@@ -13,17 +13,17 @@ from typing import Final
 import msgspec
 
 from ottla.errors import DecodeError, StorageError
+from ottla.pace import no_pace
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
-from ottla.storage.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, from_text
-from ottla.storage.folder import CLEAN_SHUTDOWN_NAME, META_NAME, FolderIdentity
-from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, from_text
+from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME, META_NAME, FolderIdentity
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
-from ottla.storage.recovery import offsets_of
-from ottla.storage.scrubbing import Scrubbed, ScrubRequest, scrub
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
-from ottla.storage.time_index import TimeIndex
-from ottla.storage.walk import BatchWalk
+from ottla.storage.recovery.scrubbing import Scrubbed, ScrubRequest, scrub
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.offset_index import OffsetIndex
+from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.walk import BatchWalk
 
 _PARTITION: Final = re.compile(r"[a-zA-Z0-9._-]+-\d+")
 _LEFTOVER: Final = re.compile(r".*\.(deleted|cleaned|swap|tmp)")
@@ -116,7 +116,7 @@ class _Verifier:
         path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
         file = await self._disk.open(f"{self._folder}/{path}")
         end_offset = -1 if name in self._compacted else following
-        found = await scrub(file, ScrubRequest(file.path, base, end_offset, file.size), _no_pace)
+        found = await scrub(file, ScrubRequest(file.path, base, end_offset, file.size), no_pace)
         self.result.segment_count += 1
         self.result.batch_count += found.batch_count
         self.result.size_bytes += file.size
@@ -161,7 +161,3 @@ class _Verifier:
                 EpochCache.from_text((await self._disk.read_file(path)).decode())
             except (DecodeError, UnicodeDecodeError) as error:
                 self.note(f"{name}/{CHECKPOINT_NAME}", f"{error}; it is made anew from the log")
-
-
-async def _no_pace(size: int) -> None:
-    """Nobody else needs the disk."""

@@ -14,8 +14,8 @@ import msgspec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Disk, FileRegion
 from ottla.records.batch import HEADER_SIZE, read_header
-from ottla.storage.segment import Segment
-from ottla.storage.time_search import first_record_at, largest_from
+from ottla.storage.log.time_search import first_record_at, largest_from
+from ottla.storage.segment.segment import Segment
 
 PLACES_MAX: Final = 16
 LOOKED_UP_MAX: Final = 4

@@ -18,14 +18,15 @@ from ottla.ports import Buffer, Disk, File, Job, Pace
 from ottla.records.batch import read_header
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import iterate_records
-from ottla.storage.batch_cleaning import BatchCleaner, Producer
-from ottla.storage.counting import Tally
-from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
-from ottla.storage.offset_map import OffsetMap
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, POSITION_MAX, TIME_INDEX_SUFFIX, file_stem
-from ottla.storage.time_index import ENTRY_SIZE
-from ottla.storage.transaction_ends import TransactionEnds
-from ottla.storage.walk import BatchWalk
+from ottla.storage.compaction.batch_cleaner import BatchCleaner, Producer
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.transaction_ends import TransactionEnds
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem
+from ottla.storage.segment.offset_index import RELATIVE_OFFSET_MAX
+from ottla.storage.segment.segment import POSITION_MAX
+from ottla.storage.segment.tally import Tally
+from ottla.storage.segment.time_index import ENTRY_SIZE
+from ottla.storage.segment.walk import BatchWalk
 
 CLEANED_SUFFIX: Final = ".cleaned"
 _WRITE_BYTES: Final = 1 << 19

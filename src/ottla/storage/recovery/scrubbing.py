@@ -12,7 +12,7 @@ import msgspec
 
 from ottla.errors import DecodeError
 from ottla.ports import Disk, File, Job, Pace
-from ottla.storage.walk import BatchWalk
+from ottla.storage.segment.walk import BatchWalk
 
 
 class ScrubRequest(msgspec.Struct, frozen=True):

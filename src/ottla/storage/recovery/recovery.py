@@ -17,20 +17,18 @@ batches behind it. An index is rebuilt where the segment was walked, and elsewhe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk
-from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
-from ottla.storage.producer_replay import replay_producers
+from ottla.records.epochs import EpochCache
+from ottla.storage.compaction.swap import settle
+from ottla.storage.directory.epoch_file import read_epochs
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_stem
-from ottla.storage.swap import settle
-
-_NAME: Final = re.compile(r"(\d{20})(\.\w+)")
+from ottla.storage.recovery.producer_replay import replay_producers
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.segment import Segment, remove_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ async def recover(
             await disk.sync_dir(folder)
         return Recovered([segment], start_offset, EpochCache(), 1)
     segments = [await Segment.open(disk, folder, base, index_interval_bytes=index_interval_bytes) for base in bases]
-    epochs = await _read_epochs(disk, folder)
+    epochs = await read_epochs(disk, folder)
     if clean and epochs is not None:
         end_offset = await _load(segments)
         if end_offset is not None:
@@ -157,19 +155,6 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
     return counted.end_offset
 
 
-async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
-    """The segments from ``first`` on are gone and will stay so after a power cut, the last one first: none is left behind a hole."""
-    while len(segments) > first:
-        await segments.pop().remove()
-        await disk.sync_dir(folder)
-
-
-async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
-    """The offsets in the names of the folder's files of one kind, rising."""
-    matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
-    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
-
-
 async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
     """The bases without those of segments wholly below the start, whose files are gone.
 
@@ -189,14 +174,6 @@ async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:
         for offset in await offsets_of(disk, folder, suffix):
             if offset not in bases:
                 await disk.remove(f"{folder}/{file_stem(offset)}{suffix}")
-
-
-async def _read_epochs(disk: Disk, folder: str) -> EpochCache | None:
-    """None when the file is missing or damaged: every batch must then be asked."""
-    try:
-        return EpochCache.from_text((await disk.read_file(f"{folder}/{CHECKPOINT_NAME}")).decode())
-    except (FileNotFoundError, DecodeError, UnicodeDecodeError):
-        return None
 
 
 async def rebuild_producers(disk: Disk, folder: str, segments: Sequence[Segment], end_offset: int, *, now_ms: int) -> ProducerStates:

@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 
 from ottla.errors import StorageError
+from ottla.pace import no_pace
 from ottla.ports import Disk, File, Job, Pace
-from ottla.records.epochs import CHECKPOINT_NAME
-from ottla.storage.log import PartitionLog
+from ottla.storage.directory.epoch_file import write_epochs
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import SNAPSHOT_SUFFIX
-from ottla.storage.recovery import offsets_of
-from ottla.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_stem
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.segment import Segment
 
 SMALL_BYTES: Final = 1 << 20
 """So much may be missing when the log is made to stand still: about what a disk writes in ten milliseconds."""
@@ -66,10 +67,6 @@ async def _copy(disk: Disk, request: CopyRequest, pace: Pace) -> Copied:
 
 
 COPY_JOB: Final = Job(f"{__name__}:COPY_JOB", _copy, CopyRequest, Copied, is_background=True)
-
-
-async def _no_pace(size: int) -> None:
-    """The last part is small, and the log stands still for it."""
 
 
 class ReplicaCopy:
@@ -116,7 +113,7 @@ class ReplicaCopy:
         for offset in (await offsets_of(self._disk, self._log.folder, SNAPSHOT_SUFFIX))[-2:]:  # older ones only make recovery shorter
             name = f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
             await self._disk.write_file_atomic(f"{self._folder}/{name}", await self._disk.read_file(f"{self._log.folder}/{name}"))
-        await self._disk.write_file_atomic(f"{self._folder}/{CHECKPOINT_NAME}", self._log.epochs.to_text().encode())
+        await write_epochs(self._disk, self._folder, self._log.epochs)
         await self._disk.sync_dir(self._folder)
 
     async def open_files(self, folder: str) -> list[File]:
@@ -142,7 +139,7 @@ class ReplicaCopy:
             request = CopyRequest(segment.path, target, start, end)
             try:
                 if bytes_per_second is None:
-                    await _copy(self._disk, request, _no_pace)
+                    await _copy(self._disk, request, no_pace)
                 else:
                     await self._disk.work(COPY_JOB, request, bytes_per_second=bytes_per_second)
             except OSError:

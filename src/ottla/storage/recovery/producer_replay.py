@@ -10,10 +10,10 @@ from ottla.errors import WorkerDied
 from ottla.ports import Disk, File, Job, Pace
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import iterate_records
-from ottla.storage.counting import INLINE_BYTES_MAX
 from ottla.storage.producers import ProducerStates
-from ottla.storage.segment import Segment
-from ottla.storage.walk import BatchWalk
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.tally import INLINE_BYTES_MAX
+from ottla.storage.segment.walk import BatchWalk
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""How long to wait so that a job keeps to its rate: a token bucket over the caller's clock."""
+"""The rate of a job (``ports.Pace``): a token bucket over the caller's clock, or no limit at all."""
 
 from __future__ import annotations
 
@@ -20,3 +20,7 @@ class Throttle:
         earliest = now_ms - BURST_SECONDS * 1000
         self._free_at_ms = max(self._free_at_ms, earliest) + size / self._bytes_per_second * 1000
         return max(0.0, self._free_at_ms - now_ms)
+
+
+async def no_pace(size: int) -> None:
+    """As fast as it goes: for what is short, or what nothing else waits for."""

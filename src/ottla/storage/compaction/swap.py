@@ -22,8 +22,8 @@ import re
 from typing import Final
 
 from ottla.ports import Disk
-from ottla.storage.cleaning import CLEANED_SUFFIX
-from ottla.storage.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, file_stem
+from ottla.storage.compaction.job import CLEANED_SUFFIX
+from ottla.storage.segment.files import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, file_stem
 
 SWAP_SUFFIX: Final = ".swap"
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log\.(\d+)\.swap")

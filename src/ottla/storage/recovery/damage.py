@@ -10,9 +10,8 @@ from typing import Final
 
 from ottla.errors import StorageError, WorkerDied
 from ottla.ports import Disk
-from ottla.storage.recovery import offsets_of
-from ottla.storage.scrubbing import SCRUB_JOB, ScrubRequest
-from ottla.storage.segment import LOG_SUFFIX, file_stem
+from ottla.storage.recovery.scrubbing import SCRUB_JOB, ScrubRequest
+from ottla.storage.segment.files import LOG_SUFFIX, file_stem, offsets_of
 
 DAMAGED_SUFFIX: Final = ".damaged"
 

@@ -1,0 +1,51 @@
+"""``leader-epoch-checkpoint``: which leader wrote which offsets of a log, as a file of its partition directory.
+
+The epochs themselves, and Kafka's format of the file, are in ``records/epochs.py``.
+"""
+
+from __future__ import annotations
+
+from ottla.errors import DecodeError
+from ottla.ports import Disk
+from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
+
+
+class EpochFile:
+    """The epochs of one log, and whether its file lacks some of them."""
+
+    __slots__ = ("_disk", "epochs", "is_changed")
+
+    def __init__(self, disk: Disk, epochs: EpochCache) -> None:
+        self._disk = disk
+        self.epochs = epochs
+        self.is_changed = False
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """``epoch`` begins at ``start_offset``, unless it already has."""
+        if self.epochs.assign(epoch, start_offset):
+            self.is_changed = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Offsets below ``start_offset`` no longer exist."""
+        if self.epochs.truncate_from_start(start_offset):
+            self.is_changed = True
+
+    async def write_changed(self, folder: str) -> None:
+        """The file holds all that there was at the call, durably; it is written only where that is news."""
+        if self.is_changed:
+            text = self.epochs.to_text()
+            await self._disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", text.encode())
+            self.is_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
+
+
+async def read_epochs(disk: Disk, folder: str) -> EpochCache | None:
+    """None when the file is missing or damaged: every batch must then be asked."""
+    try:
+        return EpochCache.from_text((await disk.read_file(f"{folder}/{CHECKPOINT_NAME}")).decode())
+    except (FileNotFoundError, DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def write_epochs(disk: Disk, folder: str, epochs: EpochCache) -> None:
+    """The file of the directory holds these epochs, durably."""
+    await disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", epochs.to_text().encode())

@@ -1,0 +1,59 @@
+"""Whether a log can be trusted, and who is notified when it cannot.
+
+A disk that fails once is not trusted again: the log fails, refuses everything from then on, and its owner is notified. A full
+disk, or a shortage of descriptors, passes (``disk_errors.py``): nothing fails but the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.errors import StorageError
+from ottla.storage.disk_errors import PASSING, is_disk_at_fault
+
+
+class LogHealth:
+    """Of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
+
+    __slots__ = ("drop_staged", "is_failed", "is_retired", "on_disk_failed", "on_failed")
+
+    def __init__(self) -> None:
+        self.is_failed = False
+        self.is_retired = False  # the partition was deleted; a retired log counts as failed
+        self.drop_staged: Callable[[], None] = _nothing  # the tail's: what is staged will never be written
+        self.on_failed: Callable[[], None] = _nothing
+        self.on_disk_failed: Callable[[], None] = _nothing
+
+    def check(self, folder: str) -> None:
+        """StorageError when the log has failed."""
+        if self.is_failed:
+            raise StorageError(f"the log in {folder} has failed")
+
+    def fail(self) -> None:
+        """Nothing is served from the log any more; what was staged will never be written."""
+        if not self.is_failed:
+            self.is_failed = True
+            self.drop_staged()
+            self.on_failed()
+
+    def fail_with_disk(self) -> None:
+        """As ``fail``; it is the disk that failed."""
+        if not self.is_failed:
+            self.fail()
+            self.on_disk_failed()
+
+    def on_disk_error(self, error: OSError) -> None:
+        """The log, alone or with its disk, fails by what the error says; not at all where that passes."""
+        if is_disk_at_fault(error):
+            self.fail_with_disk()
+        elif error.errno not in PASSING:
+            self.fail()
+
+    def retire(self) -> None:
+        """Nothing is read from the log or written to it any more: its partition was deleted. What was staged is dropped."""
+        self.is_failed = self.is_retired = True
+        self.drop_staged()
+
+
+def _nothing() -> None:
+    """Without an owner."""

@@ -1,0 +1,88 @@
+"""What of a log survives a power cut: everything below its recovery point, which ``sync`` moves.
+
+``flush.messages`` bounds what may be acknowledged before it is synced (``owes_sync``); ``flush.ms`` is for who calls ``sync``, by
+``unsynced_since_ms`` of the tail. A closed segment is synced soon, whatever both say.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import StorageError
+from ottla.ports import Disk
+from ottla.storage.directory.epoch_file import EpochFile
+from ottla.storage.disk_errors import FULL, SHORTAGE
+from ottla.storage.health import LogHealth
+from ottla.storage.log.segments import LogSegments
+from ottla.storage.log.tail import Tail
+
+
+class Durability:
+    """Of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
+
+    __slots__ = ("_disk", "_epoch_file", "_health", "_segments", "_tail", "recovery_point")
+
+    def __init__(self, disk: Disk, segments: LogSegments, epoch_file: EpochFile, tail: Tail, health: LogHealth) -> None:
+        self._disk: Final = disk
+        self._segments: Final = segments
+        self._epoch_file: Final = epoch_file
+        self._tail: Final = tail
+        self._health: Final = health
+        self.recovery_point = tail.end_offset
+
+    @property
+    def unsynced_messages(self) -> int:
+        """How many offsets a power cut may take."""
+        return self._tail.end_offset - self.recovery_point
+
+    @property
+    def owes_sync(self) -> bool:
+        """Whether ``flush.messages`` does not allow what lies in the log to be acknowledged before it is synced."""
+        return self._tail.end_offset - self.recovery_point >= self._tail.config.flush_messages
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether a closed segment waits for a ``sync``."""
+        return bool(self._segments.unsynced)
+
+    async def sync(self) -> None:
+        """All that was in the log at the call survives a power cut, and the recovery point is there.
+
+        Closed segments are synced with their indexes. Those of the last segment are only in memory: a part of it lies after the
+        recovery point, so a recovery walks it and rebuilds them. StorageError when the disk refused; the log has failed then.
+        """
+        segments, tail = self._segments, self._tail
+        folder = segments.folder
+        self._health.check(folder)
+        end_offset, closed, last = tail.end_offset, list(segments.unsynced), segments.all[-1]
+        unsynced_since_ms, tail.unsynced_since_ms = tail.unsynced_since_ms, -1
+        are_epochs_written = False
+        try:
+            await self._epoch_file.write_changed(folder)
+            are_epochs_written = True
+            for segment in closed:
+                await segment.sync(with_indexes=True)
+                segment.synced()
+            await last.sync(with_indexes=False)
+            if segments.is_folder_changed:
+                await self._disk.sync_dir(folder)
+                segments.is_folder_changed = False
+        except OSError as error:
+            passes = error.errno in SHORTAGE or (error.errno in FULL and not are_epochs_written)
+            if passes and not tail.config.fails_when_full:
+                tail.unsynced_since_ms = unsynced_since_ms  # no file failed to become durable: the next sync does it all
+            elif error.errno in FULL:  # the system had taken the bytes, and has no place for them
+                self._health.fail_with_disk()
+            else:
+                self._health.on_disk_error(error)
+            raise StorageError(f"the log in {folder} cannot be synced: {error}") from error
+        segments.unsynced = [segment for segment in segments.unsynced if segment not in closed]
+        self.recovery_point = max(self.recovery_point, end_offset)
+
+    def were_truncated(self) -> None:
+        """The recovery point is not after the end."""
+        self.recovery_point = min(self.recovery_point, self._tail.end_offset)
+
+    def all_is_durable(self) -> None:
+        """Somebody else has synced the whole log."""
+        self.recovery_point = self._tail.end_offset

@@ -1,0 +1,380 @@
+"""The log of one partition: segments in a partition directory, appended at the end, read anywhere.
+
+A log has a tail (``tail.py``: staging and writing), segments (``segments.py``), an epoch file, producers, and a compaction
+(``compacting.py``). Here they are put together: reading, the two ends, and what survives a power cut.
+``log_start_offset <= log_end_offset``, and what lies below the ``recovery_point`` was synced; ``sync`` moves it.
+
+Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``) are made one at a time by its owner, but
+``stage`` and reads may come while a ``flush`` or ``sync`` is suspended, and ``sync`` while a ``flush`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.errors import DecodeError, StorageError
+from ottla.ports import Disk, File
+from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
+from ottla.storage.config import LogConfig
+from ottla.storage.directory.epoch_file import EpochFile, write_epochs
+from ottla.storage.health import LogHealth
+from ottla.storage.log.compacting import Compaction
+from ottla.storage.log.durability import Durability
+from ottla.storage.log.reading import FoundTimestamp, LogSlice, check_range, find_timestamp, largest_timestamp, read_slice
+from ottla.storage.log.retention import retained_from
+from ottla.storage.log.segments import LogSegments
+from ottla.storage.log.tail import Tail
+from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.recovery.recovery import Recovered, rebuild_producers, recover
+from ottla.storage.segment.files import offsets_of, overwrite
+from ottla.storage.segment.segment import Segment
+
+
+class PartitionLog:
+    """One partition's log. Made by ``open``."""
+
+    __slots__ = (
+        "_disk", "_epoch_file", "_producers_changed", "_segments", "_was_closed", "compaction", "config", "cuts", "durability", "flush",
+        "health", "log_start_offset", "stage", "tail",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
+        self._disk: Final = disk
+        self.health: Final = LogHealth()
+        self._segments: Final = LogSegments(disk, folder, recovered.segments, config, self.health)
+        self._epoch_file: Final = EpochFile(disk, recovered.epochs)
+        end_offset = recovered.end_offset
+        self.tail: Final = Tail(self._segments, self._epoch_file, producers, self.health, end_offset=end_offset, now_ms=now_ms)
+        self.health.drop_staged = self.tail.drop_staged
+        self.durability: Final = Durability(disk, self._segments, self._epoch_file, self.tail, self.health)
+        self.compaction: Final = Compaction(disk, self._segments, self.tail, self.health)
+        self.stage: Final = self.tail.stage  # bound once: these two are called for each batch
+        self.flush: Final = self.tail.flush
+        self.config = config
+        self.cuts: Final = recovered.cuts
+        """What the recovery removed when the log was opened."""
+        self.log_start_offset = recovered.segments[0].base_offset
+        self._was_closed = recovered.walked == 0 or (
+            len(recovered.segments) == 1 and recovered.segments[0].size == 0 and not recovered.cuts
+        )
+        self._producers_changed = False  # by time alone
+        if recovered.walked:
+            self._segments.unsynced = recovered.segments[-recovered.walked : -1]
+            self._epoch_file.is_changed = self._segments.is_folder_changed = True
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        *,
+        config: LogConfig,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        first_dirty_offset: int = 0,
+        is_durable: bool = True,
+    ) -> PartitionLog:
+        """The log of the directory, which exists; recovered unless the caller found the mark of a clean stop (``recovery.py``).
+
+        ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them. The
+        first segment of a new log is durable unless the caller sees to that. StorageError when the log is damaged below the
+        recovery point.
+        """
+        recovered = await recover(
+            disk, folder, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
+            index_interval_bytes=config.index_interval_bytes, is_durable=is_durable,
+        )  # fmt: skip
+        segments, end_offset = recovered.segments, recovered.end_offset
+        producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
+        for segment in segments:
+            segment.appended_ms = min(now_ms, await disk.modified_ms(segment.path))
+        for segment in segments[:-1]:
+            segment.unload()
+        log = cls(disk, folder, recovered, producers, config, now_ms)
+        if recovered.walked:
+            log.durability.recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
+        if log_start_offset > end_offset:  # records were deleted up to there, and then lost their successors
+            await log.truncate_fully_and_start_at(log_start_offset)
+        else:
+            log.advance_log_start_offset(log_start_offset)
+            log._epoch_file.truncate_from_start(log.log_start_offset)
+            if first_dirty_offset <= segments[-1].base_offset:
+                log.compaction.first_dirty_offset = max(first_dirty_offset, log.log_start_offset)
+        return log
+
+    def configure(self, config: LogConfig) -> None:
+        """The configuration holds from the next batch on."""
+        self.config = self._segments.config = config
+        self.tail.configure(config)
+
+    # -- what there is
+
+    @property
+    def folder(self) -> str:
+        return self._segments.folder
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; the last one grows."""
+        return self._segments.all
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments.all)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last one written."""
+        return self.tail.end_offset
+
+    @property
+    def epochs(self) -> EpochCache:
+        return self._epoch_file.epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self.tail.producers
+
+    @property
+    def is_failed(self) -> bool:
+        return self.health.is_failed
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is staged that no ``flush`` has finished writing, or one is wanted to close the last segment."""
+        return self.tail.has_pending
+
+    @property
+    def lacks_offsets(self) -> bool:
+        """Whether compaction may have left segments that end before the next one begins."""
+        return self.config.is_compacted or self.compaction.first_dirty_offset > self.log_start_offset
+
+    # -- reading
+
+    async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
+        """Batches of one segment from the one that holds ``offset``, none that begins at or after ``end_offset``.
+
+        At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one whole. None when
+        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
+        and the log ``is_failed``.
+        """
+        segments = self._segments
+
+        async def look() -> LogSlice | None:
+            log_end_offset = self.tail.end_offset
+            check_range(offset, log_start_offset=self.log_start_offset, log_end_offset=log_end_offset)
+            end = min(end_offset, log_end_offset)
+            if offset >= end:
+                return None
+            return await read_slice(
+                segments.all, segments.places, offset, max_bytes=max_bytes, end_offset=end, log_end_offset=log_end_offset,
+                min_one_message=min_one_message,
+            )  # fmt: skip
+
+        try:
+            return await segments.undisturbed(look)
+        except (OSError, DecodeError) as error:
+            raise self._unreadable(error) from error
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
+        """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
+        segments = self._segments
+        try:
+            return await segments.undisturbed(
+                lambda: find_timestamp(self._disk, segments.all, segments.places, timestamp_ms, start_offset=self.log_start_offset)
+            )
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
+        segments = self._segments
+        try:
+            largest = await segments.undisturbed(
+                lambda: largest_timestamp(self._disk, segments.all, segments.places, start_offset=self.log_start_offset)
+            )
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return None if largest < 0 else await self.offset_for_timestamp(largest)
+
+    def _unreadable(self, error: OSError | DecodeError) -> StorageError:
+        """The error for a reader. The log fails: with its disk when that is at fault, alone when headers are not what was written."""
+        if isinstance(error, DecodeError):
+            self.health.fail()
+        else:
+            self.health.on_disk_error(error)
+        return StorageError(f"the log in {self.folder} cannot be read: {error}")
+
+    def enter_epoch(self, epoch: int) -> None:
+        """A leader of this epoch begins at the log's end, whether it ever appends or not (KIP-101)."""
+        if not self.has_pending:
+            self._epoch_file.assign(epoch, self.tail.end_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
+        return self.epochs.end_offset_for(epoch, log_end_offset=self.tail.end_offset)
+
+    # -- the beginning
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
+        assert offset <= self.tail.end_offset, "a log does not begin after its end"
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.compaction.first_dirty_offset = max(self.compaction.first_dirty_offset, offset)
+            self._epoch_file.truncate_from_start(offset)
+
+    async def retained_from(self, now_ms: int) -> int:
+        """The offset below which retention keeps nothing; the log's start when all is kept.
+
+        When everything is too old, that includes the last segment: the next flush closes it, and it is deleted after that. Only
+        closed segments are deleted.
+        """
+
+        async def look() -> int:
+            kept, is_last_due = await retained_from(self._segments, config=self.config, start_offset=self.log_start_offset, now_ms=now_ms)
+            if is_last_due:
+                self.tail.close_segment_soon()
+            return max(self.log_start_offset, kept)
+
+        return await self._segments.undisturbed(look)
+
+    async def delete_segments_below(self, offset: int, *, now_ms: int = 0, one_by_one: bool = False) -> int:
+        """Closed segments all of whose records lie below ``offset`` are out of the log; how many there were.
+
+        Their files stay as ``.deleted`` ones for ``file.delete.delay.ms``. ``one_by_one`` is for when no checkpoint says where the
+        log starts: each is durably removed before the next, so that no power cut leaves a hole.
+        """
+        count, segments = 0, self._segments
+        while len(segments.all) > 1 and segments.all[1].base_offset <= offset:
+            segment = segments.drop_first()
+            self.advance_log_start_offset(segments.all[0].base_offset)
+            if one_by_one:
+                await segments.remove_durably(segment)
+            else:
+                await segments.retire(segment, now_ms)
+            count += 1
+        if count:
+            segments.is_folder_changed = True
+            await segments.remove_old_snapshots()
+        return count
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether ``.deleted`` files wait for their time."""
+        return self._segments.has_deleted
+
+    async def remove_deleted(self, now_ms: int) -> None:
+        """Files deleted longer than ``file.delete.delay.ms`` ago no longer exist."""
+        await self._segments.remove_deleted(now_ms)
+
+    # -- the end
+
+    async def truncate_to(self, offset: int) -> None:
+        """Nothing is left at or after ``offset``; a batch that holds it is removed entirely. Nothing may be staged.
+
+        The owner checkpoints a recovery point of 0 before, and the one that there is then after: a log that ends below its
+        checkpointed recovery point is taken for damaged.
+        """
+        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        if offset >= self.tail.end_offset:
+            return
+        if offset <= self._segments.all[0].base_offset:
+            await self.truncate_fully_and_start_at(offset)
+            return
+        await self._after_truncation(await self._segments.truncate_to(offset))
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log is empty and begins at ``offset``."""
+        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        await self._segments.start_over_at(offset)
+        self.log_start_offset = offset
+        self.epochs.truncate_from_end(0)
+        await self._after_truncation(offset)
+
+    async def _after_truncation(self, end_offset: int) -> None:
+        segments = self._segments
+        self.tail.were_truncated(end_offset)
+        self.durability.were_truncated()
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.compaction.first_dirty_offset = min(self.compaction.first_dirty_offset, segments.all[-1].base_offset)
+        segments.were_truncated()
+        self.epochs.truncate_from_end(end_offset)
+        await write_epochs(self._disk, self.folder, self.epochs)
+        self.tail.producers = await rebuild_producers(self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""
+        count = self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        self._producers_changed |= count > 0
+        return count
+
+    # -- its place
+
+    def relocate(self, folder: str, files: Sequence[File]) -> None:
+        """The log lies in another directory, where all of it is durable; ``files`` are those of its segments. Readers are not disturbed.
+
+        Only between flushes and syncs. What is staged will be written there. The old directory is the owner's to remove.
+        """
+        assert not self.tail.is_flushing, "nothing is being written"
+        self._segments.relocate(folder, files)
+        self._epoch_file.is_changed = False
+        self.durability.all_is_durable()
+        self.tail.unsynced_since_ms = -1
+
+    def retire(self) -> None:
+        """Nothing is read from the log or written to it any more: its partition was deleted. What was staged is dropped."""
+        for segment in self._segments.all:
+            segment.is_retired = True
+        self.health.retire()
+
+    # -- durability
+
+    @property
+    def recovery_point(self) -> int:
+        """All offsets below survive a power cut. The owner checkpoints it."""
+        return self.durability.recovery_point
+
+    async def sync(self) -> None:
+        """All that was in the log at the call survives a power cut. StorageError when the disk refused; the log ``is_failed``."""
+        await self.durability.sync()
+
+    async def close(self, *, is_durable: bool = True) -> None:
+        """The indexes of the last segment and a snapshot of the producers are files, the files are closed, and all is durable.
+
+        Unless the caller sees to that, and then calls ``closed_durably``.
+        """
+        assert not self.has_pending, "what is staged is written before a log is closed"
+        segments = self._segments
+        if not self.is_failed and not self._is_as_opened:
+            await segments.all[-1].write_indexes()
+            await overwrite(self._disk, segments.snapshot_path(self.tail.end_offset), self.producers.to_snapshot())
+            await self._remove_needless_snapshots()
+            self._epoch_file.is_changed = segments.is_folder_changed = True
+            if is_durable:
+                segments.unsynced.append(segments.all[-1])
+                await self.sync()
+            else:
+                await overwrite(self._disk, f"{self.folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
+        segments.all[-1].unload()
+        self.health.is_failed = True  # whatever comes now comes too late
+
+    async def _remove_needless_snapshots(self) -> None:
+        """Those at the end and at the beginning of segments stay."""
+        keep = {self.tail.end_offset, *(segment.base_offset for segment in self._segments.all)}
+        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
+            if snapshot not in keep:
+                await self._disk.remove(self._segments.snapshot_path(snapshot))
+
+    @property
+    def _is_as_opened(self) -> bool:
+        """Whether the files say all that there is: nothing has changed since a start that found them closed, or made them."""
+        is_changed = self._epoch_file.is_changed or self._segments.is_folder_changed or self._segments.are_replaced
+        return self._was_closed and not is_changed and self.tail.appended_bytes == 0 and not self._producers_changed
+
+    def closed_durably(self) -> None:
+        """All that ``close`` wrote is durable."""
+        self.durability.all_is_durable()

@@ -1,0 +1,185 @@
+"""The segments of one log, oldest first: the last one grows, the others are closed and may be deleted or replaced.
+
+A deleted segment's files are renamed at once and removed ``file.delete.delay.ms`` later. Readers that still have it open are
+not disturbed by either; a look-up that finds a file missing because of it looks again (``undisturbed``).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from ottla.ports import Disk, File
+from ottla.storage.config import LogConfig
+from ottla.storage.health import LogHealth
+from ottla.storage.log.reading import Places, segment_index
+from ottla.storage.producers import SNAPSHOT_SUFFIX
+from ottla.storage.segment.files import file_stem, offsets_of, overwrite
+from ottla.storage.segment.segment import Segment, remove_segments
+
+T = TypeVar("T")
+
+HELD_MAX: Final = 4
+"""So many closed segments hold their files until they are synced: were there more, descriptors would run out before errors do."""
+
+
+class LogSegments:
+    """``all`` has at least one segment; callers look at it and never change it."""
+
+    __slots__ = ("_deleted", "_disk", "_health", "all", "config", "folder", "is_folder_changed", "places", "unsynced")
+
+    def __init__(self, disk: Disk, folder: str, segments: list[Segment], config: LogConfig, health: LogHealth) -> None:
+        self._disk: Final = disk
+        self._health: Final = health
+        self.folder = folder
+        self.all: Final = segments
+        self.config = config
+        self.places: Final = Places()
+        self.unsynced: list[Segment] = []  # closed since the last sync
+        self.is_folder_changed = False  # names came or went that no sync of the directory has seen
+        self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
+
+    async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
+        """What ``look`` finds; it looks again when segments that it had before it were deleted or replaced meanwhile.
+
+        FileNotFoundError when the file of a segment is missing that still belongs to the log.
+        """
+        generation = -1
+        while True:
+            before, generation = generation, self.places.generation
+            try:
+                return await look()
+            except FileNotFoundError:
+                if self.places.generation == before or self._health.is_failed:
+                    raise
+
+    async def newest_ms(self, segment: Segment) -> int:
+        """The newest time in the segment; when it was appended to, where its records have no times."""
+        if segment.max_timestamp < 0 and not segment.is_loaded:
+            await segment.load()
+            self.places.keep_loaded(segment)
+        return segment.max_timestamp if segment.max_timestamp >= 0 else segment.appended_ms
+
+    # -- the end
+
+    async def roll(self, base_offset: int, producers: bytes) -> None:
+        """The last segment is closed, its indexes and the producers at its end are files; the next one begins at ``base_offset``."""
+        closed = self.all[-1]
+        await closed.write_indexes()
+        await overwrite(self._disk, self.snapshot_path(base_offset), producers)
+        fresh = await self._created(base_offset)
+        closed.holds_file = True
+        self.unsynced.append(closed)
+        if len(self.unsynced) > HELD_MAX:
+            self.unsynced[-1 - HELD_MAX].synced()
+        self.all.append(fresh)
+        self.places.keep_loaded(closed)
+
+    async def _created(self, base_offset: int) -> Segment:
+        """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
+        interval = self.config.index_interval_bytes
+        segment = await Segment.open(self._disk, self.folder, base_offset, index_interval_bytes=interval, create=True)
+        try:
+            await self._disk.sync_dir(self.folder)
+        except OSError as error:  # an empty segment may not stay, or the next start takes it for the log's end
+            try:
+                await segment.remove()
+            except OSError:
+                raise OSError(errno.EIO, f"{self.folder} cannot be synced: {error}") from error
+            raise
+        self.is_folder_changed = False
+        return segment
+
+    async def truncate_to(self, offset: int) -> int:
+        """Nothing is left at or after ``offset``, and some of what lies before it is; returns the offset after that."""
+        keep = segment_index(self.all, offset - 1)
+        await remove_segments(self._disk, self.folder, self.all, keep + 1)
+        segment = self.all[keep]
+        found = await segment.find(offset)
+        if found is not None:
+            await segment.truncate(found[0])
+            return found[1].base_offset
+        await segment.rebuild()
+        return offset
+
+    async def start_over_at(self, offset: int) -> None:
+        """There is one empty segment, which begins at ``offset``."""
+        await remove_segments(self._disk, self.folder, self.all, 0)
+        self.all.append(await self._created(offset))
+
+    def were_truncated(self) -> None:
+        """Offsets may mean other batches from now on."""
+        self.unsynced = [segment for segment in self.unsynced if segment in self.all[:-1]]
+        self.places.forget()
+
+    # -- the beginning
+
+    def drop_first(self) -> Segment:
+        """The oldest segment is out of the log, its files untouched."""
+        segment = self.all.pop(0)
+        if segment in self.unsynced:
+            self.unsynced.remove(segment)
+        self.places.forget()
+        return segment
+
+    async def remove_durably(self, segment: Segment) -> None:
+        """The files of a dropped segment no longer exist, and will not after a power cut."""
+        await segment.remove()
+        await self._disk.sync_dir(self.folder)
+
+    async def retire(self, segment: Segment, now_ms: int) -> None:
+        """The files of a dropped segment are ``.deleted`` ones for ``file.delete.delay.ms`` (``remove_deleted``)."""
+        if self.config.file_delete_delay_ms <= 0:
+            await segment.remove()
+            return
+        paths = await segment.retire()
+        self._deleted.append((now_ms + self.config.file_delete_delay_ms, paths))
+
+    async def remove_old_snapshots(self) -> None:
+        """Snapshots of producers from before the first segment no longer exist."""
+        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
+            if snapshot < self.all[0].base_offset:
+                await self._disk.remove(self.snapshot_path(snapshot))
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether ``.deleted`` files wait for their time."""
+        return bool(self._deleted)
+
+    async def remove_deleted(self, now_ms: int) -> None:
+        """Files deleted longer than ``file.delete.delay.ms`` ago no longer exist."""
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            for path in self._deleted.pop(0)[1]:
+                try:
+                    await self._disk.remove(path)
+                except FileNotFoundError:  # it was removed with its directory
+                    continue
+
+    # -- all of them
+
+    def replace(self, replaced: Sequence[Segment], fresh: Segment) -> None:
+        """``fresh`` is in the place of segments that follow each other: reads from now on need none of the old files."""
+        first = self.all.index(replaced[0])
+        self.all[first : first + len(replaced)] = [fresh]
+        self.places.forget()
+
+    def relocate(self, folder: str, files: Sequence[File]) -> None:
+        """The segments lie in another directory, where all is durable; ``files`` are theirs, in order."""
+        self.all[:] = [segment.relocated(folder, file) for segment, file in zip(self.all, files, strict=True)]
+        for segment in self.all[:-1]:
+            segment.unload()
+        self.folder = folder
+        self.is_folder_changed = False
+        self.unsynced.clear()
+        self._deleted.clear()
+        self.places.forget()
+
+    @property
+    def are_replaced(self) -> bool:
+        """Whether some were deleted, truncated, replaced or moved since the log was opened."""
+        return self.places.generation > 0
+
+    def snapshot_path(self, offset: int) -> str:
+        """Of the producers at ``offset``."""
+        return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

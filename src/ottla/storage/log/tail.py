@@ -1,0 +1,268 @@
+"""The growing end of a log: batches are staged, then written, then counted.
+
+``stage`` checks a batch, gives it its offsets in place and remembers its buffer; it is synchronous and touches no file.
+``flush`` writes all that was staged in one vectored append, beginning a new segment first where one is due; only then do the
+batches count: for ``end_offset``, for readers, for indexes, epochs and producers.
+
+What was staged and cannot be written is dropped: nothing of it stays in the file, and ``drop_count`` counts it, so that the
+caller of ``stage`` knows what became of it. Whether the log fails by it is decided in ``health.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
+from ottla.records.control import EndMarker, end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.storage.config import LogConfig
+from ottla.storage.directory.epoch_file import EpochFile
+from ottla.storage.disk_errors import PASSING
+from ottla.storage.health import LogHealth
+from ottla.storage.log.batch_rules import BatchRules, apply_rules, refuse_size
+from ottla.storage.log.segments import LogSegments
+from ottla.storage.producers import ProducerStates
+from ottla.storage.segment.segment import Segment
+
+
+class Appended(msgspec.Struct, gc=False):
+    """Where a batch lies. ``append_time_ms`` is -1 under CreateTime."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    is_duplicate: bool
+
+
+class _Staged(msgspec.Struct, gc=False):
+    """What a batch counts for once it is written. Sizes in bytes, times in milliseconds."""
+
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    attributes: int
+    staged_ms: int
+
+
+class Tail:
+    """``end_offset`` is after the last batch that was written; what is staged begins there."""
+
+    __slots__ = (
+        "_buffers", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset", "_pending", "_segments",
+        "_staged_timestamp", "_wants_roll", "appended_bytes", "config", "drop_count", "end_offset", "latest_ms", "producers", "rules",
+        "unsynced_since_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, segments: LogSegments, epochs: EpochFile, producers: ProducerStates, health: LogHealth, *, end_offset: int, now_ms: int
+    ) -> None:
+        self._segments: Final = segments
+        self._epochs: Final = epochs
+        self._health: Final = health
+        self.producers = producers
+        self.end_offset = self._next_offset = end_offset
+        self._pending: list[_Staged] = []
+        self._buffers: list[memoryview] = []  # of the batches in _pending
+        self._end_markers: dict[int, EndMarker] = {}  # by base offset, of control batches in _pending
+        self._staged_timestamp = -1  # the largest in _pending
+        self._is_flushing = self._wants_roll = False
+        self.latest_ms = now_ms  # the newest time that a caller told
+        self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
+        self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
+        self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
+        self.configure(segments.config)
+
+    def configure(self, config: LogConfig) -> None:
+        """The configuration holds from the next batch on."""
+        self.config = config
+        self._max_message_bytes = config.max_message_bytes
+        self.rules = BatchRules.of(config)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is staged that no ``flush`` has finished writing, or one is wanted to close the last segment."""
+        return self._is_flushing or bool(self._pending) or self._wants_roll
+
+    @property
+    def is_flushing(self) -> bool:
+        return self._is_flushing
+
+    def close_segment_soon(self) -> None:
+        """The next ``flush`` begins a new segment, unless the last one is empty."""
+        self._wants_roll = self._segments.all[-1].size > 0
+
+    def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True, is_prepared: bool = False) -> Appended:
+        """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
+
+        ``from_client=False``, for what brokers write themselves, allows control batches and leaves out the topic's rules about
+        times, keys and codecs, as does ``is_prepared``, for what ``prepare_away`` has brought. Errors: those of ``check_batch`` and
+        ``apply_rules``, MESSAGE_TOO_LARGE, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing
+        is staged then.
+        """
+        if self._health.is_failed:
+            self._health.check(self._segments.folder)
+        if len(view) > self._max_message_bytes:
+            refuse_size(len(view), self._max_message_bytes)
+        header = check_batch(view, from_client=from_client)
+        _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
+        size = length + LENGTH_OVERHEAD
+        append_time = -1
+        if producer_id >= 0 and not attributes & CONTROL:
+            repeated = self.producers.admit(producer_id, epoch, sequence, delta)
+            if repeated is not None:
+                return Appended(repeated[2], repeated[3], repeated[4], True)
+        if from_client:
+            if size > self.config.segment_bytes:
+                text = f"the batch has {size} bytes, and a segment at most segment.bytes={self.config.segment_bytes}"
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+            if not is_prepared:
+                view, max_timestamp = apply_rules(view, header, self.rules, now_ms)
+                size = len(view)
+            if self.rules.is_log_append_time:
+                append_time = max_timestamp
+                attributes |= LOG_APPEND_TIME
+        base_offset = self._next_offset
+        last_offset = base_offset + delta
+        stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
+        if attributes & CONTROL:
+            marker = end_marker_of(iterate_records(view)[0])
+            if marker is not None:
+                self._end_markers[base_offset] = marker
+        elif producer_id >= 0:
+            batch = (sequence, (sequence + delta) & SEQUENCE_MAX, base_offset, last_offset, append_time)
+            self.producers.stage(producer_id, epoch, batch, now_ms)
+        if max_timestamp > self._staged_timestamp:
+            self._staged_timestamp = max_timestamp
+        self._next_offset = last_offset + 1
+        self._pending.append(
+            _Staged(size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, attributes, now_ms)
+        )
+        self._buffers.append(view)
+        return Appended(base_offset, last_offset, append_time, False)
+
+    async def flush(self) -> None:
+        """All that was staged is in the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
+
+        StorageError when the disk refused: then nothing that was staged may be acknowledged, ``drop_count`` has grown, and the log
+        has failed unless the disk was full. Of the batches that one flush wrote in several appends, some may be in the log.
+        """
+        assert not self._is_flushing, "the owner of a log runs one flush at a time"
+        health, segments = self._health, self._segments
+        if health.is_failed:
+            health.check(segments.folder)
+        self._is_flushing = True
+        is_written = False
+        problem: OSError | None = None
+        try:
+            if self._wants_roll:
+                self._wants_roll = False
+                await segments.roll(self.end_offset, self.producers.to_snapshot())
+            while self._pending:
+                batches, self._pending = self._pending, []
+                buffers, self._buffers = self._buffers, []
+                last = batches[-1]
+                self.latest_ms = last.staged_ms
+                segment = segments.all[-1]
+                # The same segment holds all of them, as nearly always: one append, and no question for each batch.
+                if (segment.size or len(batches) == 1) and segment.takes_all(
+                    sum(map(len, buffers)), len(batches), last.last_offset, self._staged_timestamp, self.config
+                ):
+                    self._staged_timestamp = -1
+                    await segment.file.append(buffers)
+                    for batch in batches:
+                        self._count(segment, batch)
+                else:
+                    self._staged_timestamp = -1
+                    await self._write(batches, buffers)
+            is_written = True
+        except OSError as error:
+            problem = error
+            raise StorageError(f"the log in {segments.folder} cannot be written: {error}") from error
+        finally:
+            self._is_flushing = False
+            self.producers.clear_staged()
+            if problem is not None:
+                self._refused(problem)
+            elif not is_written:  # the flush was cancelled: what reached the disk is unknown
+                health.fail()
+        if health.is_failed:  # by a sync meanwhile, which dropped what was staged
+            health.check(segments.folder)
+
+    async def _write(self, batches: list[_Staged], buffers: list[memoryview]) -> None:
+        """One append for each run of batches that goes to the same segment, which may be a new one."""
+        start = 0
+        while start < len(batches):
+            segment = self._segments.all[-1]
+            end = start + self._fitting(segment, batches[start:])
+            if end == start:
+                await self._segments.roll(batches[start].base_offset, self.producers.to_snapshot())
+                continue
+            await segment.file.append(buffers[start:end])
+            for batch in batches[start:end]:
+                self._count(segment, batch)
+            start = end
+
+    def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
+        """How many of the batches go to this segment before the next one begins; an empty one takes at least one."""
+        size, largest = 0, -1
+        for count, batch in enumerate(batches):
+            size += batch.size
+            largest = max(largest, batch.max_timestamp)
+            if not segment.takes_all(size, count + 1, batch.last_offset, largest, self.config):
+                return max(count, 0 if segment.size else 1)
+            if segment.size == 0 and largest - batches[0].max_timestamp > self.config.roll_ms:
+                return max(count, 1)
+        return len(batches)
+
+    def _count(self, segment: Segment, batch: _Staged) -> None:
+        """The batch was written: everything that counts batches counts it."""
+        size, base_offset, last_offset, max_timestamp = batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp
+        staged_ms, attributes, producer_id = batch.staged_ms, batch.attributes, batch.producer_id
+        if batch.leader_epoch != self._epochs.epochs.latest_epoch:
+            self._epochs.assign(batch.leader_epoch, base_offset)
+        segment.count_batch(size, last_offset, max_timestamp)
+        self.appended_bytes += size
+        segment.appended_ms = staged_ms
+        if attributes & CONTROL:
+            marker = self._end_markers.pop(base_offset, None)
+            if marker is not None:
+                self.producers.apply_end_marker(producer_id, batch.producer_epoch, marker.coordinator_epoch, staged_ms)
+        elif producer_id >= 0:
+            time = max_timestamp if attributes & LOG_APPEND_TIME else -1
+            sequence = batch.sequence
+            entry = (sequence, (sequence + last_offset - base_offset) & SEQUENCE_MAX, base_offset, last_offset, time)
+            is_transactional = attributes & TRANSACTIONAL != 0
+            self.producers.apply(producer_id, batch.producer_epoch, entry, staged_ms, is_transactional=is_transactional)
+        if self.unsynced_since_ms < 0:
+            self.unsynced_since_ms = staged_ms
+        self.end_offset = last_offset + 1
+
+    def _refused(self, error: OSError) -> None:
+        """What was staged was not written."""
+        if error.errno in PASSING and not self.config.fails_when_full:
+            self.drop_staged()
+        elif self.config.fails_when_full:
+            self._health.fail_with_disk()
+        else:
+            self._health.on_disk_error(error)
+
+    def drop_staged(self) -> None:
+        """What was staged will never be written; the next batch gets the offset after the last one that was."""
+        self.drop_count += 1
+        self._pending, self._buffers = [], []
+        self._wants_roll = False
+        self._staged_timestamp = -1
+        self._end_markers.clear()
+        self._next_offset = self.end_offset
+
+    def were_truncated(self, end_offset: int) -> None:
+        """The log ends at ``end_offset``. Nothing may be staged."""
+        self.end_offset = self._next_offset = end_offset

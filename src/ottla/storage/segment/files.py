@@ -1,0 +1,49 @@
+"""The files of a partition directory: their names, and what is done to those of one segment together.
+
+Offsets in names have 20 digits, so that names sort as offsets do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.ports import Disk
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
+DELETED_SUFFIX: Final = ".deleted"  # behind the others: of a file that nobody needs any more
+_NAME: Final = re.compile(r"(\d{20})(\.\w+)")
+
+
+def file_stem(offset: int) -> str:
+    """What the names of a segment's files begin with."""
+    return f"{offset:020d}"
+
+
+async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
+    """The offsets in the names of the folder's files of one kind, rising."""
+    matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
+    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+
+
+async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
+    """A segment's files that end with ``old`` end with ``new``; their paths."""
+    renamed = []
+    for suffix in SUFFIXES:
+        if await disk.exists(stem + suffix + old):
+            renamed.append(stem + suffix + new)
+            await disk.rename(stem + suffix + old, renamed[-1])
+    return renamed
+
+
+async def overwrite(disk: Disk, path: str, data: bytes) -> None:
+    """The file holds ``data``: for what can be made anew after a crash."""
+    file = await disk.open(path, create=True)
+    if file.size:
+        await file.truncate(0)
+    if data:
+        await file.append([data])
+    await file.close()
