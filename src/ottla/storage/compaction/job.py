@@ -1,7 +1,7 @@
 """Compaction of a log's closed segments: a job (class c) that writes what stays beside what is there.
 
 Three walks. Over all headers: where transactions ended. Over the dirty part, which no cleaning has seen yet: the newest offset
-of each key, until the map is full. Over everything up to there: what stays of each batch (``batch_cleaning.py``), written to
+of each key, until the map is full. Over everything up to there: what stays of each batch (``batch_cleaner.py``), written to
 ``.cleaned`` files. Neighbours become one segment as long as what stays of them fits, whatever their size was before.
 
 The job changes nothing of the log. Whoever asked for it installs the files (``swap.py``) and then knows that everything below

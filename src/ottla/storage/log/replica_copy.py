@@ -1,6 +1,6 @@
 """A partition's log copied to another data folder while it goes on, until only little is missing; the rest while it stands still.
 
-The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``folder.py``). The bytes are
+The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
 copied by a job (class c), at its rate, and synced; only the last of them, while the log stands still, are copied on the loop. What
 compaction or retention takes away meanwhile is removed from the copy, too. Indexes of closed segments come along; others are in
 memory or rebuilt.
