@@ -193,8 +193,8 @@ def test_each_package_stands_on_one_line_of_the_table_only() -> None:
         ("ottla.runtime.serve", "import ottla.sim.loop"),
         ("ottla.spark.source", "import ottla.console"),
         ("ottla.aio", "from ottla.sync import Producer"),
-        ("ottla.groups.classic", "from ottla.replication import leader"),
-        ("ottla.groups.classic", "from ottla import replication"),
+        ("ottla.groups.classic.group", "from ottla.replication import leader"),
+        ("ottla.groups.classic.group", "from ottla import replication"),
         ("ottla.types", "from ottla.errors import ErrorCode"),
         ("ottla.client.producer", "import ottla.cli.main"),
         ("ottla.cli.main", "import pyspark_ottla"),
@@ -239,7 +239,7 @@ def test_the_ground_stands_on_the_standard_library_only() -> None:
     [
         ("ottla.cli.main", "from ottla import __version__, aio, spark"),
         ("ottla.broker.node", "import asyncio\nfrom ottla.storage.log.partition_log import Log\nfrom ottla.types import Offset"),
-        ("ottla.groups.classic", "from . import states\nfrom .offsets import Offsets\nfrom ..machine import Decision"),
+        ("ottla.groups.classic.group", "from . import states\nfrom .offsets import Offsets\nfrom ..machine import Decision"),
         ("ottla.__main__", "from ottla.cli.main import main"),
     ],
 )

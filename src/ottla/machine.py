@@ -19,12 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.wire.schema import Stored
 
+R = TypeVar("R")
+
 Token = int
 """Names a command that waits for its reply."""
+
+
+class Command(Generic[R]):
+    """What a machine is asked to decide; an ``R`` is the reply. Commands of timers have none: ``Command[None]``."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

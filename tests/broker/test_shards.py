@@ -16,7 +16,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.errors import ErrorCode
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
-from ottla.machine import Decision, StoredRecord, Timer
+from ottla.machine import Command, Decision, StoredRecord, Timer
 from ottla.messages.group_records import OffsetCommitKey
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
@@ -201,7 +201,7 @@ def test_a_client_that_no_longer_waits_leaves_nothing_parked() -> None:
             with pytest.raises(type(mistake)):
                 await shard.ask(make)
         with pytest.raises(KeyError):
-            await shard.ask(lambda token: "no command that the machine knows")
+            await shard.ask(lambda token: Command[None]())
         assert parked_count(broker) == 0
         assert (await admin.list_groups())[0].group_id == "g"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from ottla.groups.assignors import ASSIGNORS, Subscription, assign
+from ottla.client.assignors import ASSIGNORS, Subscription, assign
 from ottla.types import TopicPartition
 
 

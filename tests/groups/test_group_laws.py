@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.groups.coordinator_runner import DELAY_MS, METADATA, SESSION_MS, Runner, subscription
 
+from ottla.client.assignors import Subscription, assign
 from ottla.errors import ErrorCode
-from ottla.groups.assignors import Subscription, assign
 from ottla.groups.commands import DeleteGroup, JoinResult, SyncResult
 from ottla.groups.coordinator import GroupCoordinator, GroupSettings
 from ottla.groups.records import decode_record, encode_record

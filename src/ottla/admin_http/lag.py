@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.admin_http.exposition import Family, Labels, Sample
 from ottla.broker.node import Broker
-from ottla.groups.commands import DescribeGroup, DescribeResult, FetchOffsets, FetchResult, ListGroups, ListResult
+from ottla.groups.commands import DescribeGroup, FetchOffsets, ListGroups
 
 _HELP: Final = {
     "kafka_brokers": "Brokers that serve.",
@@ -32,7 +32,7 @@ async def lag_families(broker: Broker) -> list[Family]:
     samples: dict[str, list[Sample]] = defaultdict(list)
     samples["kafka_brokers"].append(Sample(len(broker.image.live_brokers)))
     ends = _add_partitions(broker, samples)
-    listed: list[ListResult] = await broker.groups.ask_all(ListGroups)
+    listed = await broker.groups.ask_all(ListGroups)
     for group_id in sorted(group.group_id for result in listed for group in result.groups):
         await _add_group(broker, group_id, ends, samples)
     return [Family(name, "gauge", text, samples[name]) for name, text in _HELP.items()]
@@ -62,9 +62,9 @@ def _add_partitions(broker: Broker, samples: dict[str, list[Sample]]) -> dict[tu
 
 async def _add_group(broker: Broker, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
     group = ("consumergroup", group_id)
-    described: DescribeResult = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+    described = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     samples["kafka_consumergroup_members"].append(Sample(len(described.members), (group,)))
-    fetched: FetchResult = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
+    fetched = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for found in sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition)):
         labels: Labels = (group, ("topic", found.topic), ("partition", str(found.partition)))

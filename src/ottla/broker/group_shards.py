@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker import eager
 from ottla.broker.shards import Shard
@@ -21,6 +21,7 @@ from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
 from ottla.loggers import get_logger
+from ottla.machine import Command, Token
 from ottla.metadata.image import ClusterImage
 from ottla.types import GROUP_METADATA_TOPIC
 from ottla.wire.schema import ZERO_UUID
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 log = get_logger(__name__)
+R = TypeVar("R")
 
 OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""
@@ -111,11 +113,11 @@ class GroupShards:
         """False when so many offsets of the group cannot be one batch, whatever their topics are."""
         return offset_count * (OFFSET_BYTES_MIN + len(group_id)) <= self._shard(group_id).batch_bytes_max
 
-    async def ask(self, group_id: str, make_command: Callable[[int], Any]) -> Any:
+    async def ask(self, group_id: str, make_command: Callable[[Token], Command[R]]) -> R:
         """The reply of the group's coordinator. NOT_COORDINATOR when that is not this broker."""
         return await self._shard(group_id).ask(make_command)
 
-    async def ask_all(self, make_command: Callable[[int], Any]) -> list[Any]:
+    async def ask_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
         """One reply from each shard."""
         return [await shard.ask(make_command) for shard in list(self._shards.values())]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,13 +21,14 @@ from ottla.broker import eager
 from ottla.broker.partition import Partition
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, StorageError
 from ottla.loggers import get_logger
-from ottla.machine import Decision, ReplicatedMachine, StoredRecord, Timer
+from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token
 from ottla.ports import TimerHandle, World
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import iterate_records
 
 log = get_logger(__name__)
+R = TypeVar("R")
 
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
@@ -119,7 +120,7 @@ class Shard:
             if stored is not None:
                 self._machine.apply(stored)
 
-    async def ask(self, make_command: Callable[[int], Any]) -> Any:
+    async def ask(self, make_command: Callable[[Token], Command[R]]) -> R:
         """The reply to the command that ``make_command`` makes of a fresh token, once it may be told.
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
@@ -130,7 +131,7 @@ class Shard:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._last_token += 1
         token = self._last_token
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._parked[token] = future
         try:
             self._ask(_Asked(make_command(token), token))
@@ -138,7 +139,7 @@ class Shard:
         finally:
             self._parked.pop(token, None)
 
-    def tell(self, command: Any) -> None:
+    def tell(self, command: Command[Any]) -> None:
         """The command is decided; nobody waits for it."""
         self._ask(_Asked(command))
 

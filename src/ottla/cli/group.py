@@ -36,7 +36,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 @format_option
 def describe(group_id: str, bootstrap: str, output: str) -> None:
     """A group's members, committed offsets and lag."""
-    from ottla.client.sharing import decode_assignment
+    from ottla.client.consumer_protocol import decode_assignment
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:

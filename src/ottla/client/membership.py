@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.cluster import JOIN_LANE, Cluster
-from ottla.client.coordinator import GroupCoordinator
-from ottla.client.positions import Positions
-from ottla.client.settings import Settings, choices, integer, text
-from ottla.client.sharing import (
+from ottla.client.consumer_protocol import (
     ASSIGNORS,
     COOPERATIVE,
     Share,
@@ -29,6 +26,9 @@ from ottla.client.sharing import (
     encode_assignment,
     encode_subscription,
 )
+from ottla.client.coordinator import GroupCoordinator
+from ottla.client.positions import Positions
+from ottla.client.settings import Settings, choices, integer, text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

@@ -1,1 +1,5 @@
-"""Groups: members that share topics, and how far they have read. One machine for each partition of ``__consumer_offsets``."""
+"""The group coordinator as a pure machine: commands in, decisions out; no clock, no log, no connection.
+
+Here lives what every kind of group shares: the coordinator, its commands, committed offsets and records. ``classic/`` is the first
+kind. How clients divide partitions among themselves is not the coordinator's to know (``client/assignors.py``).
+"""

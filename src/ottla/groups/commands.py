@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
+from ottla.machine import Command
 from ottla.types import NO_EPOCH, NO_OFFSET
 
 NO_GENERATION = -1
 NO_MEMBER = ""
 
 
-class JoinGroup(msgspec.Struct, frozen=True):
+class JoinGroup(Command["JoinResult"], msgspec.Struct, frozen=True):
     """``fresh_member_id`` names the member when ``member_id`` is empty. ``protocols`` are in order of preference."""
 
     token: int
@@ -53,7 +54,7 @@ class JoinResult(msgspec.Struct, frozen=True):
     skip_assignment: bool = False
 
 
-class SyncGroup(msgspec.Struct, frozen=True):
+class SyncGroup(Command["SyncResult"], msgspec.Struct, frozen=True):
     """``assignments`` come from the leader; a member that it leaves out is assigned nothing."""
 
     token: int
@@ -73,7 +74,7 @@ class SyncResult(msgspec.Struct, frozen=True):
     assignment: bytes = b""
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class Heartbeat(Command["HeartbeatResult"], msgspec.Struct, frozen=True):
     token: int
     group_id: str
     generation_id: int
@@ -92,7 +93,7 @@ class LeavingMember(msgspec.Struct, frozen=True):
     group_instance_id: str | None
 
 
-class LeaveGroup(msgspec.Struct, frozen=True):
+class LeaveGroup(Command["LeaveResult"], msgspec.Struct, frozen=True):
     token: int
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -113,7 +114,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True):
     metadata: str
 
 
-class CommitOffsets(msgspec.Struct, frozen=True):
+class CommitOffsets(Command["CommitResult"], msgspec.Struct, frozen=True):
     """``generation_id`` is -1 and ``member_id`` empty for a consumer that is no member of the group.
 
     ``retention_ms`` is how long an old client (OffsetCommit v2-4) wants the offsets kept; -1 leaves it to the broker.
@@ -134,7 +135,7 @@ class CommitResult(msgspec.Struct, frozen=True):
     error_codes: tuple[int, ...]
 
 
-class FetchOffsets(msgspec.Struct, frozen=True):
+class FetchOffsets(Command["FetchResult"], msgspec.Struct, frozen=True):
     """``topics`` are (topic, partition); None asks for all that the group has."""
 
     token: int
@@ -158,7 +159,7 @@ class FetchResult(msgspec.Struct, frozen=True):
     offsets: tuple[CommittedOffset, ...] = ()
 
 
-class DescribeGroup(msgspec.Struct, frozen=True):
+class DescribeGroup(Command["DescribeResult"], msgspec.Struct, frozen=True):
     token: int
     group_id: str
 
@@ -183,7 +184,7 @@ class DescribeResult(msgspec.Struct, frozen=True):
     members: tuple[DescribedMember, ...] = ()
 
 
-class ListGroups(msgspec.Struct, frozen=True):
+class ListGroups(Command["ListResult"], msgspec.Struct, frozen=True):
     token: int
 
 
@@ -197,12 +198,12 @@ class ListResult(msgspec.Struct, frozen=True):
     groups: tuple[ListedGroup, ...]
 
 
-class DeleteGroup(msgspec.Struct, frozen=True):
+class DeleteGroup(Command["DeleteResult"], msgspec.Struct, frozen=True):
     token: int
     group_id: str
 
 
-class DeleteOffsets(msgspec.Struct, frozen=True):
+class DeleteOffsets(Command["DeleteOffsetsResult"], msgspec.Struct, frozen=True):
     """``partitions`` are (topic, partition)."""
 
     token: int
@@ -217,7 +218,7 @@ class DeleteOffsetsResult(msgspec.Struct, frozen=True):
     error_codes: tuple[int, ...] = ()
 
 
-class DeleteTopicOffsets(msgspec.Struct, frozen=True):
+class DeleteTopicOffsets(Command["DeleteResult"], msgspec.Struct, frozen=True):
     """The topics were deleted: what groups had committed for them goes."""
 
     token: int
@@ -228,14 +229,14 @@ class DeleteResult(msgspec.Struct, frozen=True):
     error_code: int
 
 
-class ExpireMember(msgspec.Struct, frozen=True):
+class ExpireMember(Command[None], msgspec.Struct, frozen=True):
     """No sign of life for a session timeout, or a named member never came back to join."""
 
     group_id: str
     member_id: str
 
 
-class EndInitialDelay(msgspec.Struct, frozen=True):
+class EndInitialDelay(Command[None], msgspec.Struct, frozen=True):
     """The first rebalance of an empty group has waited ``delay_ms``; ``remaining_ms`` of its rebalance timeout are left."""
 
     group_id: str
@@ -244,19 +245,19 @@ class EndInitialDelay(msgspec.Struct, frozen=True):
     remaining_ms: int
 
 
-class ExpireRebalance(msgspec.Struct, frozen=True):
+class ExpireRebalance(Command[None], msgspec.Struct, frozen=True):
     """The rebalance that follows this generation has waited long enough for its members."""
 
     group_id: str
     generation_id: int
 
 
-class ExpireSync(msgspec.Struct, frozen=True):
+class ExpireSync(Command[None], msgspec.Struct, frozen=True):
     """Whoever has joined this generation should have asked for its assignment by now."""
 
     group_id: str
     generation_id: int
 
 
-class ExpireOffsets(msgspec.Struct, frozen=True):
+class ExpireOffsets(Command[None], msgspec.Struct, frozen=True):
     """Looks for offsets older than the retention, and for groups that have nothing left."""

@@ -14,8 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
-from ottla.groups import joins, requests
-from ottla.groups.classic import ClassicGroup
+from ottla.groups.classic import joins, requests
+from ottla.groups.classic.drafts import Draft, GroupChanged, GroupRemoved, session_timer
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE
+from ottla.groups.classic.rebalance import complete, end_initial_delay, expire_sync, prepare
+from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import (
     NO_GENERATION,
     NO_MEMBER,
@@ -47,13 +51,9 @@ from ottla.groups.commands import (
     SyncGroup,
     SyncResult,
 )
-from ottla.groups.drafts import Draft, GroupChanged, GroupRemoved, session_timer
-from ottla.groups.members import CONSUMER_PROTOCOL_TYPE
-from ottla.groups.offsets import CommittedOffsets, commit_record, error_of_commit
-from ottla.groups.rebalance import complete, end_initial_delay, expire_sync, prepare
+from ottla.groups.offsets import CommittedOffsets, commit_record
 from ottla.groups.records import fits_record
 from ottla.groups.settings import GroupSettings
-from ottla.groups.states import GroupState
 from ottla.machine import Decision, StoredRecord, Timer
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
@@ -237,7 +237,7 @@ class GroupCoordinator:
             group = ClassicGroup(command.group_id)
             error = _error_of_new(command)
         else:
-            error = error_of_commit(group, command)
+            error = group.error_of_commit(command)
         if error:
             return _answer(command.token, CommitResult((error,) * len(command.offsets)))
         codes = tuple(self._error_of_metadata(offset.metadata) for offset in command.offsets)

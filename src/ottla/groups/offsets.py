@@ -8,16 +8,28 @@ that nobody in it reads any more grow old; other groups with members keep all. S
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
-from ottla.errors import ErrorCode
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.commands import NO_GENERATION, CommitOffsets, CommittedOffset, OffsetToCommit
-from ottla.groups.states import GroupState
+from ottla.groups.commands import CommittedOffset, OffsetToCommit
 from ottla.machine import StoredRecord
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 LONG_MAX: Final = 2**63 - 1
+
+
+class RetainedGroup(Protocol):
+    """What decides how long the offsets of a group are kept, whatever kind of group it is."""
+
+    group_id: str
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """When its last member left; None while it has members, and of a group that never had any."""
+        ...
+
+    def read_topics(self) -> frozenset[str] | None:
+        """The topics that members read, whose offsets do not grow old; None when all are kept."""
+        ...
 
 
 class CommittedOffsets:
@@ -66,17 +78,15 @@ class CommittedOffsets:
             if topic in topics
         ]
 
-    def tombstones_of_expired(self, group: ClassicGroup, *, now_ms: int, retention_ms: int) -> list[StoredRecord]:
-        """What the group has committed too long ago goes."""
-        if group.is_in(GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
-            return []
-        subscribed = group.subscribed_topics() if group.is_in(GroupState.STABLE) else frozenset()
-        if subscribed is None:
+    def tombstones_of_expired(self, group: RetainedGroup, *, now_ms: int, retention_ms: int) -> list[StoredRecord]:
+        """What the group has committed too long ago is deleted."""
+        read = group.read_topics()
+        if read is None:
             return []
         return [
             _tombstone(group.group_id, topic, partition)
             for (topic, partition), value in self._by_group.get(group.group_id, {}).items()
-            if topic not in subscribed and _is_expired(group, value, now_ms=now_ms, retention_ms=retention_ms)
+            if topic not in read and _is_expired(group.empty_since_ms, value, now_ms=now_ms, retention_ms=retention_ms)
         ]
 
     def count(self, group_id: str) -> int:
@@ -89,22 +99,6 @@ def commit_record(group_id: str, offset: OffsetToCommit, now_ms: int, *, retenti
     return StoredRecord(key, OffsetCommitValue(offset.offset, offset.leader_epoch, offset.metadata, now_ms, expire_timestamp))
 
 
-def error_of_commit(group: ClassicGroup, command: CommitOffsets) -> ErrorCode:
-    """Members commit for their own generation; anybody may commit for a group that is Empty.
-
-    While a rebalance is prepared, members still commit what they have read. Once the next generation has begun, a member
-    that has not been told its part has nothing to commit: it hears REBALANCE_IN_PROGRESS.
-    """
-    if command.generation_id <= NO_GENERATION and group.is_in(GroupState.EMPTY):
-        return ErrorCode.NONE
-    error = group.error_of_member(command.member_id, command.group_instance_id)
-    if error:
-        return error
-    if command.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.COMPLETING_REBALANCE) else ErrorCode.NONE
-
-
 def _committed(topic: str, partition: int, value: OffsetCommitValue | None) -> CommittedOffset:
     if value is None:
         return CommittedOffset(topic, partition)
@@ -115,10 +109,7 @@ def _tombstone(group_id: str, topic: str, partition: int) -> StoredRecord:
     return StoredRecord(OffsetCommitKey(group_id, topic, partition), None)
 
 
-def _is_expired(group: ClassicGroup, value: OffsetCommitValue, *, now_ms: int, retention_ms: int) -> bool:
+def _is_expired(empty_since_ms: int | None, value: OffsetCommitValue, *, now_ms: int, retention_ms: int) -> bool:
     if value.expire_timestamp >= 0:  # old clients could choose the time themselves
         return now_ms >= value.expire_timestamp
-    since_ms = value.commit_timestamp
-    if group.is_in(GroupState.EMPTY) and group.state_timestamp_ms >= 0:  # it has had members
-        since_ms = group.state_timestamp_ms
-    return now_ms - since_ms >= retention_ms
+    return now_ms - (value.commit_timestamp if empty_since_ms is None else empty_since_ms) >= retention_ms

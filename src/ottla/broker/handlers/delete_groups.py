@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import DeleteGroup, DeleteResult
+from ottla.groups.commands import DeleteGroup
 from ottla.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsR
 
 async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
     try:
-        result: DeleteResult = await broker.groups.ask(group_id, lambda token: DeleteGroup(token, group_id))
+        result = await broker.groups.ask(group_id, lambda token: DeleteGroup(token, group_id))
     except KafkaError as error:
         return DeletableGroupResult(group_id, error.code)
     return DeletableGroupResult(group_id, result.error_code)

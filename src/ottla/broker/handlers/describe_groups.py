@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.context import RequestContext
 from ottla.broker.operations import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import DescribeGroup, DescribeResult
+from ottla.groups.commands import DescribeGroup
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeGroup
 
 async def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:
     try:
-        result: DescribeResult = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+        result = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     except KafkaError as error:
         return DescribedGroup(error.code, error.message or None, group_id)
     if result.state == DEAD and context.version >= NOT_FOUND_SINCE:

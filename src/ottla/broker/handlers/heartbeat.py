@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import Heartbeat, HeartbeatResult
+from ottla.groups.commands import Heartbeat
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ async def handle(broker: Broker, context: RequestContext, request: HeartbeatRequ
         return Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id)
 
     try:
-        result: HeartbeatResult = await broker.groups.ask(request.group_id, command)
+        result = await broker.groups.ask(request.group_id, command)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     return HeartbeatResponse(error_code=result.error_code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import JoinGroup, JoinResult
+from ottla.groups.commands import JoinGroup
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequ
         )
 
     try:
-        result: JoinResult = await broker.groups.ask(request.group_id, command)
+        result = await broker.groups.ask(request.group_id, command)
     except KafkaError as error:
         return JoinGroupResponse(error_code=error.code, protocol_name=_name(None, version), member_id=request.member_id)
     return JoinGroupResponse(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import LeaveGroup, LeaveResult, LeavingMember
+from ottla.groups.commands import LeaveGroup, LeavingMember
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ async def handle(broker: Broker, context: RequestContext, request: LeaveGroupReq
     else:
         leaving = (LeavingMember(request.member_id, None),)
     try:
-        result: LeaveResult = await broker.groups.ask(request.group_id, lambda token: LeaveGroup(token, request.group_id, leaving))
+        result = await broker.groups.ask(request.group_id, lambda token: LeaveGroup(token, request.group_id, leaving))
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if context.version < SEVERAL_SINCE:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import ListGroups, ListResult
+from ottla.groups.commands import ListGroups
 from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ async def handle(broker: Broker, context: RequestContext, request: ListGroupsReq
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     try:
-        results: list[ListResult] = await broker.groups.ask_all(ListGroups)
+        results = await broker.groups.ask_all(ListGroups)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     groups = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.context import RequestContext
 from ottla.broker.slices import sliced
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import CommitOffsets, CommitResult, OffsetToCommit
+from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -87,7 +87,7 @@ async def _commit(
     try:
         if not broker.groups.fits_batch(request.group_id, len(offsets)):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the coordinator would find out, and for much more work
-        outcome: CommitResult = await broker.groups.ask(request.group_id, command)
+        outcome = await broker.groups.ask(request.group_id, command)
         codes = outcome.error_codes
     except KafkaError as error:
         codes = (error.code,) * len(results)

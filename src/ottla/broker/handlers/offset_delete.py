@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import DeleteOffsets, DeleteOffsetsResult
+from ottla.groups.commands import DeleteOffsets
 from ottla.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -28,7 +28,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
     asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     known = tuple((name, index) for name, index in dict.fromkeys(asked) if name in topics and index in topics[name].partitions)
     try:
-        result: DeleteOffsetsResult = await broker.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
+        result = await broker.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
     except KafkaError as error:
         return OffsetDeleteResponse(error.code)
     if result.error_code:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import CommittedOffset, FetchOffsets, FetchResult
+from ottla.groups.commands import CommittedOffset, FetchOffsets
 from ottla.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -94,7 +94,7 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 async def _fetch(broker: Broker, group_id: str, wanted: WantedTopics | None, *, require_stable: bool) -> dict[str, list[CommittedOffset]]:
     """Offsets by topic; KafkaError with the code for the whole group."""
     pairs = None if wanted is None else tuple((topic, index) for topic, indexes in wanted for index in indexes)
-    result: FetchResult = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
+    result = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
     if result.error_code:
         raise KafkaError(result.error_code)
     found: dict[str, list[CommittedOffset]] = {topic: [] for topic, _ in wanted or []}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import KafkaError
-from ottla.groups.commands import SyncGroup, SyncResult
+from ottla.groups.commands import SyncGroup
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequ
         )
 
     try:
-        result: SyncResult = await broker.groups.ask(request.group_id, command)
+        result = await broker.groups.ask(request.group_id, command)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)
     return SyncGroupResponse(

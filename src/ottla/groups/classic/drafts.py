@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.groups.classic import ClassicGroup
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.members import Member
 from ottla.groups.commands import EndInitialDelay, ExpireMember, ExpireRebalance, ExpireSync
-from ottla.groups.members import Member
 from ottla.groups.settings import GroupSettings
 from ottla.machine import Decision, StoredRecord, Timer
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ottla.errors import ErrorCode
-from ottla.groups.classic import ClassicGroup
+from ottla.groups.classic.drafts import Draft, session_timer
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.rebalance import assignment_of, complete_if_all_joined, dismiss, hand_out, rebalance
+from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import (
     NO_MEMBER,
     DescribedMember,
@@ -18,9 +21,6 @@ from ottla.groups.commands import (
     SyncGroup,
     SyncResult,
 )
-from ottla.groups.drafts import Draft, session_timer
-from ottla.groups.rebalance import assignment_of, complete_if_all_joined, dismiss, hand_out, rebalance
-from ottla.groups.states import GroupState
 from ottla.machine import Decision
 
 

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.client.assignors import ASSIGNORS, COOPERATIVE, Subscription, assign
 from ottla.errors import DecodeError, ErrorCode, KafkaError
-from ottla.groups.assignors import ASSIGNORS, COOPERATIVE, Subscription, assign
 from ottla.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,

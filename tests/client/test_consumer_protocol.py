@@ -9,9 +9,9 @@ from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
+from ottla.client.consumer_protocol import Share, decode_subscription, encode_subscription
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.membership import MembershipSettings
-from ottla.client.sharing import Share, decode_subscription, encode_subscription
 from ottla.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run

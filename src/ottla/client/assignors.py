@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ottla.groups.sticky import Subscription, all_partitions, divide_stickily, without_moving
+from ottla.client.sticky import Subscription, all_partitions, divide_stickily, without_moving
 from ottla.types import TopicPartition
 
 __all__ = ["ASSIGNORS", "COOPERATIVE", "Assignment", "Subscription", "assign"]

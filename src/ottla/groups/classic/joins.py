@@ -8,11 +8,11 @@ id is fenced, and a stable group does not rebalance for it.
 from __future__ import annotations
 
 from ottla.errors import ErrorCode
+from ottla.groups.classic.drafts import Draft
+from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
+from ottla.groups.classic.rebalance import complete_if_all_joined, current_generation, dismiss, prepare, rebalance
+from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import NO_MEMBER, JoinGroup, JoinResult, SyncResult
-from ottla.groups.drafts import Draft
-from ottla.groups.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
-from ottla.groups.rebalance import complete_if_all_joined, current_generation, dismiss, prepare, rebalance
-from ottla.groups.states import GroupState
 
 
 def join(draft: Draft, command: JoinGroup) -> None:

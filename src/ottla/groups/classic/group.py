@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.errors import ErrorCode
-from ottla.groups.commands import JoinedMember
-from ottla.groups.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
-from ottla.groups.states import TRANSITIONS, GroupState
+from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
+from ottla.groups.classic.states import TRANSITIONS, GroupState
+from ottla.groups.commands import NO_GENERATION, CommitOffsets, JoinedMember
 from ottla.machine import StoredRecord
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
@@ -149,6 +149,32 @@ class ClassicGroup:
                 return None
             wanted |= topics
         return frozenset(wanted)
+
+    def error_of_commit(self, command: CommitOffsets) -> ErrorCode:
+        """Members commit for their own generation; anybody may commit for a group that is Empty.
+
+        While a rebalance is prepared, members still commit what they have read. Once the next generation has begun, a member
+        that has no assignment yet has nothing to commit: REBALANCE_IN_PROGRESS.
+        """
+        if command.generation_id <= NO_GENERATION and self.is_in(GroupState.EMPTY):
+            return ErrorCode.NONE
+        error = self.error_of_member(command.member_id, command.group_instance_id)
+        if error:
+            return error
+        if command.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.is_in(GroupState.COMPLETING_REBALANCE) else ErrorCode.NONE
+
+    # -- retention of its offsets (``offsets.RetainedGroup``) ---------------------------------------------------------
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        return self.state_timestamp_ms if self.is_in(GroupState.EMPTY) and self.state_timestamp_ms >= 0 else None
+
+    def read_topics(self) -> frozenset[str] | None:
+        if self.is_in(GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
+            return None
+        return self.subscribed_topics() if self.is_in(GroupState.STABLE) else frozenset()
 
     # -- what changes it ----------------------------------------------------------------------------------------------
 

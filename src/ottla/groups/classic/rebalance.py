@@ -9,10 +9,10 @@ arrive. Whoever then does not ask for its assignment within the rebalance timeou
 from __future__ import annotations
 
 from ottla.errors import ErrorCode
+from ottla.groups.classic.drafts import Draft
+from ottla.groups.classic.members import Member
+from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import NO_MEMBER, EndInitialDelay, JoinResult, SyncResult
-from ottla.groups.drafts import Draft
-from ottla.groups.members import Member
-from ottla.groups.states import GroupState
 
 
 def rebalance(draft: Draft) -> None:
