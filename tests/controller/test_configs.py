@@ -11,6 +11,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.configs import VALUE_BYTES_MAX, ConfigChange, Operation, change_configs, replace_configs
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -68,7 +69,10 @@ def test_a_list_without_an_override_grows_from_its_default(image: ClusterImage) 
 
 def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
     records = replace_configs(image, RESOURCE_TOPIC, "t", {"segment.bytes": "2097152", "retention.ms": "5"}, config=CONFIG).records
-    assert [(record.name, record.value) for record in records] == [("cleanup.policy", None), ("segment.bytes", "2097152")]
+    assert records == (
+        ConfigRecord(RESOURCE_TOPIC, "t", "cleanup.policy", None),
+        ConfigRecord(RESOURCE_TOPIC, "t", "segment.bytes", "2097152"),
+    )
     assert replay(image, records).topic_configs("t") == {"segment.bytes": "2097152", "retention.ms": "5"}
 
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.controller.configs import ConfigAlteration
+from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
-Alteration = Callable[[ClusterImage], ConfigAlteration]
+Alteration = Callable[[ClusterImage], Recorded]
 Result = tuple[int, str | None, int, str]
 """Error code and message, resource type and name."""
 
@@ -38,7 +38,7 @@ def _deciding(change: Alteration | KafkaError) -> Alteration:
 
 
 def _refusing(error: KafkaError) -> Alteration:
-    def refuse(_: ClusterImage) -> ConfigAlteration:
+    def refuse(_: ClusterImage) -> Recorded:
         raise error
 
     return refuse

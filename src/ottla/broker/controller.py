@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.slices import sliced
 from ottla.broker.turns import Turns
 from ottla.config import BrokerConfig
+from ottla.controller.decided import Decided
 from ottla.controller.features import first_features
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
@@ -24,13 +25,6 @@ from ottla.ports import World
 from ottla.wire.schema import Stored
 
 Publish = Callable[[ClusterImage], Awaitable[None]]
-
-
-class Decided(Protocol):
-    """What a decision of ``ottla.controller`` returns: the records that carry it out, and what there is to say of it."""
-
-    @property
-    def records(self) -> Sequence[Stored]: ...
 
 
 D = TypeVar("D", bound=Decided)

@@ -23,7 +23,7 @@ from ottla.quotas import ClientQuotas, QuotaKind
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
     from ottla.broker.context import RequestContext
-    from ottla.broker.controller import Decided
+    from ottla.controller.decided import Decided
 
 USER: Final = "ANONYMOUS"
 D = TypeVar("D", bound="Decided")

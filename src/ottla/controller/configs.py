@@ -29,6 +29,7 @@ from ottla.config import (
 )
 from ottla.config.definition import parse_list
 from ottla.controller.broker_values import check_broker_values
+from ottla.controller.decided import Recorded
 from ottla.controller.features import check_min_isr_change
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord
@@ -66,16 +67,9 @@ class ConfigChange:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigAlteration:
-    """The records of one resource; none when it has these values already."""
-
-    records: tuple[ConfigRecord, ...]
-
-
 def replace_configs(
     image: ClusterImage, resource_type: int, name: str, values: Mapping[str, str | None], *, config: BrokerConfig
-) -> ConfigAlteration:
+) -> Recorded:
     """The resource has exactly these values; KafkaError with the code that Kafka gives."""
     _check_resource(image, resource_type, name, config)
     wanted: dict[str, str] = {}
@@ -88,7 +82,7 @@ def replace_configs(
 
 def change_configs(
     image: ClusterImage, resource_type: int, name: str, changes: Sequence[ConfigChange], *, config: BrokerConfig
-) -> ConfigAlteration:
+) -> Recorded:
     """The resource's values are changed one by one; KafkaError with the code that Kafka gives."""
     _check_resource(image, resource_type, name, config)
     if len({change.name for change in changes}) != len(changes):
@@ -127,11 +121,11 @@ def _edited(resource_type: int, change: ConfigChange, current: str | None, confi
     return ",".join(parts)
 
 
-def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict[str, str], config: BrokerConfig) -> ConfigAlteration:
+def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict[str, str], config: BrokerConfig) -> Recorded:
     current = image.configs.get((resource_type, name), {})
     changed = {key: wanted.get(key) for key in sorted(current.keys() | wanted.keys()) if current.get(key) != wanted.get(key)}
     _check_values(image, resource_type, name, wanted, changed, config)
-    return ConfigAlteration(tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items()))
+    return Recorded(tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items()))
 
 
 def _check_resource(image: ClusterImage, resource_type: int, name: str, config: BrokerConfig) -> None:

@@ -8,9 +8,9 @@ broker is. Source: KIP-183, KIP-460, KIP-112; eligible leader replicas: KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import IntEnum
 
+from ottla.controller.decided import Recorded
 from ottla.controller.features import ELR_VERSION
 from ottla.controller.topics import find_partition
 from ottla.errors import ErrorCode, KafkaError
@@ -26,14 +26,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
-    """The records that make leaders, or unmake them."""
-
-    records: tuple[PartitionChangeRecord, ...]
-
-
-def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType, *, offline: Collection[int] = ()) -> Election:
+def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType, *, offline: Collection[int] = ()) -> Recorded:
     """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be. ``offline`` replicas are not up."""
     found, partition = find_partition(image, topic, index)
     up = [broker.broker_id for broker in image.live_brokers if broker.broker_id not in offline]
@@ -43,16 +36,16 @@ def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads {topic}-{index} already")
         if leader not in up or leader not in partition.isr:
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {leader} is not up and in sync for {topic}-{index}")
-        return Election((_led_by(leader, found.topic_id, index, partition),))
+        return Recorded((_led_by(leader, found.topic_id, index, partition),))
     if partition.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{index} has a leader, broker {partition.leader}")
     candidates = [node for node in (*partition.isr, *partition.elr, *partition.replicas) if node in up]
     if not candidates:
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {topic}-{index} is up")
-    return Election((_led_by(candidates[0], found.topic_id, index, partition),))
+    return Recorded((_led_by(candidates[0], found.topic_id, index, partition),))
 
 
-def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Election:
+def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Recorded:
     """A broker gives up the partitions that it leads and cannot serve, and takes those without a leader whose data it has and can serve.
 
     Nobody else can lead them here: there is one broker. Who gives up stays in the ISR as its last member, or becomes eligible
@@ -69,7 +62,7 @@ def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, i
                 records.append(record)
             elif partition.leader == NO_LEADER and node in (*partition.isr, *partition.elr) and not is_offline(name, index):
                 records.append(_led_by(node, topic.topic_id, index, partition))
-    return Election(tuple(records))
+    return Recorded(tuple(records))
 
 
 def _led_by(leader: int, topic_id: bytes, index: int, partition: PartitionImage) -> PartitionChangeRecord:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.controller.decided import Recorded
 from ottla.controller.metadata_versions import is_lossy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
@@ -36,22 +37,15 @@ class FeatureUpdate:
     upgrade_type: int
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureChange:
-    """The records of all updates of one request."""
-
-    records: tuple[FeatureLevelRecord | ConfigRecord, ...]
-
-
-def first_features(image: ClusterImage, *, min_isr: int) -> FeatureChange:
+def first_features(image: ClusterImage, *, min_isr: int) -> Recorded:
     """What a controller records when it becomes active: the features of a new cluster, and what those ask for."""
     levels = [] if image.features else [FeatureLevelRecord(name, high) for name, (_, high) in sorted(FEATURES.items())]
-    return FeatureChange((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+    return Recorded((*levels, *_min_isr_for_elr(image, levels, min_isr)))
 
 
 def update_features(
     image: ClusterImage, updates: Sequence[FeatureUpdate], *, supported: Mapping[str, tuple[int, int]], min_isr: int
-) -> FeatureChange:
+) -> Recorded:
     """All levels are moved, or none: a KafkaError that names the first that cannot be."""
     names = [update.name for update in updates]
     if len(set(names)) != len(names):
@@ -60,7 +54,7 @@ def update_features(
         _check(image.features.get(update.name, 0), update, supported)
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
     levels = [FeatureLevelRecord(update.name, update.level) for update in changed]
-    return FeatureChange((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+    return Recorded((*levels, *_min_isr_for_elr(image, levels, min_isr)))
 
 
 def _min_isr_for_elr(image: ClusterImage, levels: Sequence[FeatureLevelRecord], min_isr: int) -> list[ConfigRecord]:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ottla.controller.decided import Recorded
 from ottla.controller.placement import assign_replicas
 from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, check_replicas, new_partition
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import PartitionRecord
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.types import INTERNAL_TOPICS
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionCreation:
-    """The records of the partitions that are added."""
-
-    records: tuple[PartitionRecord, ...]
-
-
 def create_partitions(
     image: ClusterImage, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, start: int, shift: int
-) -> PartitionCreation:
+) -> Recorded:
     """The topic has ``count`` partitions, the new ones placed as told, or as ``placement`` does; KafkaError with Kafka's code."""
     topic = image.topics.get(name)
     if topic is None:
@@ -36,7 +28,7 @@ def create_partitions(
         text = f"{count - first} more partitions; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     rows = _placed(image, topic, count, start, shift) if assignments is None else _assigned(image, topic, count, assignments)
-    return PartitionCreation(tuple(new_partition(index, topic.topic_id, row, image) for index, row in enumerate(rows, first)))
+    return Recorded(tuple(new_partition(index, topic.topic_id, row, image) for index, row in enumerate(rows, first)))
 
 
 def _placed(image: ClusterImage, topic: TopicImage, count: int, start: int, shift: int) -> list[list[int]]:

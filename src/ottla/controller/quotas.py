@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ClientQuotaRecord
 from ottla.messages.metadata_records import QuotaEntity as RecordedEntity
@@ -36,16 +36,7 @@ class MatchType(IntEnum):
     ANY = 2
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaAlteration:
-    """The records of one entity."""
-
-    records: tuple[ClientQuotaRecord, ...]
-
-
-def alter_quotas(
-    image: ClusterImage, entity: Sequence[tuple[str, str | None]], changes: Sequence[tuple[str, float | None]]
-) -> QuotaAlteration:
+def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], changes: Sequence[tuple[str, float | None]]) -> Recorded:
     """The entity's quotas are set, or removed where the value is None; KafkaError INVALID_REQUEST that says why not."""
     checked = check_entity(entity)
     keys = _IP_KEYS if checked[0][0] == IP else _CLIENT_KEYS
@@ -64,7 +55,7 @@ def alter_quotas(
         _check_value(key, value, is_whole=keys[key], may_be_zero=key in _IP_KEYS)
         if current.get(key) != value:
             records.append(ClientQuotaRecord(names, key, value, False))
-    return QuotaAlteration(tuple(records))
+    return Recorded(tuple(records))
 
 
 def check_entity(entity: Sequence[tuple[str, str | None]]) -> QuotaEntity:

@@ -7,22 +7,15 @@ clusters; while there is one broker, there is no other to move to, and nothing t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ottla.controller.decided import Recorded
 from ottla.controller.topics import check_replicas, find_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import ClusterImage
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignment:
-    """The record of a partition's new replicas; none when it has them already."""
-
-    records: tuple[PartitionChangeRecord, ...]
-
-
-def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int] | None, *, keeps_factor: bool) -> Reassignment:
+def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int] | None, *, keeps_factor: bool) -> Recorded:
     """The partition has these replicas; None cancels what is under way. KafkaError with the code that Kafka gives."""
     found, partition = find_partition(image, topic, index)
     if replicas is None:
@@ -32,7 +25,7 @@ def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int
         text = f"{topic}-{index} has {len(partition.replicas)} replicas, and the request keeps that; it names {len(replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     if tuple(replicas) == partition.replicas:
-        return Reassignment(())
+        return Recorded(())
     if set(replicas) != set(partition.replicas):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic}-{index} cannot be moved: replication is not built yet")
-    return Reassignment((PartitionChangeRecord(index, found.topic_id, replicas=list(replicas)),))
+    return Recorded((PartitionChangeRecord(index, found.topic_id, replicas=list(replicas)),))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
 from ottla.broker.slices import sliced
-from ottla.controller.quotas import QuotaAlteration, alter_quotas
+from ottla.controller.decided import Recorded
+from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryData, EntryResult
 from ottla.metadata.image import ClusterImage
@@ -43,7 +44,7 @@ async def handle(broker: Broker, context: RequestContext, request: AlterClientQu
     return AlterClientQuotasResponse(entries=results)
 
 
-def _decision(entry: EntryData) -> Callable[[ClusterImage], QuotaAlteration]:
+def _decision(entry: EntryData) -> Callable[[ClusterImage], Recorded]:
     return partial(
         alter_quotas,
         entity=[(part.entity_type, part.entity_name) for part in entry.entity],

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.altering import alter_each
 from ottla.broker.context import RequestContext
-from ottla.controller.configs import ConfigAlteration, ConfigChange, Operation, change_configs
+from ottla.controller.configs import ConfigChange, Operation, change_configs
+from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import LEVELS, ROOT, names, set_levels
 from ottla.messages.incremental_alter_configs import (
@@ -46,7 +47,7 @@ def _alteration(broker: Broker, resource: AlterConfigsResource, *, validate_only
     return partial(change_configs, resource_type=resource.resource_type, name=resource.resource_name, changes=changes, config=broker.config)
 
 
-def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[ConfigChange], validate_only: bool) -> ConfigAlteration:
+def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[ConfigChange], validate_only: bool) -> Recorded:
     if name != str(node_id):
         what = f"this is node {node_id}, not {name[:80]}" if name.isdecimal() else f"node id must be an integer, but it is: {name[:80]}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, what)
@@ -63,4 +64,4 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be removed")
     if not validate_only:
         set_levels((change.name, change.value if change.operation is Operation.SET else None) for change in changes)
-    return ConfigAlteration(())
+    return Recorded(())
