@@ -39,7 +39,7 @@ run: setup
 test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 
-# Those that reach real files. What each word does stands in src/ottla/runtime/paths.py.
+# Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client clients durability examples hostile runtime spark storage)
 
 test-paths: setup

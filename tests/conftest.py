@@ -6,7 +6,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from ottla.runtime.paths import PATHS, VARIABLE, chosen
+from ottla.runtime.io_policy import PATHS, VARIABLE, chosen
 
 # These need more than Python and the package index, or much time: they run only when named (make interop, kernel, torture).
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})

@@ -21,7 +21,7 @@ from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.messages.metadata import MetadataRequest
 from ottla.records.batch import iterate_batches
-from ottla.runtime.paths import PATHS
+from ottla.runtime.io_policy import PATHS
 from ottla.runtime.world import real_world
 from ottla.wire.compiler import encode
 from ottla.wire.frames import FrameCutter

@@ -16,7 +16,7 @@ from ottla.ports import Connection, World
 from ottla.runtime import connection as connection_module
 from ottla.runtime import warming
 from ottla.runtime.files import RealFileRegion
-from ottla.runtime.paths import PATHS
+from ottla.runtime.io_policy import PATHS
 from ottla.runtime.sockets import RealNetwork
 from ottla.runtime.warming import WINDOW_BYTES, is_warm, read_if_warm
 from ottla.runtime.world import real_world

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ottla.broker.repeated_head import RepeatedHead
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
-from ottla.net.line import Place, RequestLine
+from ottla.net.response_queue import Place, ResponseQueue
 from ottla.ports import Connection
 from ottla.wire.frames import FrameCutter
 
@@ -44,8 +44,23 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_goes_on", "_in_burst", "_is_held", "_is_paused", "_line", "_out", "behind", "head_misses", "last_used_ms", "listener",
-        "muted_until_ms", "parked", "repeated", "router", "transport", "unwritten_count",
+        "_cutter",
+        "_goes_on",
+        "_in_burst",
+        "_is_held",
+        "_is_paused",
+        "_out",
+        "_responses",
+        "behind",
+        "head_misses",
+        "last_used_ms",
+        "listener",
+        "muted_until_ms",
+        "parked",
+        "repeated",
+        "router",
+        "transport",
+        "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
@@ -53,7 +68,7 @@ class BrokerConnection:
         self.transport = transport
         self.listener = listener
         self._cutter = FrameCutter(frame_bytes_max, router.frame_memory)
-        self._line = RequestLine()
+        self._responses = ResponseQueue()
         self._out: list[Any] = []
         self._in_burst = False
         self._is_held = False  # a batch of its last request is still examined
@@ -73,12 +88,12 @@ class BrokerConnection:
 
     @property
     def has_open_requests(self) -> bool:
-        return len(self._line) > 0
+        return len(self._responses) > 0
 
     @property
     def is_crowded(self) -> bool:
         """Whether it has so many open requests that no more are begun."""
-        return len(self._line) > OPEN_REQUESTS_MAX
+        return len(self._responses) > OPEN_REQUESTS_MAX
 
     def on_data(self, data: memoryview) -> bool:
         return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
@@ -154,7 +169,7 @@ class BrokerConnection:
             self.head_misses = 0
 
     def enter(self) -> Place:
-        return self._line.enter()
+        return self._responses.enter()
 
     def complete(self, place: Place, answer: Sequence[Any]) -> None:
         """The answer leaves when those before it have left."""
@@ -164,7 +179,7 @@ class BrokerConnection:
 
     def _leave(self) -> None:
         out = self._out
-        self._line.leave(out)
+        self._responses.leave(out)
         if out:
             self._out = []
             self.transport.send(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.messages.headers import encode_response_header
-from ottla.net.line import Place
+from ottla.net.response_queue import Place
 from ottla.wire.compiler import encode_into
 
 if TYPE_CHECKING:

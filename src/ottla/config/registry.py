@@ -10,7 +10,20 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.config.definition import ConfigKey, string
-from ottla.config.keys import cluster, groups, logs, oauth, resources, security, server, share_groups, tiered, tls, transactions
+from ottla.config.keys import (
+    client_metrics,
+    cluster,
+    groups,
+    logs,
+    oauth,
+    security,
+    server,
+    share_groups,
+    tiered,
+    tls,
+    topics,
+    transactions,
+)
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -24,9 +37,9 @@ BROKER_KEYS: Final = {
     **_index(key for topic in (security, oauth, tls, tiered) for key in topic.KEYS),
     **OWN_KEYS,
 }
-TOPIC_KEYS: Final = _index(resources.TOPIC_KEYS)
-GROUP_KEYS: Final = _index(resources.GROUP_KEYS)
-CLIENT_METRICS_KEYS: Final = _index(resources.CLIENT_METRICS_KEYS)
+TOPIC_KEYS: Final = _index(topics.KEYS)
+GROUP_KEYS: Final = _index(groups.RESOURCE_KEYS)
+CLIENT_METRICS_KEYS: Final = _index(client_metrics.KEYS)
 
 SEGMENT_BYTES_MIN: Final = 1 << 20
 """Of topics. Logs that were given smaller segments before keep them, and so do brokers whose file asks for them."""

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from ottla.ports import Buffer, ConnectionHandler, FileRegion
 from ottla.runtime.files import IOV_MAX, RealFileRegion
-from ottla.runtime.paths import PATHS
+from ottla.runtime.io_policy import PATHS
 from ottla.runtime.warming import WINDOW_BYTES, Warmer, is_warm, read_if_warm
 
 SENDFILE_BYTES_MAX: Final = 2 * 1024 * 1024

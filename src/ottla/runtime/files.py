@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from ottla.ports import Buffer, Job
 from ottla.runtime.append_pace import AppendPace
 from ottla.runtime.descriptors import KEPT_FROM_LOGS, KEPT_FROM_PARTITIONS, limit, lowest_free, usable
-from ottla.runtime.paths import PATHS
+from ottla.runtime.io_policy import PATHS
 from ottla.runtime.warming import read_if_warm
 from ottla.runtime.worker import Worker
 

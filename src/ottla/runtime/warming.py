@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from ottla.runtime.paths import PATHS
+from ottla.runtime.io_policy import PATHS
 
 WINDOW_BYTES: Final = 512 * 1024
 """Warmed, and then sent, at a time: large enough for the disk to stream, small enough to stay cached until it is sent."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from ottla.config.definition import INT_MAX, ConfigKey, Scope, int16, int32, int64, string, strings
+from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int16, int32, int64, string, strings
+from ottla.config.keys import share_groups
+from ottla.config.keys.derived import derived
 from ottla.config.keys.reasons import DESIGN, NEW_GROUPS, ONE_BROKER
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -187,3 +189,48 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     int32("group.streams.max.size", INT_MAX, "The most members of a streams group.", low=1, without_effect=NEW_GROUPS),
 )
+
+_BROKER_KEYS: Final = {key.name: key for key in (*KEYS, *share_groups.KEYS)}
+
+
+def _of_group(name: str, **differing: Any) -> ConfigKey:
+    return derived(_BROKER_KEYS[f"group.{name}"], name, **differing)
+
+
+RESOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
+    _of_group("consumer.assignment.interval.ms"),
+    _of_group("consumer.heartbeat.interval.ms"),
+    _of_group("consumer.session.timeout.ms"),
+    _of_group("share.assignment.interval.ms"),
+    _of_group("share.delivery.count.limit", high=None),
+    _of_group("share.heartbeat.interval.ms"),
+    _of_group("share.partition.max.record.locks", high=None),
+    _of_group("share.record.lock.duration.ms", high=None),
+    _of_group("share.session.timeout.ms"),
+    _of_group("streams.assignment.interval.ms"),
+    _of_group("streams.heartbeat.interval.ms"),
+    _of_group("streams.initial.rebalance.delay.ms"),
+    _of_group("streams.num.standby.replicas"),
+    _of_group("streams.session.timeout.ms"),
+    string(
+        "share.auto.offset.reset",
+        "latest",
+        "Where this share group begins: latest, earliest or by_duration:PnDTnHnMn.nS.",
+        pattern=r"latest|earliest|by_duration:P(?=[\dT])(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?",
+        without_effect=NEW_GROUPS,
+    ),
+    string(
+        "share.isolation.level",
+        "read_uncommitted",
+        "Whether this share group sees records of open transactions.",
+        choices=("read_committed", "read_uncommitted"),
+        without_effect=NEW_GROUPS,
+    ),
+    boolean(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether consumers of this share group may hold a record for longer by asking.",
+        without_effect=NEW_GROUPS,
+    ),
+)
+"""Keys of single groups."""

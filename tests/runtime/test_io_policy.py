@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.path_counter import LARGE, ROUNDS, SMALL
 
-from ottla.runtime.paths import VARIABLE
+from ottla.runtime.io_policy import VARIABLE
 
 SECONDS_MAX = 60
 ALL = ROUNDS * (SMALL + LARGE)
@@ -60,7 +60,7 @@ def test_what_is_forced_off_takes_none(tmp_path: Path) -> None:
     ("words", "complaint"), [("copy,fast", "fast is none of"), ("copy,sendfile", "copy and sendfile exclude each other")]
 )
 def test_words_that_mean_nothing_are_refused(words: str, complaint: str) -> None:
-    command = [sys.executable, "-c", "import ottla.runtime.paths"]
+    command = [sys.executable, "-c", "import ottla.runtime.io_policy"]
     done = subprocess.run(command, env=os.environ | {VARIABLE: words}, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 1
     assert f"ValueError: {VARIABLE}={words}: {complaint}" in done.stderr

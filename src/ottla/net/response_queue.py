@@ -1,7 +1,7 @@
 """Responses leave in the order in which the requests came.
 
-Each request takes a place in its connection's line. A place is filled when its answer is ready; what stands filled at the
-head of the line may leave. Source: the Kafka protocol guide, "Network".
+Each request takes a place in its connection's queue. A place is filled when its response is ready; filled places at the head of
+the queue may leave. Source: the Kafka protocol guide, "Network".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Place:
         self.answer: Sequence[Any] | None = None
 
 
-class RequestLine:
+class ResponseQueue:
     """The places of one connection."""
 
     __slots__ = ("_places",)

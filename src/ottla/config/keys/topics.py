@@ -1,31 +1,24 @@
-"""Keys of single topics, groups and client-metrics subscriptions. Most are a broker key under another name."""
+"""Keys of single topics. Most are a broker key under another name."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec.structs import replace
-
-from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, string, strings
-from ottla.config.keys import cluster, groups, logs, share_groups, tiered
-from ottla.config.keys.reasons import JAVA, NEW_GROUPS, ONE_BROKER, TIERED
+from ottla.config.definition import LONG_MAX, ConfigKey, boolean, int32, strings
+from ottla.config.keys import cluster, logs, tiered
+from ottla.config.keys.derived import derived
+from ottla.config.keys.reasons import ONE_BROKER, TIERED
 
 HOUR_MS: Final = 3_600_000
 _THROTTLED: Final = r"\*|none|\d+:\d+"
-
-_BROKER_KEYS: Final = {key.name: key for key in (*logs.KEYS, *cluster.KEYS, *groups.KEYS, *share_groups.KEYS, *tiered.KEYS)}
+_BROKER_KEYS: Final = {key.name: key for key in (*logs.KEYS, *cluster.KEYS, *tiered.KEYS)}
 
 
 def _derived(name: str, broker_key: str, **differing: Any) -> ConfigKey:
-    """The broker key under another name, as far as nothing else is said."""
-    return replace(_BROKER_KEYS[broker_key], name=name, broker_key=broker_key, scope=Scope.CLUSTER_WIDE, **differing)
+    return derived(_BROKER_KEYS[broker_key], name, **differing)
 
 
-def _of_group(name: str, **differing: Any) -> ConfigKey:
-    return _derived(name, f"group.{name}", **differing)
-
-
-TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
+KEYS: Final[tuple[ConfigKey, ...]] = (
     _derived("cleanup.policy", "log.cleanup.policy"),
     _derived("compression.gzip.level", "compression.gzip.level"),
     _derived("compression.lz4.level", "compression.lz4.level"),
@@ -77,47 +70,4 @@ TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Whether what is in tiered storage goes when it is switched off for this topic.",
         without_effect=TIERED,
     ),
-)
-
-GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
-    _of_group("consumer.assignment.interval.ms"),
-    _of_group("consumer.heartbeat.interval.ms"),
-    _of_group("consumer.session.timeout.ms"),
-    _of_group("share.assignment.interval.ms"),
-    _of_group("share.delivery.count.limit", high=None),
-    _of_group("share.heartbeat.interval.ms"),
-    _of_group("share.partition.max.record.locks", high=None),
-    _of_group("share.record.lock.duration.ms", high=None),
-    _of_group("share.session.timeout.ms"),
-    _of_group("streams.assignment.interval.ms"),
-    _of_group("streams.heartbeat.interval.ms"),
-    _of_group("streams.initial.rebalance.delay.ms"),
-    _of_group("streams.num.standby.replicas"),
-    _of_group("streams.session.timeout.ms"),
-    string(
-        "share.auto.offset.reset",
-        "latest",
-        "Where this share group begins: latest, earliest or by_duration:PnDTnHnMn.nS.",
-        pattern=r"latest|earliest|by_duration:P(?=[\dT])(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?",
-        without_effect=NEW_GROUPS,
-    ),
-    string(
-        "share.isolation.level",
-        "read_uncommitted",
-        "Whether this share group sees records of open transactions.",
-        choices=("read_committed", "read_uncommitted"),
-        without_effect=NEW_GROUPS,
-    ),
-    boolean(
-        "share.renew.acknowledge.enable",
-        True,
-        "Whether consumers of this share group may hold a record for longer by asking.",
-        without_effect=NEW_GROUPS,
-    ),
-)
-
-CLIENT_METRICS_KEYS: Final[tuple[ConfigKey, ...]] = (
-    int32("interval.ms", 300_000, "How often clients push their metrics.", low=100, high=HOUR_MS, without_effect=JAVA),
-    strings("match", [], "Which clients push: name=regular expression, several with commas.", without_effect=JAVA),
-    strings("metrics", [], "Prefixes of the names of metrics that are pushed.", without_effect=JAVA),
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.net.line import RequestLine
+from ottla.net.response_queue import ResponseQueue
 
 
 @given(st.permutations(list(range(8))))
 def test_answers_leave_in_order_whatever_is_ready_first(ready: list[int]) -> None:
-    line = RequestLine()
+    line = ResponseQueue()
     places = [line.enter() for _ in range(8)]
     out: list[int] = []
     done: set[int] = set()
@@ -24,7 +24,7 @@ def test_answers_leave_in_order_whatever_is_ready_first(ready: list[int]) -> Non
 
 
 def test_a_request_without_an_answer_holds_nobody_up() -> None:
-    line = RequestLine()
+    line = ResponseQueue()
     first, second = line.enter(), line.enter()
     out: list[str] = []
     second.answer = ["b"]
