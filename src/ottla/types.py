@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Final, NewType
-
-BrokerId = NewType("BrokerId", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-ProducerId = NewType("ProducerId", int)
+from typing import Final
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names, which may come more than once, and values, in their order."""
