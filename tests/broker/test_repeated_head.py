@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from ottla.broker.context import RequestContext
 from ottla.broker.repeated_head import HEAD_BYTES_MAX, RepeatedHead
 from ottla.errors import DecodeError
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import RequestHeader, decode_request_header, encode_request_header
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 from ottla.wire.compiler import decode_from, encode
 
 API = APIS[ApiKey.PRODUCE]

@@ -23,8 +23,8 @@ from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
 from ottla import sync
 from ottla.client.partitioner import murmur2, partition_for_key
 from ottla.errors import ErrorCode
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.messages.registry import ApiKey
 from ottla.records.batch import HEADER_SIZE, iterate_batches
 
 WAIT_SECONDS_MAX = 30.0

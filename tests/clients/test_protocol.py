@@ -11,6 +11,7 @@ from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.hostile.wire_bytes import request
 
 from ottla.errors import ErrorCode
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -29,7 +30,7 @@ from ottla.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.messages.produce import ProduceRequest
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 from ottla.records.batch import iterate_batches
 from ottla.wire.compiler import decode
 

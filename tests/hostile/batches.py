@@ -9,7 +9,7 @@ from tests.hostile import wire_bytes as by
 from tests.hostile.case import INT_MAX, LONG_MAX, LONG_MIN, MIB, Case
 from tests.hostile.wire_bytes import COMPACTED, GZIP, LZ4, SNAPPY, TOPIC, ZSTD, batch, of_api, produce, record
 
-from ottla.messages.registry import ApiKey
+from ottla.messages.api_keys import ApiKey
 
 
 def record_batches() -> Iterator[Case]:

@@ -9,6 +9,7 @@ from tests.hostile import wire_bytes as by
 from tests.hostile.case import FRAME_BYTES_MAX, INT_MAX, INT_MIN, MIB, Case
 from tests.hostile.wire_bytes import TOPIC, frame, header, of_api, request
 
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.create_topics import CreateTopicsRequest
 from ottla.messages.delete_groups import DeleteGroupsRequest
 from ottla.messages.delete_topics import DeleteTopicsRequest
@@ -19,7 +20,7 @@ from ottla.messages.leave_group import LeaveGroupRequest
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 
 
 def frames() -> Iterator[Case]:

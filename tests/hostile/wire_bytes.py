@@ -10,8 +10,9 @@ from typing import Any
 import cramjam
 from tests.clients.wire import batch_of
 
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import RequestHeader, encode_request_header
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 from ottla.records.batch import HEADER, LENGTH_OVERHEAD, write_crc
 from ottla.wire.compiler import encode
 from ottla.wire.schema import Request

@@ -17,9 +17,10 @@ from ottla.broker.connection import BrokerConnection
 from ottla.broker.context import RequestContext
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
-from ottla.messages.registry import Api, ApiKey
+from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
 from ottla.ports import Clock, Connection
 from ottla.wire.compiler import decode_from

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeVar
 
 from ottla import __version__
 from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
-from ottla.messages.registry import API_OF_REQUEST, APIS, Api, ApiKey
+from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection, Network
 from ottla.wire.compiler import decode, encode_into
 from ottla.wire.frames import FrameCutter

@@ -19,9 +19,10 @@ from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.cluster import Cluster
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.produce import ProduceRequest
-from ottla.messages.registry import APIS, Api, ApiKey
+from ottla.messages.registry import APIS, Api
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
 from ottla.wire.compiler import decode, encode
 from ottla.wire.frames import FrameCutter

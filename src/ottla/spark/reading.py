@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.registry import APIS
 from ottla.ports import Buffer
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches

@@ -48,7 +48,8 @@ from ottla.broker.handlers import (
     update_features,
 )
 from ottla.broker.router import Handle, Service
-from ottla.messages.registry import APIS, ApiKey
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.registry import APIS
 
 _HANDLERS: Final[Mapping[ApiKey, Handle]] = {
     ApiKey.PRODUCE: produce.handle,

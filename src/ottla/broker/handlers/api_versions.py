@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.errors import ErrorCode
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
-from ottla.messages.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
