@@ -16,19 +16,17 @@ from typing import Final
 
 from ottla.client.buffer import ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
+from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
-from ottla.messages.api_keys import ApiKey
-from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from ottla.messages.registry import APIS
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
-TOPIC_IDS_SINCE: Final = 13
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 IDLE_RETRY_MS: Final = 100
 
@@ -132,7 +130,6 @@ class Fetcher:
     async def _fetch(self, leader: int, versions: dict[TopicPartition, int]) -> None:
         try:
             connection = await self._cluster.connection(leader, FETCH_LANE)
-            by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
             request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)])
             if request is None:
                 return
@@ -144,19 +141,15 @@ class Fetcher:
             await self._recover(error, list(versions))
             return
         problem: KafkaError | None = None
-        names = {topic.topic_id: topic.topic for topic in request.topics}
-        for topic in response.responses:
-            name = names.get(topic.topic_id, "") if by_id else topic.topic
-            for data in topic.partitions:
-                partition = TopicPartition(name, data.partition_index)
-                state = self._positions.get(partition)
-                if state is None or not self._is_as_asked(partition, versions):
-                    continue
-                if data.error_code:
-                    problem = self._partition_problem(partition, data) or problem
-                    continue
-                state.high_watermark = data.high_watermark
-                self._keep(partition, data, versions[partition])
+        for partition, data in by_partition(request, response):
+            state = self._positions.get(partition)
+            if state is None or not self._is_as_asked(partition, versions):
+                continue
+            if data.error_code:
+                problem = self._partition_problem(partition, data) or problem
+                continue
+            state.high_watermark = data.high_watermark
+            self._keep(partition, data, versions[partition])
         if problem is not None:
             await self._recover(problem, list(versions))
 
@@ -167,27 +160,23 @@ class Fetcher:
 
     def _request(self, partitions: list[TopicPartition]) -> FetchRequest | None:
         """None when nothing of it can be asked for any more."""
-        topics: dict[str, FetchTopic] = {}
-        for partition in partitions:
-            state = self._positions.of(partition)
-            assert state.position is not None, "only partitions with a position are fetched"
-            known = self._cluster.topics.get(partition.topic)
-            if known is None or partition.partition not in known.partitions:
-                continue  # the metadata has lost it since the fetch began
-            topic = topics.setdefault(partition.topic, FetchTopic(partition.topic, known.topic_id))
-            wanted = FetchPartition(partition.partition, fetch_offset=state.position)
-            wanted.partition_max_bytes = self._settings.max_partition_fetch_bytes
-            wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
-            topic.partitions.append(wanted)
+        positions = {partition: self._position_of(partition) for partition in partitions}
+        settings = self._settings
+        topics = fetch_topics(self._cluster, positions, partition_bytes_max=settings.max_partition_fetch_bytes)
         if not topics:
             return None
         return FetchRequest(
-            max_wait_ms=self._settings.fetch_max_wait_ms,
-            min_bytes=self._settings.fetch_min_bytes,
-            max_bytes=self._settings.fetch_max_bytes,
-            isolation_level=self._settings.isolation_level_number,
-            topics=list(topics.values()),
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.isolation_level_number,
+            topics=topics,
         )
+
+    def _position_of(self, partition: TopicPartition) -> int:
+        position = self._positions.of(partition).position
+        assert position is not None, "only partitions with a position are fetched"
+        return position
 
     def _keep(self, partition: TopicPartition, data: PartitionData, version: int) -> None:
         state = self._positions.of(partition)

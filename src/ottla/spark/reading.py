@@ -19,10 +19,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
-from ottla.messages.api_keys import ApiKey
-from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ottla.messages.registry import APIS
+from ottla.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.ports import Buffer
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches
@@ -35,7 +34,6 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TOPIC_IDS_SINCE: Final = 13
 WAIT_MS: Final = 500
 RETRY_MS: Final = 100
 _GONE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -177,37 +175,26 @@ class RangeFetcher:
     async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[_Answer]:
         asked_ms = _now_ms()
         connection = await self._cluster.connection(leader)
-        by_id = connection.version_of(APIS[ApiKey.FETCH]) >= TOPIC_IDS_SINCE
-        topics: dict[str, FetchTopic] = {}
-        for partition in partitions:
-            known = self._cluster.topics[partition.topic]
-            topic = topics.setdefault(partition.topic, FetchTopic(partition.topic, known.topic_id))
-            wanted = FetchPartition(partition.partition, fetch_offset=self._open[partition].position)
-            wanted.partition_max_bytes = self._partition_bytes_max
-            wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
-            topic.partitions.append(wanted)
+        positions = {partition: self._open[partition].position for partition in partitions}
+        names = {partition.topic for partition in partitions}
+        topics = fetch_topics(self._cluster, positions, partition_bytes_max=self._partition_bytes_max)
         request = FetchRequest(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=self._bytes_max,
             isolation_level=1 if self._is_committed else 0,
-            topics=list(topics.values()),
+            topics=topics,
         )
         try:
             response = await connection.ask(request, FetchResponse, timeout_ms=self._cluster.request_timeout_ms + WAIT_MS)
             if response.error_code:
                 raise KafkaError(response.error_code, f"fetch from broker {leader}")
         except KafkaError:
-            await self._cluster.refresh(topics)  # the leader may be another one by now
+            await self._cluster.refresh(names)  # the leader may be another one by now
             raise
-        names = self._cluster.topic_names
-        found = [
-            (TopicPartition(names.get(topic.topic_id, "") if by_id else topic.topic, data.partition_index), data)
-            for topic in response.responses
-            for data in topic.partitions
-        ]
+        found = list(by_partition(request, response))
         if any(data.error_code and data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE for _, data in found):
-            await self._cluster.refresh(topics)
+            await self._cluster.refresh(names)
         is_filled = any(data.records for _, data in found)
         tried_ms = _now_ms() - asked_ms + self._retry_ms
         # The first partition has room for a whole batch in any case, each other one for what is left: a part of one, or nothing.
