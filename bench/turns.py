@@ -24,7 +24,7 @@ from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitReques
 from ottla.wire.compiler import decode
 
 CANARY: Final = "canary"
-WAIT_SECONDS: Final = 120.0
+WAIT_SECONDS: Final = 20.0
 
 
 class Canary:

@@ -28,9 +28,7 @@ async def alter_each(
     counts: Counter[tuple[int, str]] = Counter()
     async for kind, name, _ in slices.over(resources):
         counts[kind, name] += 1
-    decisions = [
-        _refusing(_twice(name)) if counts[kind, name] > 1 else _deciding(change) async for kind, name, change in slices.over(resources)
-    ]
+    decisions = (_refusing(_twice(name)) if counts[kind, name] > 1 else _deciding(change) for kind, name, change in resources)
     outcomes = await broker.controller.decide(decisions, validate_only=validate_only)
     async for (kind, name, _), outcome in slices.over(zip(resources, outcomes, strict=True)):
         yield (outcome.code, outcome.message or None, kind, name) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None, kind, name)

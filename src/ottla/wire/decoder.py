@@ -11,12 +11,11 @@ import struct
 from typing import Any, Final
 
 from ottla.wire import primitives
-from ottla.wire.generator import ELEMENTS_AT_ONCE, Form, Generator
+from ottla.wire.generator import ELEMENTS_MAX, Form, Generator
 from ottla.wire.schema import FIELDS, FIXED_FORMATS, Field, Request
 
 REQUEST_ELEMENTS_MAX: Final = 1 << 18
 """Array elements in one request: what a hostile peer can make the broker allocate (CVE-2026-111108)."""
-ELEMENTS_MAX: Final = 1 << 23
 
 
 class DecoderSource(Generator):
@@ -29,8 +28,7 @@ class DecoderSource(Generator):
     def source(self) -> str:
         expression = self.struct_body(self.cls)
         body = "\n".join(self.lines)
-        limit = ELEMENTS_AT_ONCE if self.form is Form.FEW else self.limit
-        return f"def decode(d, p, e):\n    budget = {limit}{self.first_step()}\n{body}\n    return {expression}, p\n"
+        return f"def decode(d, p, e):\n{self.prologue(self.limit)}{body}\n    return {expression}, p\n"
 
     def fixed(self, code: str, target: str) -> None:
         self.format += code

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from ottla.wire import primitives
-from ottla.wire.generator import ELEMENTS_AT_ONCE, STEP_ELEMENTS, Form, Generator
+from ottla.wire.generator import ELEMENTS_MAX, Form, Generator
 from ottla.wire.schema import FIXED_FORMATS, Field
 
 
@@ -23,9 +23,7 @@ class EncoderSource(Generator):
     def source(self) -> str:
         self.struct_body(self.cls, "m")
         self.flush()
-        begin = {Form.WHOLE: "pass", Form.FEW: f"budget = {ELEMENTS_AT_ONCE}", Form.STEPS: f"left = {STEP_ELEMENTS}"}[self.form]
-        lines = [f"    {begin}", *self.lines, *(["    if 0: yield"] if self.form is Form.STEPS else [])]
-        return "def encode(m, w):\n" + "\n".join(lines) + "\n"
+        return f"def encode(m, w):\n{self.prologue(ELEMENTS_MAX)}" + "\n".join(self.lines) + "\n"
 
     def fixed(self, code: str, argument: str | None) -> None:
         self.format += code

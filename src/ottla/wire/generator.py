@@ -10,6 +10,8 @@ from ottla.errors import EncodeError
 from ottla.wire import primitives
 from ottla.wire.schema import DECLARATIONS, FIELDS, Field
 
+ELEMENTS_MAX: Final = 1 << 23
+"""Array elements of one message that is no request."""
 ELEMENTS_AT_ONCE: Final = 2000
 """Array elements that a codec works off without a pause: some milliseconds."""
 STEP_ELEMENTS: Final = 1000
@@ -49,9 +51,11 @@ class Generator:
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
-    def first_step(self) -> str:
-        """What a function begins with that pauses between steps."""
-        return f"; left = {STEP_ELEMENTS}" if self.form is Form.STEPS else ""
+    def prologue(self, budget_max: int) -> str:
+        """How a function of this form begins; one that pauses is a generator even where no array could make it pause."""
+        if self.form is Form.STEPS:
+            return f"    budget = {budget_max}; left = {STEP_ELEMENTS}\n    if 0: yield\n"
+        return f"    budget = {budget_max if self.form is Form.WHOLE else ELEMENTS_AT_ONCE}\n"
 
     def step(self) -> None:
         """An element of an array begins."""

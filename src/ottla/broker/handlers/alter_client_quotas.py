@@ -35,8 +35,7 @@ async def handle(broker: Broker, context: RequestContext, request: AlterClientQu
         entity = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda pair: (pair[0], pair[1] or "")))
         if first.setdefault(entity, entry) is not entry:
             repeated.add(entity)
-    decisions = [_decision(entry) async for entry in slices.over(first.values())]
-    outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
+    outcomes = await broker.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
     async for (entity, entry), outcome in slices.over(zip(first.items(), outcomes, strict=True)):
         result = EntryResult(error_message=None, entity=entry.entity)
         if entity in repeated:

@@ -29,10 +29,11 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     keeps_factor = not request.allow_replication_factor_change
     slices = Slices(broker.world.clock)
-    decisions = [
+    decisions = (
         partial(reassign, topic=topic.name, index=wanted.partition_index, replicas=wanted.replicas, keeps_factor=keeps_factor)
-        async for topic, wanted in slices.over((topic, wanted) for topic in request.topics for wanted in topic.partitions)
-    ]
+        for topic in request.topics
+        for wanted in topic.partitions
+    )
     outcomes = iter(await broker.controller.decide(decisions))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None

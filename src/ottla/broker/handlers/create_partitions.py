@@ -6,12 +6,13 @@ A topic that stands twice in one request is refused, both times; assignments nam
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.slices import Slices
-from ottla.controller.partitions import create_partitions
+from ottla.controller.partitions import PartitionCreation, create_partitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -19,6 +20,7 @@ from ottla.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -38,14 +40,17 @@ async def handle(broker: Broker, context: RequestContext, request: CreatePartiti
         else:
             wanted.append(topic)
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = []
-    async for topic in slices.over(wanted):
-        start, shift = broker.controller.random_place()
-        rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
-        decision = partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
-        decisions.append(decision if request.validate_only else budget.limit(decision))
+    decisions: Iterator[Callable[[ClusterImage], PartitionCreation]] = (_decision(broker, topic) for topic in wanted)
+    if not request.validate_only:
+        decisions = map(budget.limit, decisions)
     outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
     async for topic, outcome in slices.over(zip(wanted, outcomes, strict=True)):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
     return CreatePartitionsResponse(budget.pause_ms, list(results.values()))
+
+
+def _decision(broker: Broker, topic: CreatePartitionsTopic) -> Callable[[ClusterImage], PartitionCreation]:
+    start, shift = broker.controller.random_place()
+    rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+    return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)

@@ -7,6 +7,7 @@ name that stands twice in one request is refused, both times.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
@@ -21,6 +22,7 @@ from ottla.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.metadata.image import ClusterImage
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
@@ -41,9 +43,9 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
         else:
             wanted.append(_new_topic(topic))
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = [broker.controller.creation(topic) async for topic in slices.over(wanted)]
+    decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(broker.controller.creation, wanted)
     if not request.validate_only:
-        decisions = [budget.limit(decision) async for decision in slices.over(decisions)]
+        decisions = map(budget.limit, decisions)
     created = await broker.controller.decide(decisions, validate_only=request.validate_only)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
     async for new, result in slices.over(zip(wanted, created, strict=True)):

@@ -41,10 +41,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
         else:
             accepted.append((result, state.name, state.topic_id))
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = [
-        budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config))
-        async for _, name, topic_id in slices.over(accepted)
-    ]
+    decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config)) for _, name, topic_id in accepted)
     deleted = await broker.controller.decide(decisions)
     async for (result, _, _), outcome in slices.over(zip(accepted, deleted, strict=True)):
         if isinstance(outcome, KafkaError):

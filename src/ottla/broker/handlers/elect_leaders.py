@@ -29,10 +29,10 @@ async def handle(broker: Broker, context: RequestContext, request: ElectLeadersR
     else:
         asked = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
         wanted = [pair async for pair in slices.over(asked)]
-    decisions = [
+    decisions = (
         partial(elect_leader, topic=topic, index=index, kind=kind, offline=broker.partitions.offline_replicas(topic, index))
-        async for topic, index in slices.over(wanted)
-    ]
+        for topic, index in wanted
+    )
     outcomes = await broker.controller.decide(decisions)
     results: dict[str, ReplicaElectionResult] = {}
     async for (topic, index), outcome in slices.over(zip(wanted, outcomes, strict=True)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker import eager
 from ottla.broker.context import RequestContext, fail
-from ottla.broker.slices import sliced
+from ottla.broker.slices import pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from ottla.replication.fetch_sessions import FetchPlan, TopicKey
@@ -68,7 +68,9 @@ class Reading:
         budget = min(self._request.max_bytes, self._broker.fetch_bytes_max)
         if self._broker.throttling.limits_fetch:
             budget = self._broker.throttling.fetch_bytes_max(self._context, budget)
-        async for topic, wanted in sliced(self._plan.partitions(), SLICE_PARTITIONS):
+        for at, (topic, wanted) in enumerate(self._plan.partitions(), 1):
+            if at % SLICE_PARTITIONS == 0:
+                await pause()
             data = PartitionData(wanted.partition, records=b"")
             try:
                 await self._read_partition(topic, wanted, data, budget - self.size_bytes)
@@ -142,7 +144,9 @@ class Reading:
             if not is_given:
                 return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
         topics: dict[TopicKey, FetchableTopicResponse] = {}
-        async for topic, data in sliced(self._results, SLICE_RESULTS):
+        for at, (topic, data) in enumerate(self._results, 1):
+            if at % SLICE_RESULTS == 0:
+                await pause()
             plan.answer_partition(topic, data, topics)
         return FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
 
