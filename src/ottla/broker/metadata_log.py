@@ -144,7 +144,7 @@ class MetadataLog:
     async def commit(self) -> None:
         """All appended records survive a power cut. After a StorageError the log takes no more: the broker must stop."""
         while self._unstaged:
-            records, now_ms = self._unstaged.popleft()
+            records, now_ms = self._next_unstaged()
             batches = await _build_batches(records, now_ms)
             if len(batches) > 1:
                 batches = [_build_batch([BeginTransactionRecord()], now_ms), *batches, _build_batch([EndTransactionRecord()], now_ms)]
@@ -154,6 +154,14 @@ class MetadataLog:
             await self._log.flush()
             await self._log.sync()
             await self._move_mark()
+
+    def _next_unstaged(self) -> tuple[Sequence[Stored], int]:
+        """The oldest group, and those after it that one batch has room for: together they are as whole as each for itself."""
+        records, now_ms = self._unstaged.popleft()
+        gathered = list(records)
+        while self._unstaged and len(gathered) + len(self._unstaged[0][0]) <= _BATCH_RECORDS_MAX:
+            gathered += self._unstaged.popleft()[0]
+        return gathered, now_ms
 
     async def snapshot_when_due(self) -> bool:
         """Writes a snapshot once enough log has gathered since the last one; True when it did."""

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    names = Slices(broker.world.clock).over(dict.fromkeys(request.groups_names))
-    return DeleteGroupsResponse(results=[await _delete(broker, group_id) async for group_id in names])
+    results: dict[str, DeletableGroupResult] = {}
+    async for group_id in Slices(broker.world.clock).over(request.groups_names):
+        if group_id not in results:
+            results[group_id] = await _delete(broker, group_id)
+    return DeleteGroupsResponse(results=list(results.values()))
 
 
 async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:

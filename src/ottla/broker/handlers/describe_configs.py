@@ -37,20 +37,21 @@ if TYPE_CHECKING:
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """A resource that is listed many times is described once, and its bytes are answered as often."""
-    described: dict[tuple[int, str, tuple[str, ...] | None], bytes] = {}
+    described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
     results: list[Any] = []
     async for resource in Slices(broker.world.clock).over(request.resources):
-        keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
+        keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
-            described[wanted] = encode_part(_describe(broker, resource, request), DescribeConfigsResponse, context.version)
+            described[wanted] = encode_part(_describe(broker, resource, keys, request), DescribeConfigsResponse, context.version)
         results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+def _describe(
+    broker: Broker, resource: DescribeConfigsResource, keys: frozenset[str] | None, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     try:
         result.configs = [_as_asked(entry, request) for entry in _entries(broker, resource) if keys is None or entry.name in keys]
     except KafkaError as error:

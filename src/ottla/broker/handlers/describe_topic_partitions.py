@@ -30,9 +30,13 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeTopic
     image = broker.image
     cursor = request.cursor
     slices = Slices(broker.world.clock)
-    names = dict.fromkeys([topic.name async for topic in slices.over(request.topics)] or image.topics)
+    names = [topic.name async for topic in slices.over(request.topics)] or list(image.topics)
     left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
-    async for name in slices.over_sorted(list(names)):
+    last = None
+    async for name in slices.over_sorted(names):
+        if name == last:
+            continue
+        last = name
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.altering import CONFIGS_MAX, alter_each, too_many_configs
+from ottla.broker.altering import alter_each
 from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
 from ottla.controller.configs import ConfigAlteration, ConfigChange, Operation, change_configs
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import LEVELS, ROOT, names, set_levels
@@ -29,18 +28,17 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    slices = Slices(broker.world.clock)
-    wanted = [
-        (resource.resource_type, resource.resource_name, _alteration(broker, resource, validate_only=request.validate_only))
-        async for resource in slices.over(request.resources)
-    ]
-    results = alter_each(broker, wanted, slices, validate_only=request.validate_only)
+    alteration = partial(_alteration, broker, validate_only=request.validate_only)
+    results = alter_each(broker, request.resources, alteration, validate_only=request.validate_only)
+        broker,
+        request.resources,
+        lambda resource: _alteration(broker, resource, validate_only=request.validate_only),
+        validate_only=request.validate_only,
+    )
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
 def _alteration(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Alteration | KafkaError:
-    if len(resource.configs) > CONFIGS_MAX:
-        return too_many_configs(len(resource.configs))
     try:
         changes = [ConfigChange(entry.name, Operation(entry.config_operation), entry.value) for entry in resource.configs]
     except ValueError as error:
