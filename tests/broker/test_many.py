@@ -11,7 +11,8 @@ import pytest
 from tests.clients.wire import RawClient
 from tests.simulation.hunt import silence
 
-from ottla.broker.handlers import create_topics, describe_configs
+from ottla.broker import slices
+from ottla.broker.handlers import describe_configs
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import KafkaError
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -81,7 +82,7 @@ def _crash_while_creating(crash_at: int, *, power_cut: bool) -> None:
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_many_topics_are_answered_each_with_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    monkeypatch.setattr(create_topics, "SLICE_TOPICS", 3)
+    monkeypatch.setattr(slices, "SLICE_US", 0)
     with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker, client_of(broker) as client:
         topics = [CreatableTopic(f"t{number}", 1, 1) for number in range(120)]
         answer = client.ask(CreateTopicsRequest(topics, 30_000), version)

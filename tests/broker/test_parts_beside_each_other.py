@@ -106,6 +106,49 @@ def test_a_log_whose_files_are_removed_while_it_is_compacted_goes_on(what: str, 
     play(act, seed, log_cleaner_io_max_bytes_per_second="500")
 
 
+@pytest.mark.parametrize("held", [".index", ".timeindex"])
+def test_indexes_that_are_rebuilt_while_compaction_replaces_their_segment_are_not_those_of_the_new_one(held: str) -> None:
+    """The first of several segments has an earlier newest time than what replaces them all: retention would believe it."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        disk, log, is_rebuilding = broker.machine.disk, log_of(broker, "t"), asyncio.Event()
+        open_file, work = disk.open, disk.work
+
+        async def working(job: Any, request: Any, **more: Any) -> Any:
+            if "CLEAN_JOB" in job.name:
+                await is_rebuilding.wait()
+            return await work(job, request, **more)
+
+        async def opening(path: str, *, create: bool = False) -> Any:
+            if create and path.endswith(f"{0:020d}{held}"):
+                is_rebuilding.set()
+                while log.segments[0] is old or log.segments[0].is_arriving:
+                    await asyncio.sleep(0.1)
+            return await open_file(path, create=create)
+
+        disk.work = working  # type: ignore[method-assign]
+        await send(broker, "t", [(b"%d" % number, b"kept") if number in (2, 5) else (b"often", b"x" * 300) for number in range(40)])
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while log.durability.has_unsynced_segments:
+                await asyncio.sleep(0.1)
+            old = log.segments[0]
+            old.unload()
+            await disk.remove(f"/data/t-0/{0:020d}.timeindex")
+            disk.open = opening  # type: ignore[method-assign]
+            await old.load()
+        fresh = log.segments[0]
+        assert fresh is not old
+        counted = await fresh.count(fresh.size, is_recovery=False)
+        assert counted.max_timestamp > old.max_timestamp
+        fresh.unload()
+        await fresh.load()
+        assert fresh.max_timestamp == counted.max_timestamp
+        assert failure_of(broker) is None
+
+    play(act, log_flush_interval_messages="1")
+
+
 def test_a_topic_that_is_deleted_while_deleted_files_of_it_are_removed_costs_nothing_else() -> None:
     async def act(broker: SimBroker) -> None:
         for _ in range(10):

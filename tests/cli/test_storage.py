@@ -1,8 +1,9 @@
-"""``ottla storage verify`` on the folder of a real broker, and ``ottla storage format`` before its first start."""
+"""``ottla storage verify`` and ``strays`` on the directory of a real broker, and ``ottla storage format`` before its first start."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,39 @@ def test_a_whole_a_damaged_a_used_and_a_foreign_folder(tmp_path: Path) -> None:
     assert verify(folder)[1].startswith("DAMAGE  orders-0/")
     assert verify(tmp_path)[0] == 1
     assert verify(tmp_path / "nowhere")[0] == 2
+
+
+def strays(folder: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ottla", "storage", "strays", *options, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_replicas_that_a_start_set_aside_are_listed_and_deleted_while_no_broker_uses_the_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder)}
+    with BrokerThread(properties) as broker, Producer(broker.bootstrap) as producer:
+        for topic in ("gone", "kept"):
+            producer.send(topic, b"x" * 100).result(10)
+    shutil.copytree(folder / "gone-0", tmp_path / "copy")
+    with BrokerThread(properties) as broker, Admin(broker.bootstrap) as admin:
+        assert admin.delete_topics(["gone"]) == {"gone": None}
+    shutil.copytree(tmp_path / "copy", folder / "gone-0")  # as a kill before the renaming leaves it
+    with BrokerThread(properties):
+        code, text = strays(folder, "--format", "json")
+        [item] = json.loads(text)["items"]
+        assert (code, item["partition"], item["is_deleted"]) == (0, "gone-0", False)
+        assert item["topic_id"] in (tmp_path / "copy" / "partition.metadata").read_text()
+        assert item["size_bytes"] >= 160
+        code, text = strays(folder, "--delete")
+        assert (code, "in use by a broker" in text) == (1, True)
+        assert Path(item["path"]).exists()
+    code, text = strays(folder, "--delete")
+    assert (code, text.splitlines()[-1]) == (0, f"strays: 1, {item['size_bytes']} bytes")
+    assert not Path(item["path"]).exists()
+    assert strays(folder)[1].startswith("strays: 0,")
+    assert (folder / "kept-0").is_dir()
+    assert strays(tmp_path)[0] == 1
 
 
 def format_(folder: Path, *options: str) -> tuple[int, str]:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
-from ottla.replication.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions
+from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from ottla.replication.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, TopicKey
 
 
 def request(session_id: int, epoch: int, *partitions: int, forgotten: tuple[int, ...] = (), offset: int = 0) -> FetchRequest:
@@ -21,10 +21,17 @@ def sessions(slots: int = 10) -> FetchSessions:
     return FetchSessions(random.Random(1), slot_count=slots)
 
 
+def answer(plan: FetchPlan, *partitions: PartitionData) -> list[FetchableTopicResponse]:
+    topics: dict[TopicKey, FetchableTopicResponse] = {}
+    for data in partitions:
+        plan.answer_partition("t", data, topics)
+    return list(topics.values())
+
+
 def answered(plan: FetchPlan, **high_watermarks: int) -> list[int]:
     """The partitions that the answer carries, when each has this high watermark and no records."""
-    results = [("t", PartitionData(int(index[1:]), high_watermark=mark, records=b"")) for index, mark in high_watermarks.items()]
-    return [data.partition_index for topic in plan.answer(results) for data in topic.partitions]
+    results = [PartitionData(int(index[1:]), high_watermark=mark, records=b"") for index, mark in high_watermarks.items()]
+    return [data.partition_index for topic in answer(plan, *results) for data in topic.partitions]
 
 
 def test_without_a_session_everything_is_answered() -> None:
@@ -48,11 +55,11 @@ def test_a_session_answers_in_full_first_and_then_only_what_is_news() -> None:
 def test_an_error_is_told_and_so_is_its_end() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
-    first.answer([("t", PartitionData(0, high_watermark=5, records=b""))])
+    answer(first, PartitionData(0, high_watermark=5, records=b""))
     second = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
-    assert second.answer([("t", PartitionData(0, error_code=3, high_watermark=5, records=b""))])
+    assert answer(second, PartitionData(0, error_code=3, high_watermark=5, records=b""))
     third = cache.plan(request(first.session_id, 2), uses_topic_ids=False, now_ms=0)
-    assert third.answer([("t", PartitionData(0, high_watermark=5, records=b""))])
+    assert answer(third, PartitionData(0, high_watermark=5, records=b""))
 
 
 def test_partitions_are_added_changed_and_forgotten() -> None:
@@ -65,7 +72,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
 def test_what_gave_data_goes_to_the_end_of_the_line() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
-    first.answer([("t", PartitionData(0, high_watermark=5, records=b"data")), ("t", PartitionData(1, high_watermark=5, records=b""))])
+    answer(first, PartitionData(0, high_watermark=5, records=b"data"), PartitionData(1, high_watermark=5, records=b""))
     plan = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
     assert [wanted.partition for _, wanted in plan.partitions()] == [1, 0]
 

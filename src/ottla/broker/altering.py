@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from ottla.broker.slices import Slices
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
@@ -13,28 +14,50 @@ from ottla.metadata.image import ClusterImage
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
+
+class Resource(Protocol):
+    """What is changed: both requests have it."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Sequence[object]: ...
+
+
+X = TypeVar("X", bound=Resource)
 Alteration = Callable[[ClusterImage], Recorded]
+CONFIGS_MAX: Final = 1000
+"""Of one resource in one request: more than there are."""
 Result = tuple[int, str | None, int, str]
 """Error code and message, resource type and name."""
 
 
-async def alter_each(broker: Broker, resources: Sequence[tuple[int, str, Alteration | KafkaError]], *, validate_only: bool) -> list[Result]:
+async def alter_each(
+    broker: Broker, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError], *, validate_only: bool
+) -> AsyncIterator[Result]:
     """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times."""
-    counts = Counter((kind, name) for kind, name, _ in resources)
-    decisions = [_refusing(_twice(name)) if counts[kind, name] > 1 else _deciding(change) for kind, name, change in resources]
-    outcomes = await broker.controller.decide(decisions, validate_only=validate_only)
-    return [
-        (outcome.code, outcome.message or None, kind, name) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None, kind, name)
-        for (kind, name, _), outcome in zip(resources, outcomes, strict=True)
-    ]
+    slices = Slices(broker.world.clock)
+    counts = Counter([(resource.resource_type, resource.resource_name) async for resource in slices.over(resources)])
+
+    def decision(resource: X) -> Alteration:
+        problem = _problem(resource, counts[resource.resource_type, resource.resource_name])
+        change = problem or alteration(resource)
+        return _refusing(change) if isinstance(change, KafkaError) else change
+
+    outcomes = await broker.controller.decide(map(decision, resources), validate_only=validate_only)
+    async for resource, outcome in slices.over(zip(resources, outcomes, strict=True)):
+        code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
+        yield code, text, resource.resource_type, resource.resource_name
 
 
-def _twice(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:200]!r} stands twice in the request")
-
-
-def _deciding(change: Alteration | KafkaError) -> Alteration:
-    return _refusing(change) if isinstance(change, KafkaError) else change
+def _problem(resource: Resource, count: int) -> KafkaError | None:
+    if count > 1:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name[:200]!r} stands twice in the request")
+    if len(resource.configs) > CONFIGS_MAX:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"{len(resource.configs)} configs of one resource; {CONFIGS_MAX} is the most")
+    return None
 
 
 def _refusing(error: KafkaError) -> Alteration:

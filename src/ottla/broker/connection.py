@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import RequestContext
     from ottla.broker.router import Router
     from ottla.messages.produce import ProduceRequest
+    from ottla.wire.schema import Request
 
 log = get_logger(__name__)
 
@@ -44,23 +45,8 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter",
-        "_goes_on",
-        "_in_burst",
-        "_is_held",
-        "_is_paused",
-        "_out",
-        "_responses",
-        "behind",
-        "head_misses",
-        "last_used_ms",
-        "listener",
-        "muted_until_ms",
-        "parked",
-        "repeated",
-        "router",
-        "transport",
-        "unwritten_count",
+        "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_responses", "behind", "decoded", "head_misses",
+        "last_used_ms", "listener", "muted_until_ms", "parked", "repeated", "router", "transport", "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
@@ -71,7 +57,7 @@ class BrokerConnection:
         self._responses = ResponseQueue()
         self._out: list[Any] = []
         self._in_burst = False
-        self._is_held = False  # a batch of its last request is still examined
+        self._hold_count = 0  # why no request is begun: a batch is examined, a large request decoded, a large answer encoded
         self._is_paused = False
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
@@ -81,6 +67,7 @@ class BrokerConnection:
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
         self.behind: list[memoryview] = []  # frames that wait: for those records, or for the connection's next turn
         self._goes_on = False  # that turn is coming
+        self.decoded: Request | None = None  # what the first of those frames says, when it was decoded in steps
 
     @property
     def client_host(self) -> str:
@@ -103,13 +90,19 @@ class BrokerConnection:
         self.unwritten_count -= count
         self._go_on()
 
+    def refuse(self, error: DecodeError) -> None:
+        """The client sends what is no request: the connection ends."""
+        log.info("connection_refused_input", peer=self.client_host, reason=error.message)
+        self.transport.abort()
+
     def hold(self) -> None:
-        """No later request is begun until ``release``."""
-        self._is_held = True
+        """No later request is begun until there was a ``release`` for each ``hold``."""
+        self._hold_count += 1
 
     def release(self) -> None:
-        self._is_held = False
-        self._go_on()
+        self._hold_count -= 1
+        if self.behind:
+            self._go_on_soon()
 
     def _go_on(self) -> None:
         """The frames that wait are a burst, unless what they wait for is still to come."""
@@ -120,7 +113,7 @@ class BrokerConnection:
 
     @property
     def _may_go_on(self) -> bool:
-        return self.unwritten_count == 0 and not self._is_held and not self.is_crowded
+        return self.unwritten_count == 0 and self._hold_count == 0 and not self.is_crowded
 
     def _go_on_soon(self) -> None:
         """The others have their turn first."""
@@ -145,11 +138,10 @@ class BrokerConnection:
         behind = self.behind
         try:
             for frame in frames:
-                if behind or router.is_burst_long or self._is_held or not router.dispatch(self, frame):
+                if behind or router.is_burst_long or self._hold_count or not router.dispatch(self, frame):
                     behind.append(frame if are_kept else memoryview(bytearray(frame)))
         except DecodeError as error:
-            log.info("connection_refused_input", peer=self.client_host, reason=error.message)
-            self.transport.abort()
+            self.refuse(error)
         except Exception as error:
             log.error("request_failed", peer=self.client_host, exc_info=error)
             self.transport.abort()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ottla.messages.headers import encode_response_header
+from ottla.broker.answers import encode_answer
+from ottla.loggers import get_logger
 from ottla.net.response_queue import Place
-from ottla.wire.compiler import encode_into
+from ottla.wire.primitives import ManyElements
 
 if TYPE_CHECKING:
     from ottla.broker.connection import BrokerConnection
     from ottla.messages.registry import Api
     from ottla.metrics import RequestMeters
     from ottla.wire.schema import Response
+
+log = get_logger(__name__)
 
 
 class RequestContext:
@@ -49,40 +53,28 @@ class RequestContext:
         meters = self.meters
         if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
             meters.errors[code] = meters.errors.get(code, 0) + 1
-        connection.router.answered(meters, self.began_us)
-        connection.complete(self.place, encode_answer(self.api, self.version, self.correlation_id, response))
+        try:
+            answer = encode_answer(self.api, self.version, self.correlation_id, response)
+        except ManyElements:
+            connection.router.large.reply(self, response)
+        else:
+            self.complete(answer)
 
     def reply_nothing(self) -> None:
         """The request gets no answer (acks=0)."""
+        self.complete(())
+
+    def complete(self, answer: Sequence[Any]) -> None:
+        """The answer leaves when its turn comes."""
         self.connection.router.answered(self.meters, self.began_us)
-        self.connection.complete(self.place, ())
+        self.connection.complete(self.place, answer)
 
 
-PIECES_MANY: Final = 2000
-SHARED_BYTES_MIN: Final = 512
+def fail(context: RequestContext, error: BaseException) -> None:
+    """A mistake of ours: it is logged, and the client loses its connection."""
+    fail_loudly(context.api.name, error)
+    context.connection.transport.abort()
 
 
-def encode_answer(api: Api, version: int, correlation_id: int, response: Response) -> list[Any]:
-    """Length, header and body as buffers; file regions stay what they are."""
-    pieces: list[Any] = [encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))]
-    encode_into(response, version, pieces.append)
-    if len(pieces) > PIECES_MANY:  # and some of them perhaps many times: they are sent from where they are
-        return _join_around(pieces, [at for at, piece in enumerate(pieces) if type(piece) is not bytes or len(piece) >= SHARED_BYTES_MIN])
-    try:
-        body = b"".join(pieces)
-    except TypeError:  # a fetch that found something: a region is no bytes
-        return _join_around(pieces, [at for at, piece in enumerate(pieces) if type(piece) is not bytes])
-    return [len(body).to_bytes(4, "big") + body]
-
-
-def _join_around(pieces: list[Any], kept: list[int]) -> list[Any]:
-    """Runs of ``bytes`` between those that are kept as they are become one each: a vectored send pays for every piece."""
-    joined: list[Any] = []
-    head = sum(map(len, pieces)).to_bytes(4, "big")
-    start = 0
-    for at in kept:
-        joined.append(head + b"".join(pieces[start:at]))
-        joined.append(pieces[at])
-        head, start = b"", at + 1
-    joined.append(head + b"".join(pieces[start:]))
-    return joined
+def fail_loudly(what: str, error: BaseException) -> None:
+    log.error("request_failed", api=what, exc_info=error)

@@ -7,7 +7,7 @@ the publishing of images then go on in order, several decisions sharing one fsyn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -88,13 +88,13 @@ class Controller:
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created can be written to when this returns."""
-        return await self.decide([self.creation(topic) for topic in topics])
+        return await self.decide(self.creation(topic) for topic in topics)
 
-    async def decide(self, decisions: Sequence[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
+    async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
         """One result each, in order; what they record is committed and published when this returns.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
-        in slices, with others' between them.
+        in slices, with others' between them, and each is asked for when its turn comes.
         """
         if self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
@@ -110,7 +110,7 @@ class Controller:
                         added_max = self._added_count - self._unopened + self._world.disk.open_files_left()
                     _check_room(added, added_max - self._added_count)
             except KafkaError as error:
-                results.append(error)
+                results.append(error.with_traceback(None))  # whose frames would be kept with every result
                 continue
             if result.records and not validate_only:
                 self._log.append(result.records, now_ms=self._world.clock.now_ms())

@@ -78,5 +78,5 @@ class FoundReplicas:
         path = await folder.set_aside(key, self._unique())
         log.warning(
             "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
-            hint="the metadata does not name it; remove it by hand when it is not needed",
+            hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",
         )  # fmt: skip

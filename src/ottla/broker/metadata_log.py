@@ -9,9 +9,11 @@ log before it is then no longer needed. A group of records counts as a whole or 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from ottla.broker.slices import sliced
 from ottla.broker.synced_mark import SyncedMark
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
@@ -34,6 +36,8 @@ FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
 _READ_BYTES: Final = 1 << 20
 _BATCH_RECORDS_MAX: Final = 2000
+_SLICE_RECORDS: Final = 500
+"""What is encoded before others have their turn: some milliseconds."""
 _SNAPSHOTS_KEPT: Final = 2
 
 
@@ -52,6 +56,7 @@ class MetadataLog:
         self._image = image
         self._builder = ImageBuilder(image)
         self._appended: list[Stored] = []  # since ``_image``
+        self._unstaged: deque[tuple[Sequence[Stored], int]] = deque()  # groups of them that ``commit`` writes, and their times
 
     @classmethod
     async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, bytes_between_snapshots: int) -> MetadataLog:
@@ -91,7 +96,7 @@ class MetadataLog:
         opened = cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
         if transactions.is_open:
             _log.warning("metadata_transaction_aborted", end_offset=offset)
-            opened._stage([AbortTransactionRecord("a crash left it without its end")], now_ms)
+            opened._unstaged.append(([AbortTransactionRecord("a crash left it without its end")], now_ms))
             await opened.commit()
         return opened
 
@@ -123,7 +128,7 @@ class MetadataLog:
 
     @property
     def has_pending(self) -> bool:
-        return self._log.has_pending
+        return bool(self._unstaged) or self._log.has_pending
 
     def append(self, records: Sequence[Stored], *, now_ms: int) -> None:
         """The records are in the image and will be durable after ``commit``: all of them, or none."""
@@ -134,26 +139,33 @@ class MetadataLog:
             self._builder = ImageBuilder(replay(self._image, self._appended))
             raise
         self._appended += records
-        if len(records) > _BATCH_RECORDS_MAX:
-            self._stage([BeginTransactionRecord()], now_ms)
-        for start in range(0, len(records), _BATCH_RECORDS_MAX):
-            self._stage(records[start : start + _BATCH_RECORDS_MAX], now_ms)
-        if len(records) > _BATCH_RECORDS_MAX:
-            self._stage([EndTransactionRecord()], now_ms)
-
-    def _stage(self, records: Sequence[Stored], now_ms: int) -> None:
-        self._log.stage(memoryview(_build_batch(records, now_ms)), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
+        self._unstaged.append((records, now_ms))
 
     async def commit(self) -> None:
         """All appended records survive a power cut. After a StorageError the log takes no more: the broker must stop."""
+        while self._unstaged:
+            records, now_ms = self._next_unstaged()
+            batches = await _build_batches(records, now_ms)
+            if len(batches) > 1:
+                batches = [_build_batch([BeginTransactionRecord()], now_ms), *batches, _build_batch([EndTransactionRecord()], now_ms)]
+            for batch in batches:
+                self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
         if self._log.has_pending:
             await self._log.flush()
             await self._log.sync()
             await self._move_mark()
 
+    def _next_unstaged(self) -> tuple[Sequence[Stored], int]:
+        """The oldest group, and those after it that one batch has room for: together they are as whole as each for itself."""
+        records, now_ms = self._unstaged.popleft()
+        gathered = list(records)
+        while self._unstaged and len(gathered) + len(self._unstaged[0][0]) <= _BATCH_RECORDS_MAX:
+            gathered += self._unstaged.popleft()[0]
+        return gathered, now_ms
+
     async def snapshot_when_due(self) -> bool:
         """Writes a snapshot once enough log has gathered since the last one; True when it did."""
-        if self._log.size_bytes - self._bytes_at_snapshot < self._bytes_between_snapshots or self._log.has_pending:
+        if self._log.size_bytes - self._bytes_at_snapshot < self._bytes_between_snapshots or self.has_pending:
             return False
         await self.write_snapshot()
         return True
@@ -161,8 +173,7 @@ class MetadataLog:
     async def write_snapshot(self) -> None:
         """The image is on disk by itself; closed segments before it and older snapshots are gone."""
         offset, image = self._log.log_end_offset, self.image
-        records = list(snapshot_records(image))
-        batches = [_build_batch(records[at : at + _BATCH_RECORDS_MAX], 0) for at in range(0, len(records), _BATCH_RECORDS_MAX)]
+        batches = await _build_batches(snapshot_records(image), 0)
         await self._disk.write_file_atomic(f"{self._folder}/{_snapshot_name(offset)}", b"".join(batches))
         self._bytes_at_snapshot = self._log.size_bytes
         self._log.advance_log_start_offset(offset)
@@ -193,6 +204,18 @@ async def write_first_snapshot(disk: Disk, data_folder: str, records: Sequence[S
     await disk.make_dirs(folder)
     await disk.sync_dir(data_folder)
     await disk.write_file_atomic(f"{folder}/{_snapshot_name(0)}", bytes(_build_batch(records, 0)))
+
+
+async def _build_batches(records: Iterable[Stored], now_ms: int) -> list[bytearray]:
+    """Batches of all of them, with pauses where they are many."""
+    batches: list[bytearray] = []
+    builder = BatchBuilder()
+    async for record in sliced(records, _SLICE_RECORDS):
+        builder.append(None, encode_record(record), timestamp_ms=now_ms)
+        if builder.count == _BATCH_RECORDS_MAX:
+            batches.append(builder.build())
+            builder = BatchBuilder()
+    return [*batches, builder.build()] if builder.count else batches
 
 
 def _build_batch(records: Iterable[Stored], now_ms: int) -> bytearray:

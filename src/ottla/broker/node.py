@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ottla.broker.cleaner import LogCleaner
+from ottla.broker.context import fail_loudly
 from ottla.broker.controller import Controller
 from ottla.broker.gatekeeper import Gatekeeper
 from ottla.broker.group_shards import GroupShards
@@ -23,7 +24,7 @@ from ottla.broker.metadata_log import MetadataLog, has_metadata
 from ottla.broker.partitions import PartitionStore
 from ottla.broker.replica_mover import ReplicaMover
 from ottla.broker.roles import check_roles
-from ottla.broker.router import Router, Service, fail_loudly
+from ottla.broker.router import Router, Service
 from ottla.broker.scrubber import Scrubber
 from ottla.broker.throttling import Throttling
 from ottla.config import BrokerConfig

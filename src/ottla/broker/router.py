@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker import eager
 from ottla.broker.connection import BrokerConnection
-from ottla.broker.context import RequestContext
+from ottla.broker.context import RequestContext, fail, fail_loudly
+from ottla.broker.large import LargeMessages
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
@@ -25,6 +26,8 @@ from ottla.metrics import RequestMeters
 from ottla.ports import Clock, Connection
 from ottla.wire.compiler import decode_from
 from ottla.wire.frame_memory import FrameMemory
+from ottla.wire.generator import Form
+from ottla.wire.primitives import ManyElements
 from ottla.wire.schema import Response
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class Service:
     version_min_listed: int
     waits_for_others: bool = False
     """Its answer may wait for other requests (a join for other joins): such a wait is no work of the broker's."""
+    handle_many: Handle | None = None
+    """In place of ``handle``, for requests of so many elements that they were decoded in steps."""
 
 
 class Router:
@@ -75,11 +80,12 @@ class Router:
         self.is_burst_long = False
         """The burst has had its share of the loop: what is left of it waits for the connection's next turn."""
         self._answered: list[RequestMeters] = []  # those with answers in this burst
+        self.large = LargeMessages(self)
         self.throttling = broker.throttling
         self.working_count = 0
         self.is_held = False
         self._staged: list[StagedProduce] = []
-        self._keeps_received = False  # a write of this burst still needs the received bytes
+        self._keeps_received = False  # a write or a decoder still needs the bytes that the burst received
         self._dirty: dict[Partition, None] = {}
         self.clock: Clock = broker.world.clock
         self.connections: dict[BrokerConnection, None] = {}
@@ -138,7 +144,8 @@ class Router:
             place = connection.enter()
             client_id, correlation_id = repeated.client_id, repeated.correlation_id
             context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self._burst_us)
-            self._run(context, repeated.request)
+            produce = self._services[ApiKey.PRODUCE]
+            self._run(produce, produce.handle, context, repeated.request)
             repeated.release()
             connection.head_misses = 0
             if len(frame) > QUICK_FRAME_BYTES:
@@ -158,15 +165,24 @@ class Router:
             if api_key != ApiKey.API_VERSIONS:
                 raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
             context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self._burst_us)
-            self._begin(service, context, None)
+            self._begin(service, service.handle, context, None)
             return True
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
-        # Bytes behind the request are passed over, as Kafka does: librdkafka asks for all topics (Metadata v9+) with three too many.
-        request, _ = decode_from(api.request, version, frame, position)
+        handle = service.handle
+        if connection.decoded is not None:
+            request, connection.decoded = connection.decoded, None
+            handle = service.handle_many or handle
+        else:
+            try:  # bytes after the request are passed over, as Kafka does: librdkafka's Metadata v9+ for all topics has three too many
+                request, _ = decode_from(api.request, version, frame, position, Form.FEW)
+            except ManyElements:
+                self._keeps_received = True
+                self.large.decode(connection, frame, api, version, position)
+                return True
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self._burst_us)
-        self._run(context, request)
+        self._run(service, handle, context, request)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
             if len(frame) > QUICK_FRAME_BYTES:
@@ -177,22 +193,21 @@ class Router:
             self.look_at_clock()
         return True
 
-    def _run(self, context: RequestContext, request: Any) -> None:
-        service = self._services[context.api.key]
+    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
         if self.throttling.times_requests:
-            self.throttling.run(context, lambda: self._begin(service, context, request))
+            self.throttling.run(context, lambda: self._begin(service, handle, context, request))
         else:
-            self._begin(service, context, request)
+            self._begin(service, handle, context, request)
 
-    def _begin(self, service: Service, context: RequestContext, request: Any) -> None:
-        result = service.handle(self._broker, context, request)
+    def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
+        result = handle(self._broker, context, request)
         if result is None:
             return
         if type(result) is CoroutineType:
             finish = _Finish(self, context)
             if not eager.run(result, finish) and not service.waits_for_others:
                 finish.is_counted = True
-                self._begin_work(1)
+                self.begin_work(1)
             return
         assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
         context.reply(result)
@@ -238,10 +253,10 @@ class Router:
         if not eager.run(flush, finished):
             self._keeps_received = True
             counted = len(staged)
-            self._begin_work(counted)
+            self.begin_work(counted)
             staged[0].connection.unwritten_count += counted
 
-    def _begin_work(self, count: int) -> None:
+    def begin_work(self, count: int) -> None:
         self.working_count += count
         if self.working_count >= self._requests_max and not self.is_held:
             self._hold(True)
@@ -300,13 +315,3 @@ async def _flush_all(partitions: list[Partition]) -> frozenset[Partition]:
     for partition in partitions:
         failed |= await _flush(partition)
     return failed
-
-
-def fail(context: RequestContext, error: BaseException) -> None:
-    """A mistake of ours: it is logged, and the client loses its connection."""
-    fail_loudly(context.api.name, error)
-    context.connection.transport.abort()
-
-
-def fail_loudly(what: str, error: BaseException) -> None:
-    log.error("request_failed", api=what, exc_info=error)

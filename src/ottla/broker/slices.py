@@ -1,20 +1,50 @@
-"""Long work on the loop, in slices: others have their turn in between."""
+"""Long work on the loop, in slices: others have their turn in between.
+
+However many do long work, a few of them go on in each turn of the loop: those who ask for little wait for those slices, and no longer.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from ottla.ports import Clock
 
 T = TypeVar("T")
 
-SLICE_US: Final = 10_000
+SLICE_US: Final = 5_000
+SLICES_A_TURN: Final = 2
+_SORTED_AT_ONCE: Final = 5_000
+
+_paused: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = WeakKeyDictionary()
+
+
+async def pause() -> None:
+    """Others have had their turn, and those who paused before have gone on."""
+    loop = asyncio.get_running_loop()
+    paused = _paused.setdefault(loop, deque())
+    if not paused:
+        loop.call_soon(_go_on, loop, paused)
+    future: asyncio.Future[None] = loop.create_future()
+    paused.append(future)
+    await future
+
+
+def _go_on(loop: asyncio.AbstractEventLoop, paused: deque[asyncio.Future[None]]) -> None:
+    for _ in range(min(SLICES_A_TURN, len(paused))):
+        future = paused.popleft()
+        if not future.done():
+            future.set_result(None)
+    if paused:
+        loop.call_soon(_go_on, loop, paused)
 
 
 class Slices:
-    """Made where the work begins; ``await slices.next()`` between its parts, wherever the state may change meanwhile."""
+    """Made where the work begins; it pauses between its parts, wherever the state may change meanwhile."""
 
     __slots__ = ("_clock", "_until_us")
 
@@ -25,14 +55,27 @@ class Slices:
     async def next(self) -> None:
         """Suspends when this slice has been long enough."""
         if self._clock.monotonic_us() >= self._until_us:
-            await asyncio.sleep(0)
+            await pause()
             self._until_us = self._clock.monotonic_us() + SLICE_US
 
+    async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items in order, with a pause where this slice has been long enough."""
+        for item in items:
+            if self._clock.monotonic_us() >= self._until_us:
+                await pause()
+                self._until_us = self._clock.monotonic_us() + SLICE_US
+            yield item
 
-async def sliced(items: Sequence[T], size: int) -> AsyncIterator[T]:
-    """The items in order. More than ``size`` of them are not begun in the turn that decoded them, and pause after every ``size``."""
-    pauses = len(items) > size
+    async def over_sorted(self, texts: Sequence[str]) -> AsyncIterator[str]:
+        """As ``over``, in the order of the texts."""
+        runs = [sorted(texts[at : at + _SORTED_AT_ONCE]) async for at in self.over(range(0, len(texts), _SORTED_AT_ONCE))]
+        async for text in self.over(heapq.merge(*runs)):
+            yield text
+
+
+async def sliced(items: Iterable[T], size: int) -> AsyncIterator[T]:
+    """The items in order, with a pause after every ``size`` of them, whatever the clock says."""
     for at, item in enumerate(items):
-        if pauses and at % size == 0:
-            await asyncio.sleep(0)
+        if at and at % size == 0:
+            await pause()
         yield item

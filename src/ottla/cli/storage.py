@@ -1,4 +1,4 @@
-"""``ottla storage verify DIR``: whether a data folder is whole. Offline: no broker may have it open."""
+"""``ottla storage``: log directories that no broker has open are made, checked, and cleared of stray replicas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from ottla.cli.output import format_option, print_json
+from ottla.ports import Disk
 
 
 @click.group("storage")
@@ -59,18 +60,12 @@ def verify(folder: str, output: str) -> None:
 
     Nothing is changed. Exit code 0: whole, or nothing that a start would not repair; 1: damaged, or in use by a broker.
     """
-    from ottla.errors import StorageError
     from ottla.runtime.inline_files import InlineDisk
     from ottla.storage.recovery import verification
 
     async def run() -> verification.Verification:
         disk = InlineDisk()
-        lock = f"{path}/.lock"
-        if await disk.exists(lock):
-            try:
-                await disk.lock(lock)
-            except BlockingIOError:
-                raise StorageError(f"{folder} is in use by a broker; stop it first") from None
+        await _lock(disk, path)
         return await verification.verify(disk, path)
 
     path = os.path.abspath(folder)
@@ -86,3 +81,45 @@ def verify(folder: str, output: str) -> None:
         )
     if result.is_damaged:
         sys.exit(1)
+
+
+@storage.command("strays")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses the directory.")
+@format_option
+def strays(folder: str, is_deleting: bool, output: str) -> None:
+    """List the partition directories of DIR that a broker's start found and no topic claimed.
+
+    A start renames them to TOPIC-PARTITION.ID-stray and keeps them.
+    """
+    from ottla.runtime.inline_files import InlineDisk
+    from ottla.storage.directory.strays import Stray, find_strays, remove_stray
+
+    async def run() -> list[Stray]:
+        disk = InlineDisk()
+        if is_deleting:
+            await _lock(disk, path)
+        found = await find_strays(disk, path)
+        for stray in found if is_deleting else ():
+            await remove_stray(disk, stray)
+        return found
+
+    path = os.path.abspath(folder)
+    found = asyncio.run(run())
+    if output == "json":
+        print_json("storage strays", [msgspec.to_builtins(stray) | {"is_deleted": is_deleting} for stray in found])
+        return
+    for stray in found:
+        click.echo(f"{'deleted' if is_deleting else 'stray'}  {stray.path}: topic id {stray.topic_id}, {stray.size_bytes} bytes")
+    click.echo(f"strays: {len(found)}, {sum(stray.size_bytes for stray in found)} bytes")
+
+
+async def _lock(disk: Disk, path: str) -> None:
+    """No broker uses the log directory, and none can until this process ends. StorageError while one does."""
+    from ottla.errors import StorageError
+
+    if await disk.exists(lock := f"{path}/.lock"):
+        try:
+            await disk.lock(lock)
+        except BlockingIOError:
+            raise StorageError(f"{path} is in use by a broker; stop it first") from None

@@ -35,10 +35,13 @@ def assign_replicas(
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     ring = _interleave(brokers)
     racks = len(set(brokers.values()))
+    rows: dict[tuple[int, int], list[int]] = {}  # they repeat themselves
     result = []
     for index in range(first_partition, first_partition + partition_count):
-        round_shift = (shift + index // len(ring)) % max(1, len(ring) - 1)
-        result.append(_replicas(ring, brokers, racks, (start + index) % len(ring), round_shift, replication_factor))
+        place = (start + index) % len(ring), (shift + index // len(ring)) % max(1, len(ring) - 1)
+        if place not in rows:
+            rows[place] = _replicas(ring, brokers, racks, *place, replication_factor)
+        result.append(rows[place].copy())
     return result
 
 

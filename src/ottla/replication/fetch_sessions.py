@@ -17,7 +17,7 @@ costs bandwidth and nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -27,6 +27,8 @@ from ottla.ports import Random
 EPOCH_FINAL: Final = -1
 EPOCH_INITIAL: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
+PARTITIONS_MAX: Final = 10_000
+"""Of one session: each of its requests costs a look at all of them. Who fetches more does so without a session."""
 EVICTION_MS: Final = 120_000
 """A session idle for longer gives way to a new one when the cache is full."""
 
@@ -92,20 +94,13 @@ class FetchSession:
 class FetchPlan:
     """What one request fetches, and how its answer is put together. ``session`` is None for a full fetch."""
 
-    __slots__ = ("_full", "is_incremental", "session", "uses_topic_ids")
+    __slots__ = ("_request", "is_incremental", "session", "uses_topic_ids")
 
-    def __init__(
-        self,
-        session: FetchSession | None,
-        *,
-        is_incremental: bool,
-        uses_topic_ids: bool,
-        full: list[tuple[TopicKey, FetchPartition]] | None = None,
-    ) -> None:
+    def __init__(self, request: FetchRequest, session: FetchSession | None, *, is_incremental: bool, uses_topic_ids: bool) -> None:
+        self._request = request
         self.session = session
         self.is_incremental = is_incremental
         self.uses_topic_ids = uses_topic_ids
-        self._full = full
 
     @property
     def session_id(self) -> int:
@@ -113,28 +108,29 @@ class FetchPlan:
 
     def partitions(self) -> Iterator[tuple[TopicKey, FetchPartition]]:
         if self.session is None:
-            yield from self._full or ()
+            for wanted in self._request.topics:
+                for partition in wanted.partitions:
+                    yield wanted.topic_id if self.uses_topic_ids else wanted.topic, partition
         else:
             for (topic, _), cached in list(self.session.partitions.items()):  # a read may suspend, and the session change meanwhile
                 yield topic, cached.request
 
-    def answer(self, results: Iterable[tuple[TopicKey, PartitionData]]) -> list[FetchableTopicResponse]:
-        """The topics of the response; an incremental one leaves out what is not news."""
-        topics: dict[TopicKey, list[PartitionData]] = {}
+    def answer_partition(self, topic: TopicKey, data: PartitionData, topics: dict[TopicKey, FetchableTopicResponse]) -> None:
+        """The partition is in the topics of the response; an incremental one leaves out what is not news."""
         session = self.session
-        for topic, data in results:
-            if session is not None:
-                key = (topic, data.partition_index)
-                cached = session.partitions.get(key)
-                is_news = cached is None or cached.is_news(data)
-                if cached is not None and data.records:
-                    session.partitions.move_to_end(key)
-                if self.is_incremental and not is_news:
-                    continue
-            topics.setdefault(topic, []).append(data)
-        if self.uses_topic_ids:
-            return [FetchableTopicResponse("", topic, found) for topic, found in topics.items() if isinstance(topic, bytes)]
-        return [FetchableTopicResponse(topic, partitions=found) for topic, found in topics.items() if isinstance(topic, str)]
+        if session is not None:
+            key = (topic, data.partition_index)
+            cached = session.partitions.get(key)
+            is_news = cached is None or cached.is_news(data)
+            if cached is not None and data.records:
+                session.partitions.move_to_end(key)
+            if self.is_incremental and not is_news:
+                return
+        found = topics.get(topic)
+        if found is None:
+            found = FetchableTopicResponse("", topic, []) if isinstance(topic, bytes) else FetchableTopicResponse(topic, partitions=[])
+            topics[topic] = found
+        found.partitions.append(data)
 
 
 class FetchSessions:
@@ -153,14 +149,11 @@ class FetchSessions:
         if request.session_epoch in (EPOCH_FINAL, EPOCH_INITIAL):
             if request.session_id:
                 self._sessions.pop(request.session_id, None)
-            session = self._begin(uses_topic_ids, now_ms) if request.session_epoch == EPOCH_INITIAL else None
+            begins = request.session_epoch == EPOCH_INITIAL and _partition_count(request) <= PARTITIONS_MAX
+            session = self._begin(uses_topic_ids, now_ms) if begins else None
             if session is not None:
                 session.update(request)
-                return FetchPlan(session, is_incremental=False, uses_topic_ids=uses_topic_ids)
-            full = [
-                (topic.topic_id if uses_topic_ids else topic.topic, partition) for topic in request.topics for partition in topic.partitions
-            ]
-            return FetchPlan(None, is_incremental=False, uses_topic_ids=uses_topic_ids, full=full)
+            return FetchPlan(request, session, is_incremental=False, uses_topic_ids=uses_topic_ids)
         return self._resume(request, uses_topic_ids, now_ms)
 
     def _resume(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
@@ -172,11 +165,14 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, text)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session keeps to topic names or to topic ids")
+        if max(len(session.partitions), _partition_count(request)) > PARTITIONS_MAX:
+            del self._sessions[session.session_id]
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"a fetch session has {PARTITIONS_MAX} partitions at most")
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         session.update(request)
-        return FetchPlan(session, is_incremental=True, uses_topic_ids=uses_topic_ids)
+        return FetchPlan(request, session, is_incremental=True, uses_topic_ids=uses_topic_ids)
 
     def _begin(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self._slot_count:
@@ -189,3 +185,9 @@ class FetchSessions:
             session_id = self._random.getrandbits(31)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         return session
+
+
+def _partition_count(request: FetchRequest) -> int:
+    """Partitions that the request names, to fetch or to forget."""
+    forgotten = sum(len(topic.partitions) for topic in request.forgotten_topics_data)
+    return forgotten + sum(len(topic.partitions) for topic in request.topics)

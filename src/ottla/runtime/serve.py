@@ -24,7 +24,7 @@ from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.loop import MeasuredLoop
 from ottla.runtime.world import real_world
 
-GC_THRESHOLDS = (10_000, 50, 100)
+GC_THRESHOLDS = (10_000, 10, 500)
 """The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
 
 

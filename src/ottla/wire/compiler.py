@@ -3,38 +3,59 @@
 Neighbouring fields of fixed size become one ``struct`` call; nested structs are unrolled into loops, so a message costs
 one Python function however deep it is. Counts are checked against the bytes left before a list is filled, and against a
 bound on elements per message. The source of a codec can be read: ``source_of_decoder(cls, version)``.
+
+A codec has several forms (``Form``): who serves others beside takes the one for few elements, and for many the one that pauses.
 """
 
 from __future__ import annotations
 
 import linecache
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 from ottla.errors import DecodeError, EncodeError
 from ottla.ports import Buffer
 from ottla.wire.decoder import DecoderSource
 from ottla.wire.encoder import EncoderSource
+from ottla.wire.generator import Form
 from ottla.wire.schema import Message, Struct
 
 M = TypeVar("M", bound=Message)
 Append = Callable[[Any], None]
-Encoder = Callable[[Any, Append], None]
-Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+Encode = Callable[[Any, Append], Any]
+Decode = Callable[[Buffer, int, int], Any]
 
-_encoders: dict[tuple[type, int], Encoder] = {}
-_part_encoders: dict[tuple[type, type, int], Encoder] = {}
-_decoders: dict[tuple[type, int], Decoder] = {}
+_encoders: dict[tuple[type, int, Form], Encode] = {}
+_part_encoders: dict[tuple[type, type, int], Encode] = {}
+_decoders: dict[tuple[type, int, Form], Decode] = {}
+_MISTAKES = (struct.error, TypeError, AttributeError)  # of a message: out of range, or null where the version has no null
+_BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
 
-def encode_into(message: Message, version: int, append: Append) -> None:
-    """The message's bytes are handed to ``append`` in pieces; a ``records`` value is passed on as the object it is."""
-    encoder = _encoders.get((type(message), version)) or _compile_encoder(type(message), version)
+def encode_into(message: Message, version: int, append: Append, form: Form = Form.WHOLE) -> None:
+    """The message's bytes are handed to ``append`` in pieces; a ``records`` value is passed on as the object it is.
+
+    ``Form.FEW``: ManyElements, perhaps after some pieces, when the message has more than are encoded without a pause.
+    """
+    encode = _encoders.get((type(message), version, form)) or _compile_encoder(type(message), version, form)
     try:
-        encoder(message, append)
-    except (struct.error, TypeError, AttributeError) as error:  # out of range, or null where the version has no null
-        raise EncodeError(f"{type(message).__name__} v{version}: {error}") from error
+        encode(message, append)
+    except _MISTAKES as error:
+        raise _not_encoded(message, version, error) from error
+
+
+def encode_in_steps(message: Message, version: int, append: Append) -> Iterator[None]:
+    """As ``encode_into``, pausing whenever it has worked for some milliseconds; the message must not change meanwhile."""
+    encode = _encoders.get((type(message), version, Form.STEPS)) or _compile_encoder(type(message), version, Form.STEPS)
+    try:
+        yield from encode(message, append)
+    except _MISTAKES as error:
+        raise _not_encoded(message, version, error) from error
+
+
+def _not_encoded(message: Message, version: int, error: Exception) -> EncodeError:
+    return EncodeError(f"{type(message).__name__} v{version}: {error}")
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -57,13 +78,31 @@ def encode_part(part: Struct, message: type[Message], version: int) -> bytes:
     return b"".join(pieces)
 
 
-def decode_from(cls: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
-    """The message that begins at ``position``, and the position after it. DecodeError for anything else."""
-    decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+def decode_from(cls: type[M], version: int, data: Buffer, position: int = 0, form: Form = Form.WHOLE) -> tuple[M, int]:
+    """The message that begins at ``position``, and the position after it. DecodeError for anything else.
+
+    ``Form.FEW``: ManyElements when the message has, or says it has, more than are decoded without a pause.
+    """
+    decode = _decoders.get((cls, version, form)) or _compile_decoder(cls, version, form)
     try:
-        return decoder(data, position, len(data))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+        found: tuple[M, int] = decode(data, position, len(data))
+    except _BAD_BYTES as error:
+        raise _not_decoded(cls, version, error) from error
+    return found
+
+
+def decode_in_steps(cls: type[M], version: int, data: Buffer, position: int = 0) -> Generator[None, None, tuple[M, int]]:
+    """As ``decode_from``, pausing whenever it has worked for some milliseconds; the data must not change meanwhile."""
+    decode = _decoders.get((cls, version, Form.STEPS)) or _compile_decoder(cls, version, Form.STEPS)
+    try:
+        found: tuple[M, int] = yield from decode(data, position, len(data))
+    except _BAD_BYTES as error:
+        raise _not_decoded(cls, version, error) from error
+    return found
+
+
+def _not_decoded(cls: type, version: int, error: Exception) -> DecodeError:
+    return DecodeError(f"{cls.__name__} v{version}: {error}")
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
@@ -74,17 +113,17 @@ def decode(cls: type[M], version: int, data: Buffer) -> M:
     return message
 
 
-def _compile_encoder(cls: type, version: int) -> Encoder:
-    writer = EncoderSource(cls, version)
-    function: Encoder = _build(writer.source(), f"encode {cls.__name__} v{version}", "encode", writer.names)
-    _encoders[cls, version] = function
+def _compile_encoder(cls: type, version: int, form: Form) -> Encode:
+    writer = EncoderSource(cls, version, form=form)
+    function: Encode = _build(writer.source(), f"encode {cls.__name__} v{version} {form.name}", "encode", writer.names)
+    _encoders[cls, version, form] = function
     return function
 
 
-def _compile_decoder(cls: type, version: int) -> Decoder:
-    reader = DecoderSource(cls, version)
-    function: Decoder = _build(reader.source(), f"decode {cls.__name__} v{version}", "decode", reader.names)
-    _decoders[cls, version] = function
+def _compile_decoder(cls: type, version: int, form: Form) -> Decode:
+    reader = DecoderSource(cls, version, form)
+    function: Decode = _build(reader.source(), f"decode {cls.__name__} v{version} {form.name}", "decode", reader.names)
+    _decoders[cls, version, form] = function
     return function
 
 

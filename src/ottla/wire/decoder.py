@@ -1,7 +1,8 @@
 """The source of a decoder: straight-line Python over the data ``d``, the position ``p`` and the end ``e``.
 
 A count is held against the bytes that are left before a list is made, and against a budget of elements for the whole
-message, so that nothing is allocated for what a peer only declares.
+message, so that nothing is allocated for what a peer only declares. The forms of a codec (``Form``) differ in what they do
+with a message of many elements.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ import struct
 from typing import Any, Final
 
 from ottla.wire import primitives
-from ottla.wire.generator import Generator
+from ottla.wire.generator import ELEMENTS_MAX, Form, Generator
 from ottla.wire.schema import FIELDS, FIXED_FORMATS, Field, Request
 
 REQUEST_ELEMENTS_MAX: Final = 1 << 18
 """Array elements in one request: what a hostile peer can make the broker allocate (CVE-2026-111108)."""
-ELEMENTS_MAX: Final = 1 << 23
 
 
 class DecoderSource(Generator):
-    def __init__(self, cls: type, version: int) -> None:
-        super().__init__(cls, version)
+    def __init__(self, cls: type, version: int, form: Form = Form.WHOLE) -> None:
+        super().__init__(cls, version, form=form)
         self.format = ""
         self.targets: list[str] = []
         self.limit = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else ELEMENTS_MAX
@@ -28,7 +28,7 @@ class DecoderSource(Generator):
     def source(self) -> str:
         expression = self.struct_body(self.cls)
         body = "\n".join(self.lines)
-        return f"def decode(d, p, e):\n    budget = {self.limit}\n{body}\n    return {expression}, p\n"
+        return f"def decode(d, p, e):\n{self.prologue(self.limit)}{body}\n    return {expression}, p\n"
 
     def fixed(self, code: str, target: str) -> None:
         self.format += code
@@ -150,7 +150,8 @@ class DecoderSource(Generator):
         size = self.size_min(element)
         self.line(f"budget -= {length}")
         check = f"{length} < 0 or budget < 0 or {length} * {size} > e - p"
-        self.line(f"if {check}: {self.use(primitives.bad_count)}({what!r}, {length}, e - p)")
+        problem = primitives.bad_or_many if self.form is Form.FEW else primitives.bad_count
+        self.line(f"if {check}: {self.use(problem)}({what!r}, {length}, e - p)")
         if isinstance(element, Field) and element.kind in FIXED_FORMATS and element.kind != "uuid":
             self.names["unpack_from"] = struct.unpack_from
             self.line(f"{target} = list(unpack_from(f'>{{{length}}}{FIXED_FORMATS[element.kind][0]}', d, p)); p += {length} * {size}")
@@ -159,6 +160,7 @@ class DecoderSource(Generator):
         self.line(f"{target} = []; {append} = {target}.append")
         self.line(f"for _ in range({length}):")
         self.depth += 1
+        self.step()
         expression = self.value(element, what) if isinstance(element, Field) else self.struct_body(element)
         self.flush()
         self.line(f"{append}({expression})")

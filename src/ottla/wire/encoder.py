@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 
 from ottla.wire import primitives
-from ottla.wire.generator import Generator
+from ottla.wire.generator import ELEMENTS_MAX, Form, Generator
 from ottla.wire.schema import FIXED_FORMATS, Field
 
 
 class EncoderSource(Generator):
-    def __init__(self, cls: type, version: int, message: type | None = None) -> None:
-        super().__init__(cls, version, message)
+    def __init__(self, cls: type, version: int, message: type | None = None, *, form: Form = Form.WHOLE) -> None:
+        super().__init__(cls, version, message, form=form)
         self.format = ""  # a run of fixed fields not yet written
         self.arguments: list[str] = []
         self.out = "w"
@@ -23,7 +23,7 @@ class EncoderSource(Generator):
     def source(self) -> str:
         self.struct_body(self.cls, "m")
         self.flush()
-        return "def encode(m, w):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
+        return f"def encode(m, w):\n{self.prologue(ELEMENTS_MAX)}" + "\n".join(self.lines) + "\n"
 
     def fixed(self, code: str, argument: str | None) -> None:
         self.format += code
@@ -143,9 +143,13 @@ class EncoderSource(Generator):
             self.names["pack"] = struct.pack
             self.line(f"if {value}: {self.out}(pack(f'>{{len({value})}}{code}', *{value}))")
             return
+        if self.form is Form.FEW:
+            self.line(f"budget -= len({value})")
+            self.line(f"if budget < 0: {self.use(primitives.many_elements)}()")
         item = self.fresh("e")
         self.line(f"for {item} in {value}:")
         self.depth += 1
+        self.step()
         if isinstance(element, Field):
             self.value(element, item, what)
         else:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import IntEnum, auto
+from typing import Any, Final
 
 from ottla.errors import EncodeError
 from ottla.wire import primitives
 from ottla.wire.schema import DECLARATIONS, FIELDS, Field
+
+ELEMENTS_MAX: Final = 1 << 23
+"""Array elements of one message that is no request."""
+ELEMENTS_AT_ONCE: Final = 2000
+"""Array elements that a codec works off without a pause: some milliseconds."""
+STEP_ELEMENTS: Final = 1000
+
+
+class Form(IntEnum):
+    """What a codec does with a message of many elements."""
+
+    WHOLE = auto()
+    """Works it off."""
+    FEW = auto()
+    """Refuses it: ``ManyElements`` above ``ELEMENTS_AT_ONCE``."""
+    STEPS = auto()
+    """Is a generator, which pauses after every ``STEP_ELEMENTS``."""
 
 
 class Generator:
@@ -16,13 +34,14 @@ class Generator:
     ``message`` is whose versions count when ``cls`` is a part of it.
     """
 
-    def __init__(self, cls: type, version: int, message: type | None = None) -> None:
+    def __init__(self, cls: type, version: int, message: type | None = None, *, form: Form = Form.WHOLE) -> None:
         declaration = DECLARATIONS[message or cls]
         low, high = declaration.versions
         if not low <= version <= high:
             raise EncodeError(f"{(message or cls).__name__} has versions {low} to {high}, not {version}")
         self.cls = cls
         self.version = version
+        self.form = form
         self.is_flexible = version >= declaration.flexible
         self.lines: list[str] = []
         self.depth = 1
@@ -31,6 +50,18 @@ class Generator:
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
+
+    def prologue(self, budget_max: int) -> str:
+        """How a function of this form begins; one that pauses is a generator even where no array could make it pause."""
+        if self.form is Form.STEPS:
+            return f"    budget = {budget_max}; left = {STEP_ELEMENTS}\n    if 0: yield\n"
+        return f"    budget = {budget_max if self.form is Form.WHOLE else ELEMENTS_AT_ONCE}\n"
+
+    def step(self) -> None:
+        """An element of an array begins."""
+        if self.form is Form.STEPS:
+            self.line("left -= 1")
+            self.line(f"if left < 0: yield; left = {STEP_ELEMENTS}")
 
     def fresh(self, prefix: str) -> str:
         self._count += 1

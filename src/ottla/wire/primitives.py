@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, OttlaError
 from ottla.ports import Buffer
 
 TAGS_MAX: Final = 256
 """Tagged fields in one struct; a peer that sends more is refused before they are walked (CVE-2026-111115)."""
+
+
+class ManyElements(OttlaError):
+    """The message has more elements than are worked off without a pause."""
 
 
 def _encode_uvarint(value: int) -> bytes:
@@ -95,8 +99,19 @@ def bad_count(what: str, count: int, left: int) -> NoReturn:
     raise DecodeError(f"{what} has {count} elements, more than fit in the {left} bytes left or than a message may hold")
 
 
+def bad_or_many(what: str, count: int, left: int) -> NoReturn:
+    """For decoders of few elements: another one counts again when there are more."""
+    if count > left:
+        bad_count(what, count, left)
+    many_elements()
+
+
 def bad_null(what: str) -> NoReturn:
     raise EncodeError(f"{what} may not be null in this version")
+
+
+def many_elements() -> NoReturn:
+    raise ManyElements
 
 
 def text(data: Any) -> str:

@@ -104,6 +104,7 @@ SERVICES: Final[Mapping[int, Service]] = {
         version_max=APIS[key].version_max,
         version_min_listed=_LISTED_FROM.get(key, APIS[key].version_min),
         waits_for_others=key in _WAITING,
+        handle_many=produce.handle_many if key == ApiKey.PRODUCE else None,
     )
     for key, handle in _HANDLERS.items()
 }

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
-from ottla.broker.slices import sliced
+from ottla.broker.slices import Slices
 from ottla.controller.decided import Recorded
 from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
@@ -18,20 +18,26 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-SLICE_ENTRIES: Final = 1000
+PARTS_MAX: Final = 100
+"""Parts of one entity and changes of its quotas: more cannot differ, and are refused as a whole."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """An entity that is listed again is ignored, and its one result says so."""
     first: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
     repeated = set()
-    async for entry in sliced(request.entries, SLICE_ENTRIES):
+    results = []
+    slices = Slices(broker.world.clock)
+    async for entry in slices.over(request.entries):
+        if max(len(entry.entity), len(entry.ops)) > PARTS_MAX:
+            text = f"an entity of {len(entry.entity)} parts, with {len(entry.ops)} changes: something is listed more than once"
+            results.append(EntryResult(ErrorCode.INVALID_REQUEST, text, entry.entity))
+            continue
         entity = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda pair: (pair[0], pair[1] or "")))
         if first.setdefault(entity, entry) is not entry:
             repeated.add(entity)
-    outcomes = await broker.controller.decide([_decision(entry) for entry in first.values()], validate_only=request.validate_only)
-    results = []
-    async for (entity, entry), outcome in sliced(list(zip(first.items(), outcomes, strict=True)), SLICE_ENTRIES):
+    outcomes = await broker.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
+    async for (entity, entry), outcome in slices.over(zip(first.items(), outcomes, strict=True)):
         result = EntryResult(error_message=None, entity=entry.entity)
         if entity in repeated:
             result.error_code, result.error_message = (

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    wanted = [(resource.resource_type, resource.resource_name, _alteration(broker, resource)) for resource in request.resources]
-    results = await alter_each(broker, wanted, validate_only=request.validate_only)
-    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
+    results = alter_each(broker, request.resources, partial(_alteration, broker), validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
 def _alteration(broker: Broker, resource: AlterConfigsResource) -> Alteration | KafkaError:

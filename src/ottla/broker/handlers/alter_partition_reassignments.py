@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
 from ottla.messages.alter_partition_reassignments import (
@@ -27,18 +28,19 @@ async def handle(
     broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     keeps_factor = not request.allow_replication_factor_change
-    decisions = [
+    slices = Slices(broker.world.clock)
+    decisions = (
         partial(reassign, topic=topic.name, index=wanted.partition_index, replicas=wanted.replicas, keeps_factor=keeps_factor)
         for topic in request.topics
         for wanted in topic.partitions
-    ]
+    )
     outcomes = iter(await broker.controller.decide(decisions))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
-    for topic in request.topics:
+    async for topic in slices.over(request.topics):
         partitions = []
-        for wanted in topic.partitions:
+        async for wanted in slices.over(topic.partitions):
             outcome = next(outcomes)
             result = ReassignablePartitionResponse(wanted.partition_index, error_message=None)
             if isinstance(outcome, KafkaError):

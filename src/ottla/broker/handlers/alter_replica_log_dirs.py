@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+async def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    slices = Slices(broker.world.clock)
     for wanted in request.dirs:
-        for topic in wanted.topics:
+        async for topic in slices.over(wanted.topics):
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
-            for index in topic.partitions:
+            async for index in slices.over(topic.partitions):
                 code = _move(broker, wanted.path, TopicPartition(topic.name, index))
                 result.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))

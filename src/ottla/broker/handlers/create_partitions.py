@@ -6,10 +6,13 @@ A topic that stands twice in one request is refused, both times; assignments nam
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
+from ottla.controller.decided import Recorded
 from ottla.controller.partitions import create_partitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_partitions import (
@@ -18,6 +21,7 @@ from ottla.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -26,24 +30,28 @@ THROTTLING_TOLD_SINCE = 3
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    counts = Counter(topic.name for topic in request.topics)
-    results = {name: CreatePartitionsTopicResult(name) for name in counts}
+    slices = Slices(broker.world.clock)
+    counts = Counter([topic.name async for topic in slices.over(request.topics)])
+    results = {name: CreatePartitionsTopicResult(name) async for name in slices.over(counts)}
     wanted: list[CreatePartitionsTopic] = []
-    for topic in request.topics:
+    async for topic in slices.over(request.topics):
         if counts[topic.name] > 1:
             result = results[topic.name]
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic stands more than once in the request"
         else:
             wanted.append(topic)
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = []
-    for topic in wanted:
-        start, shift = broker.controller.random_place()
-        rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
-        decision = partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
-        decisions.append(decision if request.validate_only else budget.limit(decision))
+    decisions: Iterator[Callable[[ClusterImage], Recorded]] = (_decision(broker, topic) for topic in wanted)
+    if not request.validate_only:
+        decisions = map(budget.limit, decisions)
     outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
-    for topic, outcome in zip(wanted, outcomes, strict=True):
+    async for topic, outcome in slices.over(zip(wanted, outcomes, strict=True)):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
     return CreatePartitionsResponse(budget.pause_ms, list(results.values()))
+
+
+def _decision(broker: Broker, topic: CreatePartitionsTopic) -> Callable[[ClusterImage], Recorded]:
+    start, shift = broker.controller.random_place()
+    rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+    return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)

@@ -7,11 +7,12 @@ name that stands twice in one request is refused, both times.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import topic_config_entries
-from ottla.broker.slices import sliced
+from ottla.broker.slices import Slices
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -21,32 +22,33 @@ from ottla.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.metadata.image import ClusterImage
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 THROTTLING_TOLD_SINCE = 6
-SLICE_TOPICS: Final = 500
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    counts = Counter(topic.name for topic in request.topics)
+    slices = Slices(broker.world.clock)
+    counts = Counter([topic.name async for topic in slices.over(request.topics)])
     results: dict[str, Any] = {}  # of topics that were made as bytes, slice by slice
     wanted: list[NewTopic] = []
-    async for topic in sliced(request.topics, SLICE_TOPICS):
+    async for topic in slices.over(request.topics):
         problem = _problem(topic, counts[topic.name])
         if problem is not None:
             results[topic.name] = _refused(topic.name, problem)
         else:
             wanted.append(_new_topic(topic))
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = [broker.controller.creation(topic) for topic in wanted]
+    decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(broker.controller.creation, wanted)
     if not request.validate_only:
-        decisions = [budget.limit(decision) for decision in decisions]
+        decisions = map(budget.limit, decisions)
     created = await broker.controller.decide(decisions, validate_only=request.validate_only)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
-    async for new, result in sliced(list(zip(wanted, created, strict=True)), SLICE_TOPICS):
+    async for new, result in slices.over(zip(wanted, created, strict=True)):
         if isinstance(result, KafkaError):
             results[new.name] = _refused(new.name, result)
             continue

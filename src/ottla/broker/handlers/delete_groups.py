@@ -1,10 +1,11 @@
-"""DeleteGroups, versions 0-2: empty groups and their offsets go; one result each."""
+"""DeleteGroups, versions 0-2: empty groups and their offsets go; one result each, also for a group that is listed many times."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import DeleteGroup
 from ottla.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[await _delete(broker, group_id) for group_id in request.groups_names])
+    results: dict[str, DeletableGroupResult] = {}
+    async for group_id in Slices(broker.world.clock).over(request.groups_names):
+        if group_id not in results:
+            results[group_id] = await _delete(broker, group_id)
+    return DeleteGroupsResponse(results=list(results.values()))
 
 
 async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.delete_records import (
@@ -31,10 +32,11 @@ TO_HIGH_WATERMARK = -1
 async def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     advanced: list[DeleteRecordsPartitionResult] = []
-    for topic in request.topics:
+    slices = Slices(broker.world.clock)
+    async for topic in slices.over(request.topics):
         partitions = broker.partitions.by_name.get(topic.name, {})
         results = []
-        for wanted in topic.partitions:
+        async for wanted in slices.over(topic.partitions):
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:

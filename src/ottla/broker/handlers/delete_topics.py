@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -23,12 +24,15 @@ THROTTLING_TOLD_SINCE = 5
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted = request.topics if context.version >= IDS_SINCE else [DeleteTopicState(name) for name in request.topic_names]
-    resolved = [broker.image.topic_names.get(state.topic_id) if state.name is None else state.name for state in wanted]
-    counts = Counter(name for name in resolved if name is not None)
+    slices = Slices(broker.world.clock)
+    names, ids = request.topic_names, context.version >= IDS_SINCE
+    wanted = request.topics if ids else [DeleteTopicState(name) async for name in slices.over(names)]
+    image = broker.image
+    resolved = [image.topic_names.get(state.topic_id) if state.name is None else state.name async for state in slices.over(wanted)]
+    counts = Counter(resolved)
     results: list[DeletableTopicResult] = []
     accepted: list[tuple[DeletableTopicResult, str | None, bytes]] = []
-    for state, name in zip(wanted, resolved, strict=True):
+    async for state, name in slices.over(zip(wanted, resolved, strict=True)):
         result = DeletableTopicResult(state.name, state.topic_id)
         results.append(result)
         problem = _problem(state, name, counts)
@@ -37,9 +41,9 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
         else:
             accepted.append((result, state.name, state.topic_id))
     budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = [budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config)) for _, name, topic_id in accepted]
+    decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config)) for _, name, topic_id in accepted)
     deleted = await broker.controller.decide(decisions)
-    for (result, _, _), outcome in zip(accepted, deleted, strict=True):
+    async for (result, _, _), outcome in slices.over(zip(accepted, deleted, strict=True)):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None
         else:
@@ -47,7 +51,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
     return DeleteTopicsResponse(budget.pause_ms, results)
 
 
-def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str]) -> KafkaError | None:
+def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str | None]) -> KafkaError | None:
     if state.name is not None and state.topic_id != ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is not None and counts[name] > 1:

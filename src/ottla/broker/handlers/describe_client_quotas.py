@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
 from ottla.controller.quotas import find_quotas
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
+COMPONENTS_MAX: Final = 100
+"""Of one filter; more cannot differ."""
+
+
 def handle(broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    if len(request.components) > COMPONENTS_MAX:
+        text = f"a filter of {len(request.components)} components: a type of entity is listed more than once"
+        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
     components = [(component.entity_type, component.match_type, component.match) for component in request.components]
     try:
         found = list(find_quotas(broker.image, components, is_strict=request.strict))

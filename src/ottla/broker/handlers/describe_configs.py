@@ -6,7 +6,7 @@ groups (32), and the levels of this broker's loggers (8).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.describe import (
@@ -17,7 +17,7 @@ from ottla.broker.describe import (
     logger_config_entries,
     topic_config_entries,
 )
-from ottla.broker.slices import sliced
+from ottla.broker.slices import Slices
 from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
@@ -35,25 +35,23 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-SLICE_RESOURCES: Final = 20
-
-
 async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """A resource that is listed many times is described once, and its bytes are answered as often."""
-    described: dict[tuple[int, str, tuple[str, ...] | None], bytes] = {}
+    described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
     results: list[Any] = []
-    async for resource in sliced(request.resources, SLICE_RESOURCES):
-        keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
+    async for resource in Slices(broker.world.clock).over(request.resources):
+        keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
-            described[wanted] = encode_part(_describe(broker, resource, request), DescribeConfigsResponse, context.version)
+            described[wanted] = encode_part(_describe(broker, resource, keys, request), DescribeConfigsResponse, context.version)
         results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+def _describe(
+    broker: Broker, resource: DescribeConfigsResource, keys: frozenset[str] | None, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     try:
         result.configs = [_as_asked(entry, request) for entry in _entries(broker, resource) if keys is None or entry.name in keys]
     except KafkaError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.operations import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DescribeGroup
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
@@ -19,10 +21,16 @@ DEAD = "Dead"
 
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    groups = [await _describe(broker, context, group_id) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in groups:
-            group.authorized_operations = GROUP_OPERATIONS if not group.error_code else OPERATIONS_NOT_ASKED
+    """A group that is listed many times is described once, and its bytes are answered as often."""
+    described: dict[str, bytes] = {}
+    groups: list[Any] = []
+    async for group_id in Slices(broker.world.clock).over(request.groups):
+        if group_id not in described:
+            group = await _describe(broker, context, group_id)
+            if request.include_authorized_operations:
+                group.authorized_operations = GROUP_OPERATIONS if not group.error_code else OPERATIONS_NOT_ASKED
+            described[group_id] = encode_part(group, DescribeGroupsResponse, context.version)
+        groups.append(described[group_id])
     return DescribeGroupsResponse(groups=groups)
 
 

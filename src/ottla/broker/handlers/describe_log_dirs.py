@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.partitions import key_of
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    wanted = (
-        None if request.topics is None else {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    )
+    wanted = None
+    if request.topics is not None:
+        asked = ((topic.topic, index) for topic in request.topics for index in topic.partitions)
+        wanted = {TopicPartition(topic, index) async for topic, index in Slices(broker.world.clock).over(asked)}
     results = []
     for folder, partitions in broker.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
         replicas = [(key_of(partition), partition.log.size_bytes, 0, False) for partition in partitions]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
-    for topic in request.topics:
+    slices = Slices(broker.world.clock)
+    async for topic in slices.over(request.topics):
         partitions = broker.partitions.by_name.get(topic.name, {})
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
-        for index in topic.partition_indexes:
+        async for index in slices.over(topic.partition_indexes):
             partition = partitions.get(index)
             results.append(PartitionResponse(index, missing) if partition is None else _described(partition))
         topics.append(TopicResponse(topic.name, results))

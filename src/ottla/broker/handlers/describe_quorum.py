@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.metadata_log import LEADER_EPOCH
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    topics = [
-        TopicQuorum(topic.topic_name, [_quorum(broker, topic.topic_name, wanted.partition_index) for wanted in topic.partitions])
-        for topic in request.topics
-    ]
+async def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    slices = Slices(broker.world.clock)
+    topics = []
+    async for topic in slices.over(request.topics):
+        name = topic.topic_name
+        partitions = [_quorum(broker, name, wanted.partition_index) async for wanted in slices.over(topic.partitions)]
+        topics.append(TopicQuorum(name, partitions))
     own = broker.controller_endpoints or [end for _, end in sorted(broker.image.brokers[broker.node_id].endpoints.items())]
     listeners = [Listener(end.listener, end.host, end.port) for end in own]
     return DescribeQuorumResponse(topics=topics, nodes=[Node(broker.node_id, listeners)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.operations import TOPIC_OPERATIONS
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+async def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
     image = broker.image
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    slices = Slices(broker.world.clock)
+    names = [topic.name async for topic in slices.over(request.topics)] or list(image.topics)
     left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
-    for name in names:
+    last = None
+    async for name in slices.over_sorted(names):
+        if name == last:
+            continue
+        last = name
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0

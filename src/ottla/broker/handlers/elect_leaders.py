@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
@@ -21,18 +22,20 @@ async def handle(broker: Broker, context: RequestContext, request: ElectLeadersR
     if request.election_type not in ElectionType.__members__.values():
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     kind = ElectionType(request.election_type)
+    slices = Slices(broker.world.clock)
     asks_for_all = request.topic_partitions is None
     if request.topic_partitions is None:
         wanted = [(name, index) for name, topic in sorted(broker.image.topics.items()) for index in sorted(topic.partitions)]
     else:
-        wanted = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    decisions = [
+        asked = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
+        wanted = [pair async for pair in slices.over(asked)]
+    decisions = (
         partial(elect_leader, topic=topic, index=index, kind=kind, offline=broker.partitions.offline_replicas(topic, index))
         for topic, index in wanted
-    ]
+    )
     outcomes = await broker.controller.decide(decisions)
     results: dict[str, ReplicaElectionResult] = {}
-    for (topic, index), outcome in zip(wanted, outcomes, strict=True):
+    async for (topic, index), outcome in slices.over(zip(wanted, outcomes, strict=True)):
         result = PartitionResult(index, error_message=None)
         if isinstance(outcome, KafkaError):
             if asks_for_all and outcome.code == ErrorCode.ELECTION_NOT_NEEDED:

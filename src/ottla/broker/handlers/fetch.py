@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker import eager
-from ottla.broker.context import RequestContext
-from ottla.broker.router import fail
+from ottla.broker.context import RequestContext, fail
+from ottla.broker.slices import pause
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from ottla.replication.fetch_sessions import FetchPlan, TopicKey
 from ottla.types import NO_EPOCH
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 WAIT_MS_MAX = 2**31 - 1
+SLICE_PARTITIONS = 500
+SLICE_RESULTS = 5000
 
 
 async def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
@@ -37,7 +39,7 @@ async def handle(broker: Broker, context: RequestContext, request: FetchRequest)
     reading = Reading(broker, context, request, plan)
     await reading.read()
     if reading.is_enough or request.max_wait_ms <= 0:
-        return reading.answer()
+        return await reading.answer()
     ParkedFetch(broker, context, request, reading).park()
     return None
 
@@ -53,7 +55,7 @@ class Reading:
         self._request = request
         self._plan = plan
         self._results: list[tuple[TopicKey, PartitionData]] = []
-        self.seen: list[tuple[Partition, int]] = []  # readable partitions, and the high watermark that was read to
+        self.seen: dict[Partition, int] = {}  # readable partitions, and the high watermark that was read to
         self.size_bytes = 0
         self.has_error = False
 
@@ -62,11 +64,13 @@ class Reading:
         return self.has_error or not self.seen or self.size_bytes >= self._request.min_bytes
 
     async def read(self) -> None:
-        self._results, self.seen, self.size_bytes, self.has_error = [], [], 0, False
+        self._results, self.seen, self.size_bytes, self.has_error = [], {}, 0, False
         budget = min(self._request.max_bytes, self._broker.fetch_bytes_max)
         if self._broker.throttling.limits_fetch:
             budget = self._broker.throttling.fetch_bytes_max(self._context, budget)
-        for topic, wanted in self._plan.partitions():
+        for at, (topic, wanted) in enumerate(self._plan.partitions(), 1):
+            if at % SLICE_PARTITIONS == 0:
+                await pause()
             data = PartitionData(wanted.partition, records=b"")
             try:
                 await self._read_partition(topic, wanted, data, budget - self.size_bytes)
@@ -95,7 +99,7 @@ class Reading:
         if not log.log_start_offset <= wanted.fetch_offset <= end:
             meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.seen.append((partition, end))
+        self.seen.setdefault(partition, end)
         if wanted.fetch_offset == end or (budget <= 0 and self.size_bytes):
             return
         limit = min(wanted.partition_max_bytes, budget)
@@ -127,7 +131,11 @@ class Reading:
             raise self._broker.partitions.absent(self._broker.image.topic_names.get(topic, ""), index, code)
         return partition
 
-    def answer(self) -> FetchResponse:
+    async def read_and_answer(self) -> FetchResponse:
+        await self.read()
+        return await self.answer()
+
+    async def answer(self) -> FetchResponse:
         """What was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
         plan, throttling = self._plan, self._broker.throttling
         pause_ms = 0
@@ -135,7 +143,12 @@ class Reading:
             pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
             if not is_given:
                 return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
-        return FetchResponse(pause_ms, session_id=plan.session_id, responses=plan.answer(self._results))
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        for at, (topic, data) in enumerate(self._results, 1):
+            if at % SLICE_RESULTS == 0:
+                await pause()
+            plan.answer_partition(topic, data, topics)
+        return FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
 
 
 class ParkedFetch:
@@ -152,11 +165,11 @@ class ParkedFetch:
         self.is_done = False
 
     def park(self) -> None:
-        for partition, _ in self._reading.seen:
+        for partition in self._reading.seen:
             partition.waiters[self] = None
         self._context.connection.parked[self] = None
         self._broker.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        if any(partition.high_watermark > seen for partition, seen in self._reading.seen):
+        if any(partition.high_watermark > seen for partition, seen in self._reading.seen.items()):
             self._complete()  # an append came while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
@@ -173,17 +186,17 @@ class ParkedFetch:
     def _complete(self) -> None:
         if not self.is_done:
             self._leave()
-            eager.run(self._reading.read(), self._answer)
+            eager.run(self._reading.read_and_answer(), self._answer)
 
     def _leave(self) -> None:
         self.is_done = True
         self._context.connection.parked.pop(self, None)
-        for partition, _ in self._reading.seen:
+        for partition in self._reading.seen:
             partition.waiters.pop(self, None)
         self._broker.unpark()
 
-    def _answer(self, _: None, error: BaseException | None) -> None:
-        if error is not None:
-            fail(self._context, error)
+    def _answer(self, response: FetchResponse | None, error: BaseException | None) -> None:
+        if response is None:
+            fail(self._context, error or RuntimeError("a fetch has an answer"))
         else:
-            self._context.reply(self._reading.answer())
+            self._context.reply(response)

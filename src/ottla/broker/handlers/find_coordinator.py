@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -21,16 +24,16 @@ KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
 
 
 async def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """One broker leads every partition of the topic: the answer is the same for each key."""
+    found = await _find(broker, context, request.key_type)
     if context.version >= BATCH_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[await _find(broker, context, key, request.key_type) for key in request.coordinator_keys]
-        )
-    found = await _find(broker, context, request.key, request.key_type)
+        keys = Slices(broker.world.clock).over(request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=[msgspec.structs.replace(found, key=key) async for key in keys])
     text = found.error_message if found.error_code else ErrorCode.NONE.name
     return FindCoordinatorResponse(error_code=found.error_code, error_message=text, node_id=found.node_id, host=found.host, port=found.port)
 
 
-async def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
+async def _find(broker: Broker, context: RequestContext, key_type: int) -> Coordinator:
     try:
         if key_type in (KEY_TRANSACTION, KEY_SHARE):
             what = "transactions" if key_type == KEY_TRANSACTION else "share groups"
@@ -39,8 +42,8 @@ async def _find(broker: Broker, context: RequestContext, key: str, key_type: int
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known")
         await broker.groups.ensure_topic()
     except KafkaError as error:
-        return Coordinator(key, -1, "", -1, error.code, error.message or None)
+        return Coordinator("", -1, "", -1, error.code, error.message or None)
     for node_id, host, port, _ in broker.endpoints_for(context.connection.listener):
-        if node_id == broker.node_id:  # one broker leads every partition of the topic
-            return Coordinator(key, node_id, host, port)
-    return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if node_id == broker.node_id:
+            return Coordinator("", node_id, host, port)
+    return Coordinator("", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)

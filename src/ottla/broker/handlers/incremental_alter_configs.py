@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    wanted = [
-        (resource.resource_type, resource.resource_name, _alteration(broker, resource, validate_only=request.validate_only))
-        for resource in request.resources
-    ]
-    results = await alter_each(broker, wanted, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
+    alteration = partial(_alteration, broker, validate_only=request.validate_only)
+    results = alter_each(broker, request.resources, alteration, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
 def _alteration(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Alteration | KafkaError:

@@ -6,10 +6,10 @@ tell the leader to skip the assignment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import JoinGroup
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -21,10 +21,14 @@ REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_NAME_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
+PROTOCOLS_MAX: Final = 1000
+"""That one member offers: its group looks through all of them in one decision."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.version
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return JoinGroupResponse(error_code=ErrorCode.INVALID_REQUEST, protocol_name=_name(None, version), member_id=request.member_id)
     timeout_ms = request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_SINCE else request.session_timeout_ms
     client_id = context.client_id or ""
 

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
-from ottla.errors import KafkaError
-from ottla.groups.commands import LeaveGroup, LeavingMember
-from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ottla.broker.slices import Slices
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import LeaveGroup, LeaveResult, LeavingMember
+from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
 SEVERAL_SINCE = 3
+TOGETHER_MAX: Final = 1000
+"""That leave with one decision of their group."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    if context.version >= SEVERAL_SINCE:
-        leaving = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in request.members)
-    else:
-        leaving = (LeavingMember(request.member_id, None),)
-    try:
-        result = await broker.groups.ask(request.group_id, lambda token: LeaveGroup(token, request.group_id, leaving))
-    except KafkaError as error:
-        return LeaveGroupResponse(error_code=error.code)
+    """Members by the thousand leave one thousand after the other."""
+    wanted = request.members if context.version >= SEVERAL_SINCE else [MemberIdentity(request.member_id)]
+    members: list[MemberResponse] = []
+    async for start in Slices(broker.world.clock).over(range(0, len(wanted), TOGETHER_MAX) or (0,)):
+        leaving = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in wanted[start : start + TOGETHER_MAX])
+        try:
+            result = await _leave(broker, request.group_id, leaving)
+        except KafkaError as error:
+            return LeaveGroupResponse(error_code=error.code)
+        if result.error_code:
+            return LeaveGroupResponse(error_code=result.error_code)
+        members += [MemberResponse(*member) for member in result.members]
     if context.version < SEVERAL_SINCE:
-        [(_, _, member_error)] = result.members or (("", None, 0),)
-        return LeaveGroupResponse(error_code=result.error_code or member_error)
-    return LeaveGroupResponse(error_code=result.error_code, members=[MemberResponse(*member) for member in result.members])
+        return LeaveGroupResponse(error_code=members[0].error_code if members else ErrorCode.NONE)
+    return LeaveGroupResponse(members=members)
+
+
+async def _leave(broker: Broker, group_id: str, leaving: tuple[LeavingMember, ...]) -> LeaveResult:
+    return await broker.groups.ask(group_id, lambda token: LeaveGroup(token, group_id, leaving))

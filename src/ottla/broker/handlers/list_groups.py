@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import ListGroups
 from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -17,8 +18,9 @@ GROUP_TYPE = "classic"
 
 
 async def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    states = {state.lower() for state in request.states_filter}
-    types = {group_type.lower() for group_type in request.types_filter}
+    slices = Slices(broker.world.clock)
+    states = {state.lower() async for state in slices.over(request.states_filter)}
+    types = {group_type.lower() async for group_type in slices.over(request.types_filter)}
     try:
         results = await broker.groups.ask_all(ListGroups)
     except KafkaError as error:

@@ -33,7 +33,8 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 async def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
     slices = Slices(broker.world.clock)
-    counts = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    counts = Counter([pair async for pair in slices.over(asked)])
     for topic in request.topics:
         partitions = broker.partitions.by_name.get(topic.name, {})
         results = []

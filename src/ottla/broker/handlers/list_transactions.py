@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -21,10 +22,11 @@ STATES: Final = frozenset(
 PATTERN_LENGTH_MAX: Final = 1000
 
 
-def handle(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def handle(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     if not _is_pattern(request.transactional_id_pattern or ""):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    unknown = [state for state in dict.fromkeys(request.state_filters) if state not in STATES]
+    filters = Slices(broker.world.clock).over(dict.fromkeys(request.state_filters))
+    unknown = [state async for state in filters if state not in STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown)
 
 

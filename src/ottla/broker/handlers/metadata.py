@@ -7,15 +7,16 @@ that has just been created is answered with its partitions at once.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.broker.slices import Slices
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
 from ottla.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -32,20 +33,8 @@ TOPIC_IDS_SINCE = 12
 
 
 async def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    wanted = request.topics
-    if wanted is None or (context.version == 0 and not wanted):
-        image = broker.image
-        topics = [_describe(broker, topic, request) for _, topic in sorted(image.topics.items())]
-    elif context.version < TOPIC_IDS_SINCE and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
-        topics = [MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "") for topic in wanted]
-    elif any(topic.topic_id != ZERO_UUID for topic in wanted):
-        ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
-        topics = [_look_up_id(broker, topic_id, request) for topic_id in ids]
-    else:
-        if request.allow_auto_topic_creation or context.version < 4:
-            await _create_missing(broker, wanted)
-        image = broker.image
-        topics = [_look_up(broker, name, request) for name in dict.fromkeys(topic.name or "" for topic in wanted)]
+    slices = Slices(broker.world.clock)
+    topics = [topic async for topic in _topics(broker, context.version, request, slices)]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
@@ -58,14 +47,34 @@ async def handle(broker: Broker, context: RequestContext, request: MetadataReque
     )
 
 
-async def _create_missing(broker: Broker, wanted: list[MetadataRequestTopic]) -> None:
+async def _topics(broker: Broker, version: int, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
+    wanted = request.topics
+    if wanted is None or (version == 0 and not wanted):
+        async for _, topic in slices.over(sorted(broker.image.topics.items())):
+            yield _describe(broker, topic, request)
+        return
+    names = [name or "" async for name in slices.over(topic.name for topic in wanted)]
+    ids = [topic.topic_id async for topic in slices.over(wanted) if topic.topic_id != ZERO_UUID]
+    if version < TOPIC_IDS_SINCE and (ids or any(topic.name is None for topic in wanted)):
+        async for name in slices.over(names):
+            yield MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name)
+    elif ids:
+        async for topic_id in slices.over(dict.fromkeys(ids)):
+            yield _look_up_id(broker, topic_id, request)
+    else:
+        if request.allow_auto_topic_creation or version < 4:
+            await _create_missing(broker, dict.fromkeys(names), slices)
+        async for name in slices.over(dict.fromkeys(names)):
+            yield _look_up(broker, name, request)
+
+
+async def _create_missing(broker: Broker, names: Iterable[str], slices: Slices) -> None:
     if not broker.config["auto.create.topics.enable"]:
         return
-    names = {topic.name for topic in wanted if topic.name is not None}
-    missing = sorted(name for name in names if name not in broker.image.topics and topic_name_problem(name) is None)
+    missing = [name async for name in slices.over(names) if name not in broker.image.topics and topic_name_problem(name) is None]
     if GROUP_METADATA_TOPIC in missing:
         await broker.groups.ensure_topic()
-    ordinary = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+    ordinary = [NewTopic(name) async for name in slices.over_sorted(missing) if name not in INTERNAL_TOPICS]
     if ordinary:
         await broker.controller.create_topics(ordinary)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
-from ottla.broker.slices import sliced
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.messages.offset_commit import (
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE = 10
-SLICE_PARTITIONS = 2000
 GROUP_ID_NOT_FOUND_SINCE = 9
 """Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
 
@@ -33,12 +32,13 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
     response = OffsetCommitResponse()
     offsets: list[OffsetToCommit] = []
     results: list[OffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
-    async for topic in sliced(request.topics, SLICE_PARTITIONS):
+    slices = Slices(broker.world.clock)
+    async for topic in slices.over(request.topics):
         name = _name(broker, topic, context.version)
         known = broker.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
         response.topics.append(answers)
-        async for partition in sliced(topic.partitions, SLICE_PARTITIONS):
+        async for partition in slices.over(topic.partitions):
             result = OffsetCommitResponsePartition(partition.partition_index)
             answers.partitions.append(result)
             if isinstance(name, ErrorCode):
@@ -58,7 +58,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
                 results.append(result)
     await _commit(broker, request, offsets, results)
     if context.version < GROUP_ID_NOT_FOUND_SINCE:
-        for result in results:
+        async for result in slices.over(results):
             if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 result.error_code = ErrorCode.ILLEGAL_GENERATION
     return response
@@ -91,5 +91,5 @@ async def _commit(
         codes = outcome.error_codes
     except KafkaError as error:
         codes = (error.code,) * len(results)
-    async for result, code in sliced(list(zip(results, codes, strict=True)), SLICE_PARTITIONS):
+    async for result, code in Slices(broker.world.clock).over(zip(results, codes, strict=True)):
         result.error_code = code

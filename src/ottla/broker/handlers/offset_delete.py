@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteOffsets
 from ottla.messages.offset_delete import (
@@ -25,8 +26,10 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
     if not request.group_id:
         return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
     topics = broker.image.topics
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    known = tuple((name, index) for name, index in dict.fromkeys(asked) if name in topics and index in topics[name].partitions)
+    slices = Slices(broker.world.clock)
+    asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    found = [(name, index) async for name, index in slices.over(asked) if name in topics and index in topics[name].partitions]
+    known = tuple(dict.fromkeys(found))
     try:
         result = await broker.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
     except KafkaError as error:
@@ -35,12 +38,12 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
         return OffsetDeleteResponse(result.error_code)
     codes = dict(zip(known, result.error_codes, strict=True))
     answers = []
-    for topic in request.topics:
+    async for topic in slices.over(request.topics):
         partitions = [
             OffsetDeleteResponsePartition(
                 wanted.partition_index, codes.get((topic.name, wanted.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             )
-            for wanted in topic.partitions
+            async for wanted in slices.over(topic.partitions)
         ]
         answers.append(OffsetDeleteResponseTopic(topic.name, partitions))
     return OffsetDeleteResponse(topics=answers)

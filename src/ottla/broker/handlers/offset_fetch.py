@@ -5,9 +5,10 @@ v2 null topics mean all, and an error for the whole; v7 require_stable; v8 many 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommittedOffset, FetchOffsets
 from ottla.messages.offset_fetch import (
@@ -29,56 +30,66 @@ if TYPE_CHECKING:
 ERROR_SINCE = 2
 GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
+TOGETHER_MAX: Final = 1000
+"""Partitions that one question to a group's coordinator is about."""
 WantedTopics = list[tuple[str, list[int]]]
 
 
 async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    slices = Slices(broker.world.clock)
     if context.version >= GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[await _group(broker, context.version, group, request) for group in request.groups])
-    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+        groups = slices.over(request.groups)
+        return OffsetFetchResponse(groups=[await _group(broker, context.version, group, request, slices) async for group in groups])
+    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) async for topic in slices.over(request.topics)]
     try:
-        found = await _fetch(broker, request.group_id, wanted, require_stable=request.require_stable)
+        found = await _fetch(broker, request.group_id, wanted, slices, require_stable=request.require_stable)
         code = 0
     except KafkaError as error:
         code, found = error.code, {}
     topics = [
         OffsetFetchResponseTopic(
             topic,
-            [OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0) for offset in offsets],
+            [
+                OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0)
+                async for offset in slices.over(offsets)
+            ],
         )
-        for topic, offsets in found.items()
+        async for topic, offsets in slices.over(found.items())
     ]
     if code and context.version < ERROR_SINCE:  # the error has its place beside each partition only
         topics = [
             OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in indexes])
-            for topic, indexes in wanted or []
+            async for topic, indexes in slices.over(wanted or [])
         ]
     return OffsetFetchResponse(error_code=code, topics=topics)
 
 
-async def _group(broker: Broker, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> OffsetFetchResponseGroup:
+async def _group(
+    broker: Broker, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
+) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     wanted: WantedTopics | None = None
     unknown: list[OffsetFetchResponseTopics] = []  # told after the others, as Kafka does
     if group.topics is not None:
         wanted = []
-        for topic in group.topics:
+        async for topic in slices.over(group.topics):
             name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.name
             if name is None:
                 unknown.append(_unknown(topic))
             else:
                 wanted.append((name, topic.partition_indexes))
     try:
-        found = await _fetch(broker, group.group_id, wanted, require_stable=request.require_stable)
+        found = await _fetch(broker, group.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
-    for name, offsets in found.items():
+    async for name, offsets in slices.over(found.items()):
         image = broker.image.topics.get(name)
         if by_id and image is None:
             continue
         answers = [
-            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0) for offset in offsets
+            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0)
+            async for offset in slices.over(offsets)
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)
         answer.topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
@@ -91,13 +102,27 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics("", topic.topic_id, answers)
 
 
-async def _fetch(broker: Broker, group_id: str, wanted: WantedTopics | None, *, require_stable: bool) -> dict[str, list[CommittedOffset]]:
+async def _fetch(
+    broker: Broker, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
+) -> dict[str, list[CommittedOffset]]:
     """Offsets by topic; KafkaError with the code for the whole group."""
-    pairs = None if wanted is None else tuple((topic, index) for topic, indexes in wanted for index in indexes)
-    result = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
-    if result.error_code:
-        raise KafkaError(result.error_code)
-    found: dict[str, list[CommittedOffset]] = {topic: [] for topic, _ in wanted or []}
-    for offset in result.offsets:
-        found.setdefault(offset.topic, []).append(offset)
+
+    async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
+        result = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
+        if result.error_code:
+            raise KafkaError(result.error_code)
+        return result.offsets
+
+    found: dict[str, list[CommittedOffset]] = {}
+    if wanted is None:
+        async for offset in slices.over(await ask(None)):
+            found.setdefault(offset.topic, []).append(offset)
+        return found
+    pairs = []
+    async for topic, indexes in slices.over(wanted):
+        found[topic] = []
+        pairs += [(topic, index) async for index in slices.over(indexes)]
+    async for start in slices.over(range(0, len(pairs), TOGETHER_MAX) or (0,)):
+        for offset in await ask(tuple(pairs[start : start + TOGETHER_MAX])):
+            found[offset.topic].append(offset)
     return found

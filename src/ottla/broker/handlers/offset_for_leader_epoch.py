@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import KafkaError
 from ottla.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+async def handle(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
-    for topic in request.topics:
+    slices = Slices(broker.world.clock)
+    async for topic in slices.over(request.topics):
         partitions = broker.partitions.by_name.get(topic.topic, {})
         results = []
-        for wanted in topic.partitions:
+        async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
             try:
                 partition = partitions.get(wanted.partition)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.context import RequestContext
-from ottla.broker.router import fail_loudly
+from ottla.broker.context import RequestContext, fail_loudly
+from ottla.broker.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, RecordsRefused, StorageError
 from ottla.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 TOPIC_IDS_SINCE = 13
+TOGETHER_MAX = 500  # batches of one request that are staged before they are written
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = ("_acks", "_response", "_wait_count", "context", "heavy", "staged")
+    __slots__ = ("_response", "_wait_count", "acks", "context", "heavy", "staged")
 
     def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
         self.context = context
-        self._acks = acks
+        self.acks = acks
         self._response = response
         self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
         """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
@@ -60,14 +61,19 @@ class StagedProduce:
 
     def finish(self, failed: frozenset[Partition]) -> None:
         """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
+        self.settle(failed)
+        self._wait_count -= 1
+        if self._wait_count == 0:
+            answer(self.context, self.acks, self._response)
+
+    def settle(self, failed: frozenset[Partition]) -> None:
+        """What was staged has been flushed, or was refused by a log that failed or that dropped it since."""
         for partition, drop_count, result in self.staged:
             if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
                 text = f"the log of {partition.topic}-{partition.index} was not written"
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.health.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
                 _fail(result, KafkaError(code, text))
-        self._wait_count -= 1
-        if self._wait_count == 0:
-            answer(self.context, self._acks, self._response)
+        self.staged.clear()
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
@@ -77,24 +83,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
     problem = _problem(request)
     for topic in request.topic_data:
         partitions = _find_topic(broker, topic, context.version)
-        results = []
-        for data in topic.partition_data:
-            result = PartitionProduceResponse(data.index)
-            results.append(result)
-            try:
-                if problem is not None:
-                    raise problem
-                if isinstance(partitions, ErrorCode):
-                    raise _absent(broker, topic, data.index, partitions)
-                partition = partitions.get(data.index)
-                if partition is None:
-                    raise _absent(broker, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                _stage(broker, partition, data, request.acks, staged, result)
-            except KafkaError as error:
-                _fail(result, error)
-            except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
-                fail_loudly("Produce", error)
-                _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+        results = [_try_to_stage(broker, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     if staged.heavy:
         staged.wait_once_more()
@@ -109,27 +98,85 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
     return _append_heavy(broker, staged) if staged.heavy else None
 
 
+async def handle_many(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+    """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
+    context.connection.hold()
+    response = ProduceResponse([])
+    staged = StagedProduce(context, request.acks, response)
+    try:
+        problem, size_bytes, slices = _problem(request), 0, Slices(broker.world.clock)
+        async for topic in slices.over(request.topic_data):
+            partitions = _find_topic(broker, topic, context.version)
+            results: list[PartitionProduceResponse] = []
+            response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+            async for data in slices.over(topic.partition_data):
+                size_bytes += len(data.records or b"")
+                results.append(_try_to_stage(broker, topic, partitions, data, staged, problem))
+                if len(staged.staged) + len(staged.heavy) >= TOGETHER_MAX:
+                    await _write(broker, staged)
+        await _write(broker, staged)
+        if broker.throttling.limits_produce:
+            response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
+        staged.finish(frozenset())
+    finally:
+        context.connection.release()
+
+
+def _try_to_stage(
+    broker: Broker,
+    topic: TopicProduceData,
+    partitions: dict[int, Partition] | ErrorCode,
+    data: PartitionProduceData,
+    staged: StagedProduce,
+    problem: KafkaError | None,
+) -> PartitionProduceResponse:
+    """What will be answered of the partition."""
+    result = PartitionProduceResponse(data.index)
+    try:
+        if problem is not None:
+            raise problem
+        if isinstance(partitions, ErrorCode):
+            raise _absent(broker, topic, data.index, partitions)
+        partition = partitions.get(data.index)
+        if partition is None:
+            raise _absent(broker, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _stage(broker, partition, data, staged, result)
+    except KafkaError as error:
+        _fail(result, error)
+    except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
+        fail_loudly("Produce", error)
+        _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+    return result
+
+
 async def _append_heavy(broker: Broker, staged: StagedProduce) -> None:
     """Batches that were examined by a worker are in their logs. The connection's later requests wait: none may overtake them."""
-    failed = set()
     try:
-        for partition, batch, result in staged.heavy:
-            try:
-                prepared = await prepare_away(broker.world.disk, batch, partition.log.tail.rules, broker.world.clock.now_ms())
-                _append(broker, partition, prepared, staged, result, is_prepared=True)
-            except KafkaError as error:
-                _refuse(partition, batch, result, error)
-            except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
-                fail_loudly("Produce", error)
-                _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
-        for partition, _, _ in staged.staged:
-            try:
-                await partition.flush()
-            except StorageError:
-                failed.add(partition)
-        staged.finish(frozenset(failed))
+        await _write(broker, staged)
+        staged.finish(frozenset())
     finally:
         staged.connection.release()
+
+
+async def _write(broker: Broker, staged: StagedProduce) -> None:
+    """What is staged, and what a worker had to examine first, is in its logs or was refused."""
+    failed = set()
+    for partition, batch, result in staged.heavy:
+        try:
+            prepared = await prepare_away(broker.world.disk, batch, partition.log.tail.rules, broker.world.clock.now_ms())
+            _append(broker, partition, prepared, staged, result, is_prepared=True)
+        except KafkaError as error:
+            _refuse(partition, batch, result, error)
+        except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
+            fail_loudly("Produce", error)
+            _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+    staged.heavy.clear()
+    for partition in dict.fromkeys(partition for partition, _, _ in staged.staged):
+        try:
+            await partition.flush()
+        except StorageError:
+            failed.add(partition)
+    staged.settle(frozenset(failed))
 
 
 def answer(context: RequestContext, acks: int, response: ProduceResponse) -> None:
@@ -164,13 +211,12 @@ def _stage(
     broker: Broker,
     partition: Partition,
     data: PartitionProduceData,
-    acks: int,
     staged: StagedProduce,
     result: PartitionProduceResponse,
 ) -> None:
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
-    if acks == -1 and partition.log.config.min_insync_replicas > 1:
+    if staged.acks == -1 and partition.log.config.min_insync_replicas > 1:
         text = f"1 replica is in sync, min.insync.replicas={partition.log.config.min_insync_replicas}"
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
     records = data.records

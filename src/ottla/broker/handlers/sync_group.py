@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
+from ottla.broker.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import SyncGroup
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    slices = Slices(broker.world.clock)
+    assignments = tuple([(assigned.member_id, assigned.assignment) async for assigned in slices.over(request.assignments)])
+
     def command(token: int) -> SyncGroup:
         return SyncGroup(
             token=token,
@@ -23,7 +27,7 @@ async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequ
             group_instance_id=request.group_instance_id,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignments=tuple((assigned.member_id, assigned.assignment) for assigned in request.assignments),
+            assignments=assignments,
         )
 
     try:

@@ -6,7 +6,7 @@ Version 0 knows downgrades by a flag. Before v2 each feature of a request that s
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.context import RequestContext
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 UPGRADE_TYPES_SINCE = 1
 WITHOUT_RESULTS_SINCE = 2
+UPDATES_MAX: Final = 1000
+"""More than there are features."""
 
 
 async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if len(request.feature_updates) > UPDATES_MAX:
+        text = f"{len(request.feature_updates)} feature updates in one request; {UPDATES_MAX} is the most"
+        return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
     updates = [FeatureUpdate(key.feature, key.max_version_level, _upgrade_type(key, context.version)) for key in request.feature_updates]
     decision = partial(update_features, updates=updates, supported=broker.features, min_isr=broker.controller.static_min_isr)
     [outcome] = await broker.controller.decide([decision], validate_only=request.validate_only)

@@ -214,14 +214,19 @@ class DataFolder:
         await self._disk.write_file_atomic(f"{path}/{GENERATION_NAME}", f"{generation}\n".encode())
 
     async def _topic_id(self, name: str) -> str | None:
-        path = f"{self.path}/{name}/{PARTITION_METADATA_NAME}"
-        if not await self._disk.exists(path):
-            return None
-        for line in (await self._disk.read_file(path)).decode(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key == "topic_id" and value.strip():
-                return value.strip()
+        return await topic_id_in(self._disk, f"{self.path}/{name}")
+
+
+async def topic_id_in(disk: Disk, partition_path: str) -> str | None:
+    """The id of the partition's topic, as its directory says; None where it does not."""
+    path = f"{partition_path}/{PARTITION_METADATA_NAME}"
+    if not await disk.exists(path):
         return None
+    for line in (await disk.read_file(path)).decode(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == "topic_id" and value.strip():
+            return value.strip()
+    return None
 
 
 async def is_used(disk: Disk, path: str) -> bool:

@@ -5,6 +5,7 @@ Offsets in names have 20 digits, so that names sort as offsets do.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Final
 
@@ -33,9 +34,9 @@ async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
     """A segment's files that end with ``old`` end with ``new``; their paths."""
     renamed = []
     for suffix in SUFFIXES:
-        if await disk.exists(stem + suffix + old):
+        with contextlib.suppress(FileNotFoundError):
+            await disk.rename(stem + suffix + old, stem + suffix + new)
             renamed.append(stem + suffix + new)
-            await disk.rename(stem + suffix + old, renamed[-1])
     return renamed
 
 

@@ -13,8 +13,10 @@ descriptors. What was handed out of it (``ports.FileRegion``) keeps it open by i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.errors import DecodeError
@@ -114,10 +116,14 @@ class Segment(Tally):
     # -- indexes as files
 
     async def write_indexes(self) -> None:
-        """Both indexes are files, the newest time included; not yet synced."""
+        """Both indexes are files, the newest time included; not yet synced. None of a segment that is retired meanwhile."""
         offset_index, time_index = self.index_files()
-        await overwrite(self._disk, self._path + INDEX_SUFFIX, offset_index)
-        await overwrite(self._disk, self._path + TIME_INDEX_SUFFIX, time_index)
+        for suffix, data in ((INDEX_SUFFIX, offset_index), (TIME_INDEX_SUFFIX, time_index)):
+            if self.is_retired:  # the file may be another segment's by now, whose newest time would be believed
+                break
+            await overwrite(self._disk, self._path + suffix, data)
+        if self.is_retired:  # whichever segment has the names now rebuilds what is missing
+            await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
     async def sync(self, *, with_indexes: bool) -> None:
         await (await self.opened()).sync()
@@ -283,8 +289,12 @@ class Segment(Tally):
     async def remove(self) -> None:
         """The files are gone from the folder. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
-        for suffix in SUFFIXES:
-            if await self._disk.exists(self._path + suffix):
+        await self._remove(SUFFIXES)
+
+    async def _remove(self, suffixes: Sequence[str]) -> None:
+        """Those of its files are gone, whoever removes them beside."""
+        for suffix in suffixes:
+            with contextlib.suppress(FileNotFoundError):
                 await self._disk.remove(self._path + suffix)
 
 
