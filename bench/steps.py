@@ -23,8 +23,8 @@ from typing import Any, Final
 import structlog
 
 from bench.generator import PRODUCE_VERSION, create_topic_frame, fetch_frame, produce_frame
-from ottla.broker import router
 from ottla.broker.node import Broker
+from ottla.broker.requests import burst_timing
 from ottla.config import BrokerConfig
 from ottla.messages.headers import decode_request_header, encode_response_header
 from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
@@ -91,7 +91,7 @@ async def _measure() -> tuple[dict[str, int], dict[str, float]]:
     with tempfile.TemporaryDirectory(prefix="ottla-steps-") as folder:
         broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}))
         await broker.start()
-        vars(router).update(BURST_US_MIN=1 << 40, BURST_US_MAX=1 << 40)  # nobody else has a turn here
+        vars(burst_timing).update(BURST_US_MIN=1 << 40, BURST_US_MAX=1 << 40)  # nobody else has a turn here
         try:
             steps = await _steps(broker)
             counts = {name: _instructions(step, per) for name, (step, per) in steps.items()}

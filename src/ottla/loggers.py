@@ -1,7 +1,7 @@
 """The broker's loggers by name, and their levels, which change while the broker runs (KIP-412).
 
 A logger is a module's name. It has the level that was set for it, else that of the nearest logger above it (``ottla.broker`` is above
-``ottla.broker.cleaner``), else that of ``root``. Levels are the process's: a restart forgets what was changed.
+``ottla.broker.upkeep.cleaner``), else that of ``root``. Levels are the process's: a restart forgets what was changed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A machine is pure state. ``decide`` reads it and returns what should happen; ``a
 A restart is: apply all records of the machine's log, then ``on_loaded``. Time comes in as ``now_ms``; random choices and
 new ids arrive inside the command.
 
-What a Decision holds, in the order in which the runner (``broker/shards.py``) carries it out:
+What a Decision holds, in the order in which the runner (``broker/coordinators/shard.py``) carries it out:
 
 =========  =====================================================================================================
 records    durable: appended to the log, applied; their consequences are told only once they are committed

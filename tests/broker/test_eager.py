@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import eager
+from ottla.broker.tasks import eager
 
 
 def record(into: list[Any]) -> Any:

@@ -235,19 +235,19 @@ def test_loggers_are_listed_and_their_levels_change_at_once(client: RawClient) -
     """Kafka's BROKER_LOGGER resources: a logger without a level of its own has that of the one above it."""
     listed = levels(client)
     assert next(iter(listed)) == "root"
-    assert {"ottla", "ottla.broker", "ottla.broker.cleaner", "asyncio"} <= listed.keys()
+    assert {"ottla", "ottla.broker", "ottla.broker.upkeep.cleaner", "asyncio"} <= listed.keys()
     assert set(listed.values()) == {"INFO"}
     assert set_level(client, "ottla.broker", "DEBUG", validate_only=True) == 0
     assert levels(client, "ottla.broker") == {"ottla.broker": "INFO"}
     assert set_level(client, "ottla.broker", "DEBUG") == set_level(client, "ottla.broker.node", "FATAL") == 0
-    assert levels(client, "ottla", "ottla.broker", "ottla.broker.cleaner", "ottla.broker.node", "nope") == {
-        "ottla": "INFO", "ottla.broker": "DEBUG", "ottla.broker.cleaner": "DEBUG", "ottla.broker.node": "FATAL",
+    assert levels(client, "ottla", "ottla.broker", "ottla.broker.upkeep.cleaner", "ottla.broker.node", "nope") == {
+        "ottla": "INFO", "ottla.broker": "DEBUG", "ottla.broker.upkeep.cleaner": "DEBUG", "ottla.broker.node": "FATAL",
     }  # fmt: skip
     with pytest.raises(structlog.DropEvent):
         loggers.drop_below_level(None, "error", {"logger_name": "ottla.broker.node"})
-    assert loggers.drop_below_level(None, "debug", {"logger_name": "ottla.broker.cleaner"})
+    assert loggers.drop_below_level(None, "debug", {"logger_name": "ottla.broker.upkeep.cleaner"})
     assert set_level(client, "ottla.broker", None, 1) == 0
-    assert levels(client, "ottla.broker.cleaner") == {"ottla.broker.cleaner": "INFO"}
+    assert levels(client, "ottla.broker.upkeep.cleaner") == {"ottla.broker.upkeep.cleaner": "INFO"}
 
 
 @pytest.mark.usefixtures("_levels_stay")

@@ -314,7 +314,7 @@ def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> N
             while sum(broker.gate.connection_counts.values()) > 1:
                 assert is_served(last)
         assert not broker.partitions.by_name["plain"][0].waiters
-        assert len(broker._purgatory) <= 1100
+        assert len(broker._parking._purgatory) <= 1100
 
 
 def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_path: Path) -> None:

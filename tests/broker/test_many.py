@@ -11,8 +11,8 @@ import pytest
 from tests.clients.wire import RawClient
 from tests.simulation.hunt import silence
 
-from ottla.broker import slices
 from ottla.broker.handlers import describe_configs
+from ottla.broker.tasks import slices
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import KafkaError
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.metadata_log import FOLDER_NAME, MetadataLog
-from ottla.broker.synced_mark import MARK_NAME
+from ottla.broker.metadata.log import FOLDER_NAME, MetadataLog
+from ottla.broker.metadata.synced_mark import MARK_NAME
 from ottla.errors import StorageError
 from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.clients.wire import RawClient
 
-from ottla.broker.group_shards import partition_of
-from ottla.broker.listeners import parse_listener
+from ottla.broker.coordinators.groups import partition_of
+from ottla.broker.requests.listeners import parse_listener
 from ottla.errors import KafkaError, StorageError
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.runtime.serve import BrokerThread

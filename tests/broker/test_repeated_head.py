@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.context import RequestContext
-from ottla.broker.repeated_head import HEAD_BYTES_MAX, RepeatedHead
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.repeated_head import HEAD_BYTES_MAX, RepeatedHead
 from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import RequestHeader, decode_request_header, encode_request_header

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.config.test_sources import COMBINED_NODE
 
-from ottla.broker.listeners import ListenerAddress, advertised, controller_listeners, listeners
+from ottla.broker.requests.listeners import ListenerAddress, advertised, controller_listeners, listeners
 from ottla.broker.roles import check_roles
 from ottla.config import BrokerConfig, parse_properties
 from ottla.errors import ErrorCode, KafkaError

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.simulation.hunt import silence
 
-from ottla.broker import shards
-from ottla.broker.group_shards import GroupShards
-from ottla.broker.shards import Shard
+from ottla.broker.coordinators import shard as shards
+from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.coordinators.shard import Shard
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import ErrorCode
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.turns import Turns
+from ottla.broker.tasks.single_flight import Turns
 
 
 def test_runs_never_overlap_and_each_caller_sees_a_whole_run() -> None:

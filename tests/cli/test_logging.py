@@ -79,13 +79,13 @@ def test_a_loggers_level_changes_while_the_broker_runs(tmp_path: Path) -> None:
             return broker.log().count("connection_refused_input")
 
         def set_level(level: str) -> None:
-            change = AlterConfigsResource(RESOURCE_BROKER_LOGGER, "1", [AlterableConfig("ottla.broker.connection", 0, level)])
+            change = AlterConfigsResource(RESOURCE_BROKER_LOGGER, "1", [AlterableConfig("ottla.broker.requests.connection", 0, level)])
             with RawClient(broker.port) as client:
                 assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
 
         assert refused_count() == 0
         set_level("INFO")
         assert refused_count() == 1
-        assert json.loads(broker.log().splitlines()[-1])["logger_name"] == "ottla.broker.connection"
+        assert json.loads(broker.log().splitlines()[-1])["logger_name"] == "ottla.broker.requests.connection"
         set_level("ERROR")
         assert refused_count() == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.log_configs import INTERNAL_SEGMENT_BYTES
+from ottla.broker.replicas.log_configs import INTERNAL_SEGMENT_BYTES
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
 from ottla.config.broker import _ELSE
 from ottla.config.keys import reasons

@@ -209,8 +209,8 @@ def test_tools_that_ask_the_controller(java: list[str], tmp_path: Path) -> None:
 
 def test_loggers_of_the_broker(tool: Tool) -> None:
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
-    assert "ottla.broker.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
-    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--add-config", "ottla.broker.cleaner=DEBUG")
-    assert "ottla.broker.cleaner=DEBUG" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
-    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--delete-config", "ottla.broker.cleaner")
-    assert "ottla.broker.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
+    assert "ottla.broker.upkeep.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
+    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--add-config", "ottla.broker.upkeep.cleaner=DEBUG")
+    assert "ottla.broker.upkeep.cleaner=DEBUG" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)
+    tool("kafka.admin.ConfigCommand", "--alter", *loggers, "--delete-config", "ottla.broker.upkeep.cleaner")
+    assert "ottla.broker.upkeep.cleaner=INFO" in tool("kafka.admin.ConfigCommand", "--describe", *loggers)

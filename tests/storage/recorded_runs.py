@@ -9,7 +9,7 @@ from tests.storage.batches import FOLDER, append, batch, idempotent, records_of
 from tests.storage.crash_states import Run, TracedDisk
 from tests.storage.memory_disk import run
 
-from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.metadata.log import MetadataLog
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
 from ottla.records.iteration import Record

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from ottla.broker.node import Broker
+from ottla.broker.status import Status
 
 
-def liveness(_: Broker) -> dict[str, object]:
+def liveness(_: Status) -> dict[str, object]:
     """The loop answers, so the process lives."""
     return {"status": "alive"}
 
 
-def readiness(broker: Broker) -> dict[str, object]:
+def readiness(status: Status) -> dict[str, object]:
     """``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
     reasons = []
-    if not broker.gate.is_open:
+    if not status.is_open:
         reasons.append("the listeners are closed: the broker starts, or stops")
-    if broker.router.is_held:
+    if status.is_held:
         reasons.append("as many requests as queued.max.requests allows wait for the disk")
-    failed = sorted(f"{partition.topic}-{partition.index}" for partition in broker.partitions.all() if partition.log.is_failed)
+    failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
     if failed:
         reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
-    leaderless = sum(partition.leader < 0 for topic in broker.image.topics.values() for partition in topic.partitions.values())
+    leaderless = sum(partition.leader < 0 for topic in status.image.topics.values() for partition in topic.partitions.values())
     if leaderless:
         reasons.append(f"{leaderless} partitions have no leader")
-    return {"status": "not ready" if reasons else "ready", "reasons": reasons, "node_id": broker.node_id, "cluster_id": broker.cluster_id}
+    return {"status": "not ready" if reasons else "ready", "reasons": reasons, "node_id": status.node_id, "cluster_id": status.cluster_id}

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
-from ottla.broker.node import Broker
-from ottla.broker.partition import Partition
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.status import Status
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
@@ -32,18 +32,18 @@ _TOPIC_COUNTS: Final = {
 }
 
 
-def broker_families(broker: Broker, *, idle_share: float) -> Iterator[Family]:
+def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
     """Everything but what is there for each partition: the number of series does not grow with them."""
-    yield from _replica_manager(broker)
-    yield from _controller(broker)
-    yield from _topics(broker.partitions.meters)
-    yield from _requests(broker)
-    yield from _network(broker, idle_share)
+    yield from _replica_manager(status)
+    yield from _controller(status)
+    yield from _topics(status.partitions.meters)
+    yield from _requests(status)
+    yield from _network(status, idle_share)
 
 
-def partition_families(broker: Broker) -> Iterator[Family]:
+def partition_families(status: Status) -> Iterator[Family]:
     """Four series for each partition."""
-    partitions = broker.partitions.all()
+    partitions = status.partitions.all()
     for name, text, value in (
         ("kafka_log_log_size", "Bytes in the log.", lambda log: log.size_bytes),
         ("kafka_log_log_numlogsegments", "Segments of the log.", lambda log: len(log.segments)),
@@ -53,7 +53,7 @@ def partition_families(broker: Broker) -> Iterator[Family]:
         yield Family(name, "gauge", text, [Sample(value(partition.log), _labels_of(partition)) for partition in partitions])
     under, at = [], []
     for partition in partitions:
-        image = broker.image.topics[partition.topic].partitions[partition.index]
+        image = status.image.topics[partition.topic].partitions[partition.index]
         spare = len(image.isr) - partition.log.config.min_insync_replicas
         under.append(Sample(int(spare < 0), _labels_of(partition)))
         at.append(Sample(int(spare == 0), _labels_of(partition)))
@@ -65,38 +65,38 @@ def _labels_of(partition: Partition) -> tuple[tuple[str, str], ...]:
     return (("topic", partition.topic), ("partition", str(partition.index)))
 
 
-def _replica_manager(broker: Broker) -> Iterator[Family]:
-    partitions = broker.partitions.all()
-    found = [_of(broker, partition) for partition in partitions]
-    led = [image for image, _ in found if image.leader == broker.node_id]
+def _replica_manager(status: Status) -> Iterator[Family]:
+    partitions = status.partitions.all()
+    found = [_of(status, partition) for partition in partitions]
+    led = [image for image, _ in found if image.leader == status.node_id]
     for name, text, value in (
         ("partitioncount", "Partitions of this broker.", len(partitions)),
         ("leadercount", "Partitions that this broker leads.", len(led)),
         ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", sum(len(i.isr) < len(i.replicas) for i in led)),
         ("underminisrpartitioncount", "Partitions with too few replicas in sync for acks=all.", sum(spare < 0 for _, spare in found)),
         ("atminisrpartitioncount", "Partitions with no replica in sync to spare.", sum(spare == 0 for _, spare in found)),
-        ("offlinereplicacount", "Replicas of this broker that are offline.", _offline_count(broker)),
+        ("offlinereplicacount", "Replicas of this broker that are offline.", _offline_count(status)),
         ("reassigningpartitions", "Partitions led here that are being moved.", 0),
         ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", text, value)
-    offline = broker.partitions.offline_folder_count
+    offline = status.partitions.offline_folder_count
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data folders that have failed.", offline)
     for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
         yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a broker alone has none.", 0)
 
 
-def _offline_count(broker: Broker) -> int:
-    return len(broker.partitions.offline) + sum(partition.log.is_failed for partition in broker.partitions.all())
+def _offline_count(status: Status) -> int:
+    return len(status.partitions.offline) + sum(partition.log.is_failed for partition in status.partitions.all())
 
 
-def _of(broker: Broker, partition: Partition) -> tuple[PartitionImage, int]:
-    image = broker.image.topics[partition.topic].partitions[partition.index]
+def _of(status: Status, partition: Partition) -> tuple[PartitionImage, int]:
+    image = status.image.topics[partition.topic].partitions[partition.index]
     return image, len(image.isr) - partition.log.config.min_insync_replicas
 
 
-def _controller(broker: Broker) -> Iterator[Family]:
-    image = broker.image
+def _controller(status: Status) -> Iterator[Family]:
+    image = status.image
     partitions = [partition for topic in image.topics.values() for partition in topic.partitions.values()]
     prefix = "kafka_controller_kafkacontroller_"
     yield gauge(prefix + "activecontrollercount", "1 on the broker that is the active controller.", 1)
@@ -120,10 +120,9 @@ def _topics(meters: Mapping[str, TopicMeters]) -> Iterator[Family]:
         yield counter(f"kafka_server_brokertopicmetrics_{name}_total", "Bytes copied between brokers; a broker alone copies none.", 0)
 
 
-def _requests(broker: Broker) -> Iterator[Family]:
+def _requests(status: Status) -> Iterator[Family]:
     counts, errors, quantiles, totals = [], [], [], []
-    for key, meters in sorted(broker.router.meters.items()):
-        name = broker.services[key].api.name
+    for name, meters in status.request_meters:
         request = ("request", name)
         counts += [Sample(count, (request, ("version", str(version)))) for version, count in enumerate(meters.requests) if count]
         errors += [Sample(count, (request, ("error", ErrorCode(code).name))) for code, count in sorted(meters.errors.items())]
@@ -138,14 +137,14 @@ def _requests(broker: Broker) -> Iterator[Family]:
     yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals)
 
 
-def _network(broker: Broker, idle_share: float) -> Iterator[Family]:
+def _network(status: Status, idle_share: float) -> Iterator[Family]:
     connections = [
-        Sample(count, (("listener", name), ("networkProcessor", "0"))) for name, count in sorted(broker.gate.connection_counts.items())
+        Sample(count, (("listener", name), ("networkProcessor", "0"))) for name, count in sorted(status.connection_counts.items())
     ]
     yield Family("kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections)
-    parked = [Sample(broker.parked_count, (("delayedOperation", "Fetch"),))]
+    parked = [Sample(status.parked_count, (("delayedOperation", "Fetch"),))]
     yield Family("kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait for something.", parked)
     idle = "The share of the time in which the event loop had nothing to do. Acceptors, processors and handlers are this one loop."
     yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", idle, idle_share)
     yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle, idle_share)
-    yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for the disk.", broker.router.working_count)
+    yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for the disk.", status.working_count)

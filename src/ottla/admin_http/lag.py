@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Labels, Sample
-from ottla.broker.node import Broker
+from ottla.broker.status import Status
 from ottla.groups.commands import DescribeGroup, FetchOffsets, ListGroups
 
 _HELP: Final = {
@@ -27,23 +27,23 @@ _HELP: Final = {
 }
 
 
-async def lag_families(broker: Broker) -> list[Family]:
+async def lag_families(status: Status) -> list[Family]:
     """Topics and partitions of this broker, and the groups that it coordinates."""
     samples: dict[str, list[Sample]] = defaultdict(list)
-    samples["kafka_brokers"].append(Sample(len(broker.image.live_brokers)))
-    ends = _add_partitions(broker, samples)
-    listed = await broker.groups.ask_all(ListGroups)
+    samples["kafka_brokers"].append(Sample(len(status.image.live_brokers)))
+    ends = _add_partitions(status, samples)
+    listed = await status.groups.ask_all(ListGroups)
     for group_id in sorted(group.group_id for result in listed for group in result.groups):
-        await _add_group(broker, group_id, ends, samples)
+        await _add_group(status, group_id, ends, samples)
     return [Family(name, "gauge", text, samples[name]) for name, text in _HELP.items()]
 
 
-def _add_partitions(broker: Broker, samples: dict[str, list[Sample]]) -> dict[tuple[str, int], int]:
+def _add_partitions(status: Status, samples: dict[str, list[Sample]]) -> dict[tuple[str, int], int]:
     ends: dict[tuple[str, int], int] = {}
-    for topic, partitions in sorted(broker.partitions.by_name.items()):
-        samples["kafka_topic_partitions"].append(Sample(len(broker.image.topics[topic].partitions), (("topic", topic),)))
+    for topic, partitions in sorted(status.partitions.by_name.items()):
+        samples["kafka_topic_partitions"].append(Sample(len(status.image.topics[topic].partitions), (("topic", topic),)))
         for index, partition in sorted(partitions.items()):
-            image = broker.image.topics[topic].partitions[index]
+            image = status.image.topics[topic].partitions[index]
             ends[topic, index] = partition.high_watermark
             values = {
                 "current_offset": partition.high_watermark,
@@ -60,11 +60,11 @@ def _add_partitions(broker: Broker, samples: dict[str, list[Sample]]) -> dict[tu
     return ends
 
 
-async def _add_group(broker: Broker, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
+async def _add_group(status: Status, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
     group = ("consumergroup", group_id)
-    described = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+    described = await status.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     samples["kafka_consumergroup_members"].append(Sample(len(described.members), (group,)))
-    fetched = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
+    fetched = await status.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for found in sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition)):
         labels: Labels = (group, ("topic", found.topic), ("partition", str(found.partition)))

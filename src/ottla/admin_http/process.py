@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Sample, counter, gauge
-from ottla.broker.node import Broker
+from ottla.broker.status import Status
 from ottla.runtime.loop import take_longest_turn_seconds
 
 BOUNDS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -32,7 +32,7 @@ class IdleMeter:
         return self._share
 
 
-def process_families(broker: Broker, *, started_at: float) -> Iterator[Family]:
+def process_families(status: Status, *, started_at: float) -> Iterator[Family]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Seconds of processor time, of user and system.", usage.ru_utime + usage.ru_stime)
     yield gauge("process_start_time_seconds", "When the broker was started, in seconds since 1970.", started_at)
@@ -44,20 +44,20 @@ def process_families(broker: Broker, *, started_at: float) -> Iterator[Family]:
         yield gauge("process_resident_memory_bytes", "Memory in use.", pages * resource.getpagesize())
     collections = [Sample(stats["collections"], (("generation", str(age)),)) for age, stats in enumerate(gc.get_stats())]
     yield Family("python_gc_collections_total", "counter", "Runs of the garbage collector.", collections)
-    yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", broker.gate.refused_count)
-    yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", broker.housekeeping.delay_ms / 1000)
+    yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", status.refused_count)
+    yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", status.loop_delay_ms / 1000)
     longest = take_longest_turn_seconds()
     yield gauge("ottla_event_loop_turn_seconds_max", "The longest turn of the loop since the last look, in processor time.", longest)
-    yield _request_seconds(broker)
+    yield _request_seconds(status)
 
 
-def _request_seconds(broker: Broker) -> Family:
+def _request_seconds(status: Status) -> Family:
     samples = []
-    for key, meters in sorted(broker.router.meters.items()):
+    for name, meters in status.request_meters:
         timer = meters.timer
         if not timer.count:
             continue
-        request = ("request", broker.services[key].api.name)
+        request = ("request", name)
         counts = timer.cumulative([round(bound * 1_000_000) for bound in BOUNDS_SECONDS])
         samples += [Sample(count, (request, ("le", repr(bound))), "_bucket") for bound, count in zip(BOUNDS_SECONDS, counts, strict=True)]
         samples.append(Sample(timer.count, (request, ("le", "+Inf")), "_bucket"))

@@ -29,7 +29,7 @@ from ottla.admin_http.health import liveness, readiness
 from ottla.admin_http.kafka_names import broker_families, partition_families
 from ottla.admin_http.lag import lag_families
 from ottla.admin_http.process import IdleMeter, process_families
-from ottla.broker.node import Broker
+from ottla.broker.status import Status
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 
@@ -53,8 +53,8 @@ def as_json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 class AdminPages:
     """What each path answers."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, status: Status) -> None:
+        self._status = status
         self._idle = IdleMeter()
         self._started_at = time.time()
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -75,37 +75,37 @@ class AdminPages:
 
     async def _metrics(self) -> Answer:
         families = [
-            *broker_families(self._broker, idle_share=self._idle.read()),
-            *process_families(self._broker, started_at=self._started_at),
+            *broker_families(self._status, idle_share=self._idle.read()),
+            *process_families(self._status, started_at=self._started_at),
         ]
         return Answer(HTTPStatus.OK, CONTENT_TYPE, render(families).encode())
 
     async def _partitions(self) -> Answer:
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(partition_families(self._broker)).encode())
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(partition_families(self._status)).encode())
 
     async def _lag(self) -> Answer:
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(await lag_families(self._broker)).encode())
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(await lag_families(self._status)).encode())
 
     async def _live(self) -> Answer:
-        return as_json(liveness(self._broker))
+        return as_json(liveness(self._status))
 
     async def _ready(self) -> Answer:
-        found = readiness(self._broker)
+        found = readiness(self._status)
         return as_json(found, HTTPStatus.OK if found["status"] == "ready" else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _version(self) -> Answer:
-        return as_json({"name": "ottla", "version": __version__, "node_id": self._broker.node_id, "cluster_id": self._broker.cluster_id})
+        return as_json({"name": "ottla", "version": __version__, "node_id": self._status.node_id, "cluster_id": self._status.cluster_id})
 
 
 @contextlib.asynccontextmanager
-async def serve_admin(broker: Broker) -> AsyncIterator[tuple[str, int] | None]:
+async def serve_admin(status: Status) -> AsyncIterator[tuple[str, int] | None]:
     """The pages are served while the context lasts; yields host and port, or None when ``ottla.admin.listener`` is not set."""
-    address = broker.config["ottla.admin.listener"]
+    address = status.parts.config["ottla.admin.listener"]
     if address is None:
         yield None
         return
     host, port = parse_address(address)
-    pages = AdminPages(broker)
+    pages = AdminPages(status)
     open_count = 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

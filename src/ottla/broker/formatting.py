@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.broker.metadata_log import write_first_snapshot
+from ottla.broker.metadata.log import write_first_snapshot
 from ottla.config import BrokerConfig
 from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION
 from ottla.controller.metadata_versions import LEVELS

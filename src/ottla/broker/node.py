@@ -8,34 +8,34 @@ without all of that, and recovery at the next start makes up for it.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
-from ottla.broker.cleaner import LogCleaner
-from ottla.broker.context import fail_loudly
-from ottla.broker.controller import Controller
-from ottla.broker.gatekeeper import Gatekeeper
-from ottla.broker.group_shards import GroupShards
+from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.handlers import SERVICES
-from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.leadership import Leadership
-from ottla.broker.listeners import advertised, advertised_controller, controller_listeners, listeners
-from ottla.broker.metadata_log import MetadataLog, has_metadata
-from ottla.broker.partitions import PartitionStore
-from ottla.broker.replica_mover import ReplicaMover
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.log import MetadataLog, has_metadata
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.leadership import Leadership
+from ottla.broker.replicas.mover import ReplicaMover
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listeners import advertised, advertised_controller, controller_listeners, listeners
+from ottla.broker.requests.parking import Parking
+from ottla.broker.requests.router import Router
+from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import check_roles
-from ottla.broker.router import Router, Service
-from ottla.broker.scrubber import Scrubber
-from ottla.broker.throttling import Throttling
+from ottla.broker.status import Status
+from ottla.broker.upkeep.cleaner import LogCleaner
+from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.config import BrokerConfig
-from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
-from ottla.metadata.image import ClusterImage, EndpointImage
-from ottla.ports import Random, TimerHandle, World
+from ottla.metadata.image import ClusterImage
+from ottla.ports import Random, World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
-from ottla.replication.purgatory import Purgatory, Waiter
 from ottla.storage.directory.directory import DataFolder, FolderIdentity, is_used
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
@@ -43,39 +43,34 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """One node of a cluster of one. Everything public is for the handlers and for tests."""
+    """One node of a cluster of one: it makes the parts, and alone knows them all. What handlers may touch is in ``parts``."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.world = world
         self.config = config
         self.node_id = config.node_id
-        self.cluster_id = ""
-        self.features = FEATURES
-        self.services: Mapping[int, Service] = SERVICES
-        self.fetch_bytes_max: int = config["fetch.max.bytes"]
         self.throttling = Throttling(world, config)
         self.router = Router(
-            self,
-            self.services,
+            world,
+            SERVICES,
+            self.throttling,
             frame_bytes_max=config["socket.request.max.bytes"],
             requests_max=config["queued.max.requests"],
         )
-        self.gate = Gatekeeper(world, config, self.router)
-        self.fetch_sessions = FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"])
-        self.groups = GroupShards(self)
+        self.gate = self.router.doorkeeper = Gatekeeper(world, config, self.router)
+        self.parts: Parts  # all that follows is there once the log directories are open
         self.partitions: PartitionStore
-        self.controller: Controller
+        self.controller: ActiveController
+        self.groups: GroupShards
+        self.housekeeping: Housekeeping
         self._metadata_log: MetadataLog
+        self._leadership: Leadership
+        self._cleaner: LogCleaner
+        self._scrubber: Scrubber
+        self.mover: ReplicaMover
+        self._parking = Parking(world)
         self._folders: list[DataFolder] = []
-        self._purgatory = Purgatory()
-        self._sweep: TimerHandle | None = None
-        self.housekeeping = Housekeeping(self)
-        self._leadership = Leadership(self)
-        self._cleaner = LogCleaner(self)
-        self._scrubber = Scrubber(self)
-        self.mover = ReplicaMover(self)
         self._has_offline_folders = False
-        self.controller_endpoints: list[EndpointImage] = []
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -84,36 +79,31 @@ class Broker:
         return self.controller.image
 
     @property
+    def cluster_id(self) -> str:
+        return self._folders[0].identity.cluster_id
+
+    @property
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Each listener's host and port, as bound."""
         return self.gate.addresses
 
+    @property
+    def status(self) -> Status:
+        """For the admin pages, once the broker has started."""
+        return Status(self.parts, self.router, self.gate, self.housekeeping)
+
     async def start(self) -> None:
         """Clients are served when this returns. KafkaError or StorageError says what was wrong."""
-        config, world = self.config, self.world
+        config = self.config
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
         check_roles(config)
         await self._open_folders()
-        first = self._folders[0]
-        self.cluster_id = first.identity.cluster_id
-        self._metadata_log = await MetadataLog.open(
-            world.disk,
-            first.path,
-            now_ms=world.clock.now_ms(),
-            clean=first.was_clean,
-            bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
-        )
-        self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
-        self.partitions.on_folder_failed = self._on_folder_failed
-        self.partitions.on_partition_failed = self._leadership.settle_soon
-        self._metadata_log.on_disk_failed = partial(self.partitions.fail_folder, first)
-        await self.partitions.scan()
-        self.controller = Controller(world, config, self._metadata_log, self._publish)
+        await self._make_parts()
         await self._follow(self.controller.image)
         await self.partitions.set_strays_aside()
         await self.gate.bind([*listeners(config), *controller_listeners(config)])
-        self.controller_endpoints = advertised_controller(config, self.addresses)
+        self.parts.controller_endpoints = advertised_controller(config, self.addresses)
         await self.controller.activate()
         await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
         await self._leadership.start()
@@ -124,6 +114,44 @@ class Broker:
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
+    async def _make_parts(self) -> None:
+        config, world, first = self.config, self.world, self._folders[0]
+        self._metadata_log = await MetadataLog.open(
+            world.disk,
+            first.path,
+            now_ms=world.clock.now_ms(),
+            clean=first.was_clean,
+            bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
+        )
+        self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
+        self.controller = ActiveController(world, config, self._metadata_log, self._follow)
+        self.groups = GroupShards(world, config, self.controller)
+        self._leadership = Leadership(world.timers, self.node_id, self.partitions.is_offline, self.controller.decide)
+        self.housekeeping = Housekeeping(world, config, self.partitions, self.router, self._retry_offline)
+        self._cleaner = LogCleaner(world, config, self.partitions)
+        self._scrubber = Scrubber(world, config, self.partitions)
+        self.mover = ReplicaMover(world, config, self.partitions)
+        self.partitions.on_folder_failed = self._on_folder_failed
+        self.partitions.on_partition_failed = self._leadership.settle_soon
+        self._metadata_log.on_disk_failed = partial(self.partitions.fail_folder, first)
+        await self.partitions.scan()
+        self.parts = self.router.parts = Parts(
+            world=world,
+            config=config,
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            services=SERVICES,
+            controller=self.controller,
+            partitions=self.partitions,
+            groups=self.groups,
+            mover=self.mover,
+            fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
+            throttling=self.throttling,
+            parking=self._parking,
+            stage=self.router.burst.stage,
+            fetch_bytes_max=config["fetch.max.bytes"],
+        )
+
     async def stop(self) -> None:
         """Orderly: what was accepted is on disk, and the next start trusts the files."""
         await self.gate.close()
@@ -132,8 +160,7 @@ class Broker:
         await self._cleaner.stop()
         await self._scrubber.stop()
         await self.mover.stop()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._parking.stop()
         self.groups.close()
         for connection in list(self.router.connections):
             connection.transport.close()
@@ -200,61 +227,14 @@ class Broker:
             log.critical("broker_failed", reason=self.failure)
             self.on_failure()
 
-    def is_controller_listener(self, listener: str) -> bool:
-        """Whether those who connect there ask the controller, and not a broker."""
-        return any(endpoint.listener == listener for endpoint in self.controller_endpoints)
-
-    def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of each broker, as clients of this listener reach it."""
-        return [
-            (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
-            for broker in self.image.live_brokers
-            if listener in broker.endpoints
-        ]
-
-    def park(self, waiter: Waiter, wait_ms: int) -> None:
-        """``waiter.expire()`` is called after ``wait_ms``, unless it is done by then."""
-        deadline_ms = self.world.clock.monotonic_ms() + wait_ms
-        if self._purgatory.park(waiter, deadline_ms):
-            self._schedule_sweep(deadline_ms)
-
-    @property
-    def parked_count(self) -> int:
-        """Requests that wait for their deadline or what comes before it."""
-        return sum(len(connection.parked) for connection in self.router.connections)
-
-    def unpark(self) -> None:
-        """A waiter is done, by its deadline or before."""
-        self._purgatory.done_early()
-
-    def _schedule_sweep(self, deadline_ms: int) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        delay_ms = deadline_ms - self.world.clock.monotonic_ms()
-        self._sweep = self.world.timers.call_later_ms(max(0, delay_ms), self._on_sweep)
-
-    def _on_sweep(self) -> None:
-        self._sweep = None
-        for waiter in self._purgatory.expired(self.world.clock.monotonic_ms()):
-            try:
-                waiter.expire()
-            except Exception as error:  # noqa: BLE001 - one waiter's mistake must not leave all others waiting for ever
-                fail_loudly("expiry", error)
-        deadline_ms = self._purgatory.next_deadline_ms()
-        if deadline_ms is not None and self._sweep is None:
-            self._schedule_sweep(deadline_ms)
-
-    async def retry_offline(self) -> None:
+    async def _retry_offline(self) -> None:
         """Partitions that could not be opened for want of room or of descriptors are tried again."""
         if self.partitions.retry():
             await self.controller.publish_again()
             self._leadership.settle_soon()
 
-    async def _publish(self, image: ClusterImage) -> None:
-        """The controller has committed an image."""
-        await self._follow(image)
-
     async def _follow(self, image: ClusterImage) -> None:
+        """The controller has committed the image: everything here is as it says."""
         self.throttling.follow(image)
         self.gate.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")

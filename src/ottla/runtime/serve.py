@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.broker.node import Broker
+from ottla.broker.status import Status
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.ports import World
@@ -28,7 +29,7 @@ GC_THRESHOLDS = (10_000, 10, 500)
 """The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
 
 
-Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
+Beside = Callable[[Status], AbstractAsyncContextManager[object]]
 """What runs on the broker's loop for as long as the broker serves."""
 
 
@@ -59,7 +60,7 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Call
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
-    async with beside(broker):
+    async with beside(broker.status):
         if on_started is not None:
             on_started(broker)
         await stopping.wait()

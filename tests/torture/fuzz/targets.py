@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tests.storage.memory_disk import MemoryDisk, Node, run
 
-from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.metadata.log import MetadataLog
 from ottla.client.consumer_protocol import decode_assignment, decode_subscription
 from ottla.errors import DecodeError, KafkaError, StorageError
 from ottla.groups.records import decode_record

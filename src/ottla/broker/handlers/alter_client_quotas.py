@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.decided import Recorded
 from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
@@ -15,19 +16,19 @@ from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterCl
 from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 PARTS_MAX: Final = 100
 """Parts of one entity and changes of its quotas: more cannot differ, and are refused as a whole."""
 
 
-async def handle(broker: Broker, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def handle(parts: Parts, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """An entity that is listed again is ignored, and its one result says so."""
     first: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
     repeated = set()
     results = []
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     async for entry in slices.over(request.entries):
         if max(len(entry.entity), len(entry.ops)) > PARTS_MAX:
             text = f"an entity of {len(entry.entity)} parts, with {len(entry.ops)} changes: something is listed more than once"
@@ -36,7 +37,7 @@ async def handle(broker: Broker, context: RequestContext, request: AlterClientQu
         entity = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda pair: (pair[0], pair[1] or "")))
         if first.setdefault(entity, entry) is not entry:
             repeated.add(entity)
-    outcomes = await broker.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
+    outcomes = await parts.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
     async for (entity, entry), outcome in slices.over(zip(first.items(), outcomes, strict=True)):
         result = EntryResult(error_message=None, entity=entry.entity)
         if entity in repeated:
@@ -56,3 +57,6 @@ def _decision(entry: EntryData) -> Callable[[ClusterImage], Recorded]:
         entity=[(part.entity_type, part.entity_name) for part in entry.entity],
         changes=[(change.key, None if change.remove else change.value) for change in entry.ops],
     )
+
+
+SERVICE = service(AlterClientQuotasRequest, handle)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
 from ottla.messages.alter_partition_reassignments import (
@@ -21,20 +22,18 @@ from ottla.messages.alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(
-    broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
+async def handle(parts: Parts, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
     keeps_factor = not request.allow_replication_factor_change
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     decisions = (
         partial(reassign, topic=topic.name, index=wanted.partition_index, replicas=wanted.replicas, keeps_factor=keeps_factor)
         for topic in request.topics
         for wanted in topic.partitions
     )
-    outcomes = iter(await broker.controller.decide(decisions))
+    outcomes = iter(await parts.controller.decide(decisions))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
@@ -48,3 +47,6 @@ async def handle(
             partitions.append(result)
         response.responses.append(ReassignableTopicResponse(topic.name, partitions))
     return response
+
+
+SERVICE = service(AlterPartitionReassignmentsRequest, handle)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -20,23 +21,23 @@ from ottla.messages.alter_replica_log_dirs import (
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+async def handle(parts: Parts, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     for wanted in request.dirs:
         async for topic in slices.over(wanted.topics):
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
             async for index in slices.over(topic.partitions):
-                code = _move(broker, wanted.path, TopicPartition(topic.name, index))
+                code = _move(parts, wanted.path, TopicPartition(topic.name, index))
                 result.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(broker: Broker, path: str, key: TopicPartition) -> ErrorCode:
-    partitions = broker.partitions
+def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
+    partitions = parts.partitions
     folder = partitions.folder_at(path)
     if folder is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
@@ -46,5 +47,8 @@ def _move(broker: Broker, path: str, key: TopicPartition) -> ErrorCode:
     if partition is None:
         partitions.prefer(key, folder)
         return ErrorCode.REPLICA_NOT_AVAILABLE
-    broker.mover.move(partition, folder)
+    parts.mover.move(partition, folder)
     return ErrorCode.NONE
+
+
+SERVICE = service(AlterReplicaLogDirsRequest, handle)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 CONTROLLER_KEYS = frozenset(
     {
@@ -31,9 +32,9 @@ _SOFTWARE_NAMED_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 
 
-def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
     """``request`` is None when its version is not known."""
-    services = broker.services
+    services = parts.services
     if request is None:
         own = services[ApiKey.API_VERSIONS]
         keys = [ApiVersion(own.api.key, own.version_min_listed, own.version_max)]
@@ -42,21 +43,24 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest 
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-    is_controller = broker.is_controller_listener(context.connection.listener)
+    is_controller = parts.is_controller_listener(context.connection.listener)
     keys = [
         ApiVersion(key, service.version_min_listed, service.version_max)
         for key, service in sorted(services.items())
         if not is_controller or key in CONTROLLER_KEYS
     ]
-    image = broker.image
+    image = parts.image
     supported = [
         SupportedFeatureKey(name, low, high)
-        for name, (low, high) in sorted(broker.features.items())
+        for name, (low, high) in sorted(parts.features.items())
         if low > 0 or context.version >= _MINIMUM_ZERO_SINCE
     ]
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=supported,
-        finalized_features_epoch=broker.controller.high_watermark,
+        finalized_features_epoch=parts.controller.high_watermark,
         finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())],
     )
+
+
+SERVICE = service(ApiVersionsRequest, handle)

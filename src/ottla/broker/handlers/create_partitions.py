@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.decided import Recorded
 from ottla.controller.partitions import create_partitions
 from ottla.errors import ErrorCode, KafkaError
@@ -24,13 +25,13 @@ from ottla.messages.create_partitions import (
 from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 THROTTLING_TOLD_SINCE = 3
 
 
-async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    slices = Slices(parts.world.clock)
     counts = Counter([topic.name async for topic in slices.over(request.topics)])
     results = {name: CreatePartitionsTopicResult(name) async for name in slices.over(counts)}
     wanted: list[CreatePartitionsTopic] = []
@@ -40,18 +41,21 @@ async def handle(broker: Broker, context: RequestContext, request: CreatePartiti
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic stands more than once in the request"
         else:
             wanted.append(topic)
-    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions: Iterator[Callable[[ClusterImage], Recorded]] = (_decision(broker, topic) for topic in wanted)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    decisions: Iterator[Callable[[ClusterImage], Recorded]] = (_decision(parts, topic) for topic in wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
-    outcomes = await broker.controller.decide(decisions, validate_only=request.validate_only)
+    outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only)
     async for topic, outcome in slices.over(zip(wanted, outcomes, strict=True)):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
     return CreatePartitionsResponse(budget.pause_ms, list(results.values()))
 
 
-def _decision(broker: Broker, topic: CreatePartitionsTopic) -> Callable[[ClusterImage], Recorded]:
-    start, shift = broker.controller.random_place()
+def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterImage], Recorded]:
+    start, shift = parts.controller.random_place()
     rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
     return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
+
+
+SERVICE = service(CreatePartitionsRequest, handle)

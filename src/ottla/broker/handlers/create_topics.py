@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.context import RequestContext
-from ottla.broker.describe import topic_config_entries
-from ottla.broker.slices import Slices
+from ottla.broker.handlers.config_entries import topic_config_entries
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -26,13 +27,13 @@ from ottla.metadata.image import ClusterImage
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 THROTTLING_TOLD_SINCE = 6
 
 
-async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    slices = Slices(parts.world.clock)
     counts = Counter([topic.name async for topic in slices.over(request.topics)])
     results: dict[str, Any] = {}  # of topics that were made as bytes, slice by slice
     wanted: list[NewTopic] = []
@@ -42,11 +43,11 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
             results[topic.name] = _refused(topic.name, problem)
         else:
             wanted.append(_new_topic(topic))
-    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(broker.controller.creation, wanted)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(parts.controller.creation, wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
-    created = await broker.controller.decide(decisions, validate_only=request.validate_only)
+    created = await parts.controller.decide(decisions, validate_only=request.validate_only)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
     async for new, result in slices.over(zip(wanted, created, strict=True)):
         if isinstance(result, KafkaError):
@@ -54,7 +55,7 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
             continue
         overrides = tuple(result.configs.items())
         if overrides not in told:
-            told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(broker, result)]
+            told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(parts, result)]
         results[new.name] = encode_part(_accepted(result, told[overrides]), CreateTopicsResponse, context.version)
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
@@ -82,10 +83,10 @@ def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name, error_code=error.code, error_message=error.message or None)
 
 
-def _entries(broker: Broker, creation: TopicCreation) -> list[CreatableTopicConfigs]:
+def _entries(parts: Parts, creation: TopicCreation) -> list[CreatableTopicConfigs]:
     return [
         CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.config_source, entry.is_sensitive)
-        for entry in topic_config_entries(broker.config, creation.configs)
+        for entry in topic_config_entries(parts.config, creation.configs)
     ]
 
 
@@ -98,3 +99,6 @@ def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResu
         replication_factor=creation.replication_factor,
         configs=configs,
     )
+
+
+SERVICE = service(CreateTopicsRequest, handle)

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import DeleteGroup
 from ottla.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results: dict[str, DeletableGroupResult] = {}
-    async for group_id in Slices(broker.world.clock).over(request.groups_names):
+    async for group_id in Slices(parts.world.clock).over(request.groups_names):
         if group_id not in results:
-            results[group_id] = await _delete(broker, group_id)
+            results[group_id] = await _delete(parts, group_id)
     return DeleteGroupsResponse(results=list(results.values()))
 
 
-async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
+async def _delete(parts: Parts, group_id: str) -> DeletableGroupResult:
     try:
-        result = await broker.groups.ask(group_id, lambda token: DeleteGroup(token, group_id))
+        result = await parts.groups.ask(group_id, lambda token: DeleteGroup(token, group_id))
     except KafkaError as error:
         return DeletableGroupResult(group_id, error.code)
     return DeletableGroupResult(group_id, result.error_code)
+
+
+SERVICE = service(DeleteGroupsRequest, handle)

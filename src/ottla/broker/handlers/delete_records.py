@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.delete_records import (
@@ -21,27 +22,27 @@ from ottla.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
 
 log = get_logger(__name__)
 
 TO_HIGH_WATERMARK = -1
 
 
-async def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     advanced: list[DeleteRecordsPartitionResult] = []
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = broker.partitions.by_name.get(topic.name, {})
+        partitions = parts.partitions.by_name.get(topic.name, {})
         results = []
         async for wanted in slices.over(topic.partitions):
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:
                 before, result.low_watermark = _advance(
-                    partitions.get(wanted.partition_index) or broker.partitions.absent(topic.name, wanted.partition_index), wanted
+                    partitions.get(wanted.partition_index) or parts.partitions.absent(topic.name, wanted.partition_index), wanted
                 )
                 if result.low_watermark > before:
                     advanced.append(result)
@@ -49,7 +50,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteRecords
                 result.error_code = error.code
         topics.append(DeleteRecordsTopicResult(topic.name, results))
     if advanced:
-        await _make_durable(broker, advanced)
+        await _make_durable(parts, advanced)
     return DeleteRecordsResponse(topics=topics)
 
 
@@ -71,10 +72,13 @@ def _advance(partition: Partition | KafkaError, wanted: DeleteRecordsPartition) 
     return before, partition.log.log_start_offset
 
 
-async def _make_durable(broker: Broker, advanced: list[DeleteRecordsPartitionResult]) -> None:
+async def _make_durable(parts: Parts, advanced: list[DeleteRecordsPartitionResult]) -> None:
     try:
-        await broker.partitions.write_checkpoints()
+        await parts.partitions.write_checkpoints()
     except (OSError, StorageError) as error:
         log.error("log_start_not_written", error=str(error))
         for result in advanced:
             result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+
+
+SERVICE = service(DeleteRecordsRequest, handle)

@@ -9,25 +9,26 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 IDS_SINCE = 6
 THROTTLING_TOLD_SINCE = 5
 
 
-async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    slices = Slices(parts.world.clock)
     names, ids = request.topic_names, context.version >= IDS_SINCE
     wanted = request.topics if ids else [DeleteTopicState(name) async for name in slices.over(names)]
-    image = broker.image
+    image = parts.image
     resolved = [image.topic_names.get(state.topic_id) if state.name is None else state.name async for state in slices.over(wanted)]
     counts = Counter(resolved)
     results: list[DeletableTopicResult] = []
@@ -40,9 +41,9 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsR
             result.error_code, result.error_message = problem.code, problem.message
         else:
             accepted.append((result, state.name, state.topic_id))
-    budget = broker.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
-    decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=broker.config)) for _, name, topic_id in accepted)
-    deleted = await broker.controller.decide(decisions)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=parts.config)) for _, name, topic_id in accepted)
+    deleted = await parts.controller.decide(decisions)
     async for (result, _, _), outcome in slices.over(zip(accepted, deleted, strict=True)):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None
@@ -57,3 +58,6 @@ def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str | No
     if name is not None and counts[name] > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} stands {counts[name]} times in the request")
     return None
+
+
+SERVICE = service(DeleteTopicsRequest, handle)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.controller.quotas import find_quotas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_client_quotas import (
@@ -16,20 +17,20 @@ from ottla.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 COMPONENTS_MAX: Final = 100
 """Of one filter; more cannot differ."""
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+def handle(parts: Parts, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     if len(request.components) > COMPONENTS_MAX:
         text = f"a filter of {len(request.components)} components: a type of entity is listed more than once"
         return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
     components = [(component.entity_type, component.match_type, component.match) for component in request.components]
     try:
-        found = list(find_quotas(broker.image, components, is_strict=request.strict))
+        found = list(find_quotas(parts.image, components, is_strict=request.strict))
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     entries = [
@@ -37,3 +38,6 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClientQuota
         for entity, values in found
     ]
     return DescribeClientQuotasResponse(entries=entries)
+
+
+SERVICE = service(DescribeClientQuotasRequest, handle)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.authorization import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
 from ottla.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(parts: Parts, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     listener = context.connection.listener
-    is_controller = broker.is_controller_listener(listener)
+    is_controller = parts.is_controller_listener(listener)
     served = ENDPOINT_CONTROLLERS if is_controller else ENDPOINT_BROKERS
     if request.endpoint_type != served:
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
@@ -28,18 +29,19 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     return DescribeClusterResponse(
         endpoint_type=served,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=_controllers(broker, listener)
-        if is_controller
-        else [DescribeClusterBroker(*end) for end in broker.endpoints_for(listener)],
+        cluster_id=parts.cluster_id,
+        controller_id=parts.node_id,
+        brokers=_controllers(parts, listener) if is_controller else [DescribeClusterBroker(*end) for end in parts.endpoints_for(listener)],
         cluster_authorized_operations=operations,
     )
 
 
-def _brokers(broker: Broker, listener: str) -> list[DescribeClusterBroker]:
-    return [DescribeClusterBroker(*endpoint) for endpoint in broker.endpoints_for(listener)]
+def _brokers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
+    return [DescribeClusterBroker(*endpoint) for endpoint in parts.endpoints_for(listener)]
 
 
-def _controllers(broker: Broker, listener: str) -> list[DescribeClusterBroker]:
-    return [DescribeClusterBroker(broker.node_id, end.host, end.port) for end in broker.controller_endpoints if end.listener == listener]
+def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
+    return [DescribeClusterBroker(parts.node_id, end.host, end.port) for end in parts.controller_endpoints if end.listener == listener]
+
+
+SERVICE = service(DescribeClusterRequest, handle)

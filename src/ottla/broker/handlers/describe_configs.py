@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.context import RequestContext
-from ottla.broker.describe import (
+from ottla.broker.handlers.config_entries import (
     broker_config_entries,
     client_metrics_config_entries,
     default_config_entries,
@@ -17,7 +16,9 @@ from ottla.broker.describe import (
     logger_config_entries,
     topic_config_entries,
 )
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import (
@@ -32,59 +33,59 @@ from ottla.types import topic_name_problem
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """A resource that is listed many times is described once, and its bytes are answered as often."""
     described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
     results: list[Any] = []
-    async for resource in Slices(broker.world.clock).over(request.resources):
+    async for resource in Slices(parts.world.clock).over(request.resources):
         keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
-            described[wanted] = encode_part(_describe(broker, resource, keys, request), DescribeConfigsResponse, context.version)
+            described[wanted] = encode_part(_describe(parts, resource, keys, request), DescribeConfigsResponse, context.version)
         results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    broker: Broker, resource: DescribeConfigsResource, keys: frozenset[str] | None, request: DescribeConfigsRequest
+    parts: Parts, resource: DescribeConfigsResource, keys: frozenset[str] | None, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
-        result.configs = [_as_asked(entry, request) for entry in _entries(broker, resource) if keys is None or entry.name in keys]
+        result.configs = [_as_asked(entry, request) for entry in _entries(parts, resource) if keys is None or entry.name in keys]
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message or None
     return result
 
 
-def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+def _entries(parts: Parts, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
     name = resource.resource_name
     if resource.resource_type == RESOURCE_TOPIC:
         if topic_name_problem(name) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:80]!r}: {topic_name_problem(name)}")
-        if name not in broker.image.topics:
+        if name not in parts.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-        return list(topic_config_entries(broker.config, broker.image.topic_configs(name)))
+        return list(topic_config_entries(parts.config, parts.image.topic_configs(name)))
     if resource.resource_type == RESOURCE_BROKER:
         if not name:
-            return list(default_config_entries(broker.image.broker_configs("")))
-        if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name[:80]!r}")
-        own, default = broker.image.broker_configs(name), broker.image.broker_configs("")
-        return list(broker_config_entries(broker.config, {ConfigSource.DYNAMIC_BROKER: own, ConfigSource.DYNAMIC_DEFAULT_BROKER: default}))
+            return list(default_config_entries(parts.image.broker_configs("")))
+        if name != str(parts.node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {parts.node_id}, not {name[:80]!r}")
+        own, default = parts.image.broker_configs(name), parts.image.broker_configs("")
+        return list(broker_config_entries(parts.config, {ConfigSource.DYNAMIC_BROKER: own, ConfigSource.DYNAMIC_DEFAULT_BROKER: default}))
     if resource.resource_type == RESOURCE_BROKER_LOGGER:
-        if name != str(broker.node_id):
-            what = "a broker's id must not be empty" if not name else f"this is broker {broker.node_id}, not {name[:80]!r}"
+        if name != str(parts.node_id):
+            what = "a broker's id must not be empty" if not name else f"this is broker {parts.node_id}, not {name[:80]!r}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, what)
         return list(logger_config_entries())
     if resource.resource_type in (RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group or subscription has to be named")
-        values = broker.image.configs.get((resource.resource_type, name), {})
+        values = parts.image.configs.get((resource.resource_type, name), {})
         entries = group_config_entries if resource.resource_type == RESOURCE_GROUP else client_metrics_config_entries
-        return list(entries(broker.config, values))
+        return list(entries(parts.config, values))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} is not served")
 
 
@@ -94,3 +95,6 @@ def _as_asked(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequ
     if not request.include_documentation and entry.documentation:
         entry.documentation = None
     return entry
+
+
+SERVICE = service(DescribeConfigsRequest, handle)

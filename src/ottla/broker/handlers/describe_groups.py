@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.context import RequestContext
-from ottla.broker.operations import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
-from ottla.broker.slices import Slices
+from ottla.broker.authorization import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DescribeGroup
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.compiler import encode_part
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 NOT_FOUND_SINCE = 6
 DEAD = "Dead"
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """A group that is listed many times is described once, and its bytes are answered as often."""
     described: dict[str, bytes] = {}
     groups: list[Any] = []
-    async for group_id in Slices(broker.world.clock).over(request.groups):
+    async for group_id in Slices(parts.world.clock).over(request.groups):
         if group_id not in described:
-            group = await _describe(broker, context, group_id)
+            group = await _describe(parts, context, group_id)
             if request.include_authorized_operations:
                 group.authorized_operations = GROUP_OPERATIONS if not group.error_code else OPERATIONS_NOT_ASKED
             described[group_id] = encode_part(group, DescribeGroupsResponse, context.version)
@@ -34,9 +35,9 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeGroup
     return DescribeGroupsResponse(groups=groups)
 
 
-async def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:
+async def _describe(parts: Parts, context: RequestContext, group_id: str) -> DescribedGroup:
     try:
-        result = await broker.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+        result = await parts.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     except KafkaError as error:
         return DescribedGroup(error.code, error.message or None, group_id)
     if result.state == DEAD and context.version >= NOT_FOUND_SINCE:
@@ -53,3 +54,6 @@ async def _describe(broker: Broker, context: RequestContext, group_id: str) -> D
             for member in result.members
         ],
     )
+
+
+SERVICE = service(DescribeGroupsRequest, handle)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.partitions import key_of
-from ottla.broker.slices import Slices
+from ottla.broker.replicas.store import key_of
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -23,24 +24,24 @@ from ottla.messages.describe_log_dirs import (
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
         asked = ((topic.topic, index) for topic in request.topics for index in topic.partitions)
-        wanted = {TopicPartition(topic, index) async for topic, index in Slices(broker.world.clock).over(asked)}
+        wanted = {TopicPartition(topic, index) async for topic, index in Slices(parts.world.clock).over(asked)}
     results = []
-    for folder, partitions in broker.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
+    for folder, partitions in parts.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
         replicas = [(key_of(partition), partition.log.size_bytes, 0, False) for partition in partitions]
-        replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in broker.mover.moving_to(folder)]
+        replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(folder)]
         result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if folder.is_failed else ErrorCode.NONE, folder.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
         results.append(result)
     for result in results:
         try:
-            result.total_bytes, result.usable_bytes = await broker.world.disk.space(result.log_dir)
+            result.total_bytes, result.usable_bytes = await parts.world.disk.space(result.log_dir)
         except OSError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return DescribeLogDirsResponse(results=results)
@@ -52,3 +53,6 @@ def _topics(replicas: Iterable[tuple[TopicPartition, int, int, bool]]) -> list[D
         topic = topics.setdefault(key.topic, DescribeLogDirsTopic(key.topic))
         topic.partitions.append(DescribeLogDirsPartition(key.partition, size_bytes, lag, is_future))
     return list(topics.values())
+
+
+SERVICE = service(DescribeLogDirsRequest, handle)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
@@ -17,15 +18,15 @@ from ottla.messages.describe_producers import (
 from ottla.types import topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def handle(parts: Parts, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = broker.partitions.by_name.get(topic.name, {})
+        partitions = parts.partitions.by_name.get(topic.name, {})
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
         async for index in slices.over(topic.partition_indexes):
@@ -48,3 +49,6 @@ def _described(partition: Partition) -> PartitionResponse:
         for producer_id, state in sorted(partition.log.producers.states.items())
     ]
     return PartitionResponse(partition.index, active_producers=producers)
+
+
+SERVICE = service(DescribeProducersRequest, handle)

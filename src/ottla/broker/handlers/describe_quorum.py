@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.metadata_log import LEADER_EPOCH
-from ottla.broker.slices import Slices
+from ottla.broker.metadata.log import LEADER_EPOCH
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -20,30 +21,33 @@ from ottla.messages.describe_quorum import (
 from ottla.types import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    slices = Slices(parts.world.clock)
     topics = []
     async for topic in slices.over(request.topics):
         name = topic.topic_name
-        partitions = [_quorum(broker, name, wanted.partition_index) async for wanted in slices.over(topic.partitions)]
+        partitions = [_quorum(parts, name, wanted.partition_index) async for wanted in slices.over(topic.partitions)]
         topics.append(TopicQuorum(name, partitions))
-    own = broker.controller_endpoints or [end for _, end in sorted(broker.image.brokers[broker.node_id].endpoints.items())]
+    own = parts.controller_endpoints or [end for _, end in sorted(parts.image.brokers[parts.node_id].endpoints.items())]
     listeners = [Listener(end.listener, end.host, end.port) for end in own]
-    return DescribeQuorumResponse(topics=topics, nodes=[Node(broker.node_id, listeners)])
+    return DescribeQuorumResponse(topics=topics, nodes=[Node(parts.node_id, listeners)])
 
 
-def _quorum(broker: Broker, topic: str, index: int) -> PartitionQuorum:
+def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
-    now_ms, end_offset = broker.world.clock.now_ms(), broker.controller.high_watermark
-    voter = ReplicaState(broker.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
+    now_ms, end_offset = parts.world.clock.now_ms(), parts.controller.high_watermark
+    voter = ReplicaState(parts.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
     return PartitionQuorum(
         index,
-        leader_id=broker.node_id,
+        leader_id=parts.node_id,
         leader_epoch=LEADER_EPOCH,
         high_watermark=end_offset,
         current_voters=[voter],
     )
+
+
+SERVICE = service(DescribeQuorumRequest, handle)

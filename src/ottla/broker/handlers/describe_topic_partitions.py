@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.operations import TOPIC_OPERATIONS
-from ottla.broker.slices import Slices
+from ottla.broker.authorization import TOPIC_OPERATIONS
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -22,16 +23,16 @@ from ottla.metadata.image import PartitionImage
 from ottla.types import INTERNAL_TOPICS, NO_LEADER, topic_name_problem
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
-    image = broker.image
+    image = parts.image
     cursor = request.cursor
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     names = [topic.name async for topic in slices.over(request.topics)] or list(image.topics)
-    left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
+    left = max(1, min(request.response_partition_limit, parts.config["max.request.partition.size.limit"]))
     last = None
     async for name in slices.over_sorted(names):
         if name == last:
@@ -49,7 +50,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeTopic
             response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first]
-        page = [_describe(broker, name, index, topic.partitions[index]) for index in indexes[:left]]
+        page = [_describe(parts, name, index, topic.partitions[index]) for index in indexes[:left]]
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -66,7 +67,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeTopic
     return response
 
 
-def _describe(broker: Broker, topic: str, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _describe(parts: Parts, topic: str, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
@@ -76,5 +77,8 @@ def _describe(broker: Broker, topic: str, index: int, partition: PartitionImage)
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=[],
-        offline_replicas=broker.partitions.offline_replicas(topic, index),
+        offline_replicas=parts.partitions.offline_replicas(topic, index),
     )
+
+
+SERVICE = service(DescribeTopicPartitionsRequest, handle)

@@ -8,32 +8,33 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(parts: Parts, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in ElectionType.__members__.values():
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     kind = ElectionType(request.election_type)
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     asks_for_all = request.topic_partitions is None
     if request.topic_partitions is None:
-        wanted = [(name, index) for name, topic in sorted(broker.image.topics.items()) for index in sorted(topic.partitions)]
+        wanted = [(name, index) for name, topic in sorted(parts.image.topics.items()) for index in sorted(topic.partitions)]
     else:
         asked = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
         wanted = [pair async for pair in slices.over(asked)]
     decisions = (
-        partial(elect_leader, topic=topic, index=index, kind=kind, offline=broker.partitions.offline_replicas(topic, index))
+        partial(elect_leader, topic=topic, index=index, kind=kind, offline=parts.partitions.offline_replicas(topic, index))
         for topic, index in wanted
     )
-    outcomes = await broker.controller.decide(decisions)
+    outcomes = await parts.controller.decide(decisions)
     results: dict[str, ReplicaElectionResult] = {}
     async for (topic, index), outcome in slices.over(zip(wanted, outcomes, strict=True)):
         result = PartitionResult(index, error_message=None)
@@ -43,3 +44,6 @@ async def handle(broker: Broker, context: RequestContext, request: ElectLeadersR
             result.error_code, result.error_message = outcome.code, outcome.message
         results.setdefault(topic, ReplicaElectionResult(topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+
+SERVICE = service(ElectLeadersRequest, handle)

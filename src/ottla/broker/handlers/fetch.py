@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker import eager
-from ottla.broker.context import RequestContext, fail
-from ottla.broker.slices import pause
+from ottla.broker.requests.context import RequestContext, fail
+from ottla.broker.requests.service import service
+from ottla.broker.tasks import eager
+from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from ottla.replication.fetch_sessions import FetchPlan, TopicKey
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
 
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
@@ -29,28 +30,28 @@ SLICE_PARTITIONS = 500
 SLICE_RESULTS = 5000
 
 
-async def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
     try:
-        plan = broker.fetch_sessions.plan(
-            request, uses_topic_ids=context.version >= TOPIC_IDS_SINCE, now_ms=broker.world.clock.monotonic_ms()
+        plan = parts.fetch_sessions.plan(
+            request, uses_topic_ids=context.version >= TOPIC_IDS_SINCE, now_ms=parts.world.clock.monotonic_ms()
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = Reading(broker, context, request, plan)
+    reading = Reading(parts, context, request, plan)
     await reading.read()
     if reading.is_enough or request.max_wait_ms <= 0:
         return await reading.answer()
-    ParkedFetch(broker, context, request, reading).park()
+    ParkedFetch(parts, context, request, reading).park()
     return None
 
 
 class Reading:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("_broker", "_context", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
+    __slots__ = ("_context", "_parts", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
-        self._broker = broker
+    def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
+        self._parts = parts
         self._context = context
         self._request = request
         self._plan = plan
@@ -65,9 +66,9 @@ class Reading:
 
     async def read(self) -> None:
         self._results, self.seen, self.size_bytes, self.has_error = [], {}, 0, False
-        budget = min(self._request.max_bytes, self._broker.fetch_bytes_max)
-        if self._broker.throttling.limits_fetch:
-            budget = self._broker.throttling.fetch_bytes_max(self._context, budget)
+        budget = min(self._request.max_bytes, self._parts.fetch_bytes_max)
+        if self._parts.throttling.limits_fetch:
+            budget = self._parts.throttling.fetch_bytes_max(self._context, budget)
         for at, (topic, wanted) in enumerate(self._plan.partitions(), 1):
             if at % SLICE_PARTITIONS == 0:
                 await pause()
@@ -120,15 +121,15 @@ class Reading:
 
     def _find(self, topic: TopicKey, index: int) -> Partition:
         if isinstance(topic, str):
-            partition = self._broker.partitions.by_name.get(topic, {}).get(index)
+            partition = self._parts.partitions.by_name.get(topic, {}).get(index)
             if partition is None:
-                raise self._broker.partitions.absent(topic, index)
+                raise self._parts.partitions.absent(topic, index)
             return partition
-        partitions = self._broker.partitions.by_id.get(topic)
+        partitions = self._parts.partitions.by_id.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         if partition is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if partitions is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise self._broker.partitions.absent(self._broker.image.topic_names.get(topic, ""), index, code)
+            raise self._parts.partitions.absent(self._parts.image.topic_names.get(topic, ""), index, code)
         return partition
 
     async def read_and_answer(self) -> FetchResponse:
@@ -137,7 +138,7 @@ class Reading:
 
     async def answer(self) -> FetchResponse:
         """What was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
-        plan, throttling = self._plan, self._broker.throttling
+        plan, throttling = self._plan, self._parts.throttling
         pause_ms = 0
         if throttling.limits_fetch and self.size_bytes:
             pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
@@ -154,10 +155,10 @@ class Reading:
 class ParkedFetch:
     """A fetch that waits for more bytes: on the list of each of its partitions, and in the purgatory by its deadline."""
 
-    __slots__ = ("_broker", "_context", "_missing_bytes", "_reading", "_request", "is_done")
+    __slots__ = ("_context", "_missing_bytes", "_parts", "_reading", "_request", "is_done")
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, reading: Reading) -> None:
-        self._broker = broker
+    def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, reading: Reading) -> None:
+        self._parts = parts
         self._context = context
         self._request = request
         self._reading = reading
@@ -168,7 +169,7 @@ class ParkedFetch:
         for partition in self._reading.seen:
             partition.waiters[self] = None
         self._context.connection.parked[self] = None
-        self._broker.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
+        self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
         if any(partition.high_watermark > seen for partition, seen in self._reading.seen.items()):
             self._complete()  # an append came while the last partitions were still being read
 
@@ -193,10 +194,13 @@ class ParkedFetch:
         self._context.connection.parked.pop(self, None)
         for partition in self._reading.seen:
             partition.waiters.pop(self, None)
-        self._broker.unpark()
+        self._parts.parking.unpark()
 
     def _answer(self, response: FetchResponse | None, error: BaseException | None) -> None:
         if response is None:
             fail(self._context, error or RuntimeError("a fetch has an answer"))
         else:
             self._context.reply(response)
+
+
+SERVICE = service(FetchRequest, handle)

@@ -10,40 +10,44 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 BATCH_SINCE = 4
 KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
 
 
-async def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(parts: Parts, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """One broker leads every partition of the topic: the answer is the same for each key."""
-    found = await _find(broker, context, request.key_type)
+    found = await _find(parts, context, request.key_type)
     if context.version >= BATCH_SINCE:
-        keys = Slices(broker.world.clock).over(request.coordinator_keys)
+        keys = Slices(parts.world.clock).over(request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=[msgspec.structs.replace(found, key=key) async for key in keys])
     text = found.error_message if found.error_code else ErrorCode.NONE.name
     return FindCoordinatorResponse(error_code=found.error_code, error_message=text, node_id=found.node_id, host=found.host, port=found.port)
 
 
-async def _find(broker: Broker, context: RequestContext, key_type: int) -> Coordinator:
+async def _find(parts: Parts, context: RequestContext, key_type: int) -> Coordinator:
     try:
         if key_type in (KEY_TRANSACTION, KEY_SHARE):
             what = "transactions" if key_type == KEY_TRANSACTION else "share groups"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this broker has no {what} yet")
         if key_type != KEY_GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known")
-        await broker.groups.ensure_topic()
+        await parts.groups.ensure_topic()
     except KafkaError as error:
         return Coordinator("", -1, "", -1, error.code, error.message or None)
-    for node_id, host, port, _ in broker.endpoints_for(context.connection.listener):
-        if node_id == broker.node_id:
+    for node_id, host, port, _ in parts.endpoints_for(context.connection.listener):
+        if node_id == parts.node_id:
             return Coordinator("", node_id, host, port)
     return Coordinator("", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+SERVICE = service(FindCoordinatorRequest, handle)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.errors import KafkaError
 from ottla.groups.commands import Heartbeat
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+async def handle(parts: Parts, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     def command(token: int) -> Heartbeat:
         return Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id)
 
     try:
-        result = await broker.groups.ask(request.group_id, command)
+        result = await parts.groups.ask(request.group_id, command)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     return HeartbeatResponse(error_code=result.error_code)
+
+
+SERVICE = service(HeartbeatRequest, handle)

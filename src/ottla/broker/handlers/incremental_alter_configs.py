@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.altering import alter_each
-from ottla.broker.context import RequestContext
+from ottla.broker.handlers.config_changes import alter_each
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.controller.configs import ConfigChange, Operation, change_configs
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
@@ -24,24 +25,24 @@ from ottla.messages.incremental_alter_configs import (
 from ottla.metadata.image import RESOURCE_BROKER_LOGGER, ClusterImage
 
 if TYPE_CHECKING:
-    from ottla.broker.altering import Alteration
-    from ottla.broker.node import Broker
+    from ottla.broker.handlers.config_changes import Alteration
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    alteration = partial(_alteration, broker, validate_only=request.validate_only)
-    results = alter_each(broker, request.resources, alteration, validate_only=request.validate_only)
+async def handle(parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    alteration = partial(_alteration, parts, validate_only=request.validate_only)
+    results = alter_each(parts, request.resources, alteration, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
-def _alteration(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Alteration | KafkaError:
+def _alteration(parts: Parts, resource: AlterConfigsResource, *, validate_only: bool) -> Alteration | KafkaError:
     try:
         changes = [ConfigChange(entry.name, Operation(entry.config_operation), entry.value) for entry in resource.configs]
     except ValueError as error:
         return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
     if resource.resource_type == RESOURCE_BROKER_LOGGER:
-        return partial(_change_loggers, node_id=broker.node_id, name=resource.resource_name, changes=changes, validate_only=validate_only)
-    return partial(change_configs, resource_type=resource.resource_type, name=resource.resource_name, changes=changes, config=broker.config)
+        return partial(_change_loggers, node_id=parts.node_id, name=resource.resource_name, changes=changes, validate_only=validate_only)
+    return partial(change_configs, resource_type=resource.resource_type, name=resource.resource_name, changes=changes, config=parts.config)
 
 
 def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[ConfigChange], validate_only: bool) -> Recorded:
@@ -62,3 +63,6 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
     if not validate_only:
         set_levels((change.name, change.value if change.operation is Operation.SET else None) for change in changes)
     return Recorded(())
+
+
+SERVICE = service(IncrementalAlterConfigsRequest, handle)

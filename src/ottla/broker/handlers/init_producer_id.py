@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(parts: Parts, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=await broker.controller.next_producer_id(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
+
+
+SERVICE = service(InitProducerIdRequest, handle)

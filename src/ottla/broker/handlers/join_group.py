@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import JoinGroup
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 REBALANCE_TIMEOUT_SINCE = 1
@@ -25,7 +26,7 @@ PROTOCOLS_MAX: Final = 1000
 """That one member offers: its group looks through all of them in one decision."""
 
 
-async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+async def handle(parts: Parts, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.version
     if len(request.protocols) > PROTOCOLS_MAX:
         return JoinGroupResponse(error_code=ErrorCode.INVALID_REQUEST, protocol_name=_name(None, version), member_id=request.member_id)
@@ -37,7 +38,7 @@ async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequ
             token=token,
             group_id=request.group_id,
             member_id=request.member_id,
-            fresh_member_id=f"{request.group_instance_id or client_id}-{_fresh_id(broker)}",
+            fresh_member_id=f"{request.group_instance_id or client_id}-{_fresh_id(parts)}",
             group_instance_id=request.group_instance_id,
             client_id=client_id,
             client_host=f"/{context.connection.client_host}",
@@ -50,7 +51,7 @@ async def handle(broker: Broker, context: RequestContext, request: JoinGroupRequ
         )
 
     try:
-        result = await broker.groups.ask(request.group_id, command)
+        result = await parts.groups.ask(request.group_id, command)
     except KafkaError as error:
         return JoinGroupResponse(error_code=error.code, protocol_name=_name(None, version), member_id=request.member_id)
     return JoinGroupResponse(
@@ -69,7 +70,10 @@ def _name(protocol_name: str | None, version: int) -> str | None:
     return "" if protocol_name is None and version < NULL_PROTOCOL_NAME_SINCE else protocol_name
 
 
-def _fresh_id(broker: Broker) -> str:
+def _fresh_id(parts: Parts) -> str:
     """A random UUID's usual text."""
-    text = f"{broker.world.random.getrandbits(128):032x}"
+    text = f"{parts.world.random.getrandbits(128):032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+SERVICE = service(JoinGroupRequest, handle, waits_for_others=True)

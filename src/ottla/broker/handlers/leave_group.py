@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import LeaveGroup, LeaveResult, LeavingMember
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 SEVERAL_SINCE = 3
@@ -19,14 +20,14 @@ TOGETHER_MAX: Final = 1000
 """That leave with one decision of their group."""
 
 
-async def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def handle(parts: Parts, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Members by the thousand leave one thousand after the other."""
     wanted = request.members if context.version >= SEVERAL_SINCE else [MemberIdentity(request.member_id)]
     members: list[MemberResponse] = []
-    async for start in Slices(broker.world.clock).over(range(0, len(wanted), TOGETHER_MAX) or (0,)):
+    async for start in Slices(parts.world.clock).over(range(0, len(wanted), TOGETHER_MAX) or (0,)):
         leaving = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in wanted[start : start + TOGETHER_MAX])
         try:
-            result = await _leave(broker, request.group_id, leaving)
+            result = await _leave(parts, request.group_id, leaving)
         except KafkaError as error:
             return LeaveGroupResponse(error_code=error.code)
         if result.error_code:
@@ -37,5 +38,8 @@ async def handle(broker: Broker, context: RequestContext, request: LeaveGroupReq
     return LeaveGroupResponse(members=members)
 
 
-async def _leave(broker: Broker, group_id: str, leaving: tuple[LeavingMember, ...]) -> LeaveResult:
-    return await broker.groups.ask(group_id, lambda token: LeaveGroup(token, group_id, leaving))
+async def _leave(parts: Parts, group_id: str, leaving: tuple[LeavingMember, ...]) -> LeaveResult:
+    return await parts.groups.ask(group_id, lambda token: LeaveGroup(token, group_id, leaving))
+
+
+SERVICE = service(LeaveGroupRequest, handle)

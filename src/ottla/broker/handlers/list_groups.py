@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import ListGroups
 from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 GROUP_TYPE = "classic"
 
 
-async def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    slices = Slices(parts.world.clock)
     states = {state.lower() async for state in slices.over(request.states_filter)}
     types = {group_type.lower() async for group_type in slices.over(request.types_filter)}
     try:
-        results = await broker.groups.ask_all(ListGroups)
+        results = await parts.groups.ask_all(ListGroups)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     groups = [
@@ -32,3 +33,6 @@ async def handle(broker: Broker, context: RequestContext, request: ListGroupsReq
         if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
     ]
     return ListGroupsResponse(groups=sorted(groups, key=lambda group: group.group_id))
+
+
+SERVICE = service(ListGroupsRequest, handle)

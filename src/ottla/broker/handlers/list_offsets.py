@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_offsets import (
     ListOffsetsPartition,
@@ -22,28 +23,28 @@ from ottla.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
 
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-async def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     counts = Counter([pair async for pair in slices.over(asked)])
     for topic in request.topics:
-        partitions = broker.partitions.by_name.get(topic.name, {})
+        partitions = parts.partitions.by_name.get(topic.name, {})
         results = []
         for wanted in topic.partitions:
             await slices.next()
             if counts[topic.name, wanted.partition_index] > 1:
                 results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST))
                 continue
-            partition = partitions.get(wanted.partition_index) or broker.partitions.absent(topic.name, wanted.partition_index)
+            partition = partitions.get(wanted.partition_index) or parts.partitions.absent(topic.name, wanted.partition_index)
             results.append(await _answer(partition, wanted, context.version, request.isolation_level))
         topics.append(ListOffsetsTopicResponse(topic.name, results))
     return ListOffsetsResponse(topics=topics)
@@ -81,3 +82,6 @@ async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -
     if found is None or found.offset >= partition.high_watermark:
         return -1, -1, -1
     return found.timestamp_ms, found.offset, found.leader_epoch
+
+
+SERVICE = service(ListOffsetsRequest, handle)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-def handle(broker: Broker, context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+def handle(parts: Parts, context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_message=None)
+
+
+SERVICE = service(ListPartitionReassignmentsRequest, handle)

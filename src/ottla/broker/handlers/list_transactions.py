@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 STATES: Final = frozenset(
     {"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"}
@@ -22,10 +23,10 @@ STATES: Final = frozenset(
 PATTERN_LENGTH_MAX: Final = 1000
 
 
-async def handle(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def handle(parts: Parts, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     if not _is_pattern(request.transactional_id_pattern or ""):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    filters = Slices(broker.world.clock).over(dict.fromkeys(request.state_filters))
+    filters = Slices(parts.world.clock).over(dict.fromkeys(request.state_filters))
     unknown = [state async for state in filters if state not in STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown)
 
@@ -35,3 +36,6 @@ def _is_pattern(text: str) -> bool:
         return len(text) <= PATTERN_LENGTH_MAX and bool(re.compile(text))
     except (re.error, RecursionError, OverflowError):
         return False
+
+
+SERVICE = service(ListTransactionsRequest, handle)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
-from ottla.broker.slices import Slices
+from ottla.broker.authorization import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
 from ottla.messages.metadata import (
@@ -27,31 +28,31 @@ from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, topic_
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 TOPIC_IDS_SINCE = 12
 
 
-async def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    slices = Slices(broker.world.clock)
-    topics = [topic async for topic in _topics(broker, context.version, request, slices)]
+async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    slices = Slices(parts.world.clock)
+    topics = [topic async for topic in _topics(parts, context.version, request, slices)]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
-            for broker_id, host, port, rack in broker.endpoints_for(context.connection.listener)
+            for broker_id, host, port, rack in parts.endpoints_for(context.connection.listener)
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=parts.cluster_id,
+        controller_id=parts.node_id,
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
     )
 
 
-async def _topics(broker: Broker, version: int, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
+async def _topics(parts: Parts, version: int, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
     wanted = request.topics
     if wanted is None or (version == 0 and not wanted):
-        async for _, topic in slices.over(sorted(broker.image.topics.items())):
-            yield _describe(broker, topic, request)
+        async for _, topic in slices.over(sorted(parts.image.topics.items())):
+            yield _describe(parts, topic, request)
         return
     names = [name or "" async for name in slices.over(topic.name for topic in wanted)]
     ids = [topic.topic_id async for topic in slices.over(wanted) if topic.topic_id != ZERO_UUID]
@@ -60,41 +61,41 @@ async def _topics(broker: Broker, version: int, request: MetadataRequest, slices
             yield MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name)
     elif ids:
         async for topic_id in slices.over(dict.fromkeys(ids)):
-            yield _look_up_id(broker, topic_id, request)
+            yield _look_up_id(parts, topic_id, request)
     else:
         if request.allow_auto_topic_creation or version < 4:
-            await _create_missing(broker, dict.fromkeys(names), slices)
+            await _create_missing(parts, dict.fromkeys(names), slices)
         async for name in slices.over(dict.fromkeys(names)):
-            yield _look_up(broker, name, request)
+            yield _look_up(parts, name, request)
 
 
-async def _create_missing(broker: Broker, names: Iterable[str], slices: Slices) -> None:
-    if not broker.config["auto.create.topics.enable"]:
+async def _create_missing(parts: Parts, names: Iterable[str], slices: Slices) -> None:
+    if not parts.config["auto.create.topics.enable"]:
         return
-    missing = [name async for name in slices.over(names) if name not in broker.image.topics and topic_name_problem(name) is None]
+    missing = [name async for name in slices.over(names) if name not in parts.image.topics and topic_name_problem(name) is None]
     if GROUP_METADATA_TOPIC in missing:
-        await broker.groups.ensure_topic()
+        await parts.groups.ensure_topic()
     ordinary = [NewTopic(name) async for name in slices.over_sorted(missing) if name not in INTERNAL_TOPICS]
     if ordinary:
-        await broker.controller.create_topics(ordinary)
+        await parts.controller.create_topics(ordinary)
 
 
-def _look_up_id(broker: Broker, topic_id: bytes, request: MetadataRequest) -> MetadataResponseTopic:
-    name = broker.image.topic_names.get(topic_id)
+def _look_up_id(parts: Parts, topic_id: bytes, request: MetadataRequest) -> MetadataResponseTopic:
+    name = parts.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _describe(broker, broker.image.topics[name], request)
+    return _describe(parts, parts.image.topics[name], request)
 
 
-def _look_up(broker: Broker, name: str, request: MetadataRequest) -> MetadataResponseTopic:
-    topic = broker.image.topics.get(name)
+def _look_up(parts: Parts, name: str, request: MetadataRequest) -> MetadataResponseTopic:
+    topic = parts.image.topics.get(name)
     if topic is None:
         is_legal = topic_name_problem(name) is None
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return _describe(broker, topic, request)
+    return _describe(parts, topic, request)
 
 
-def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe(parts: Parts, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = [
         MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
@@ -103,7 +104,7 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            offline_replicas=broker.partitions.offline_replicas(topic.name, index),
+            offline_replicas=parts.partitions.offline_replicas(topic.name, index),
         )
         for index, partition in sorted(topic.partitions.items())
     ]
@@ -114,3 +115,6 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
         partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
     )
+
+
+SERVICE = service(MetadataRequest, handle)

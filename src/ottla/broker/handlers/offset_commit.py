@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.messages.offset_commit import (
@@ -20,7 +21,7 @@ from ottla.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 TOPIC_IDS_SINCE = 10
@@ -28,14 +29,14 @@ GROUP_ID_NOT_FOUND_SINCE = 9
 """Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
 
 
-async def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def handle(parts: Parts, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
     offsets: list[OffsetToCommit] = []
     results: list[OffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        name = _name(broker, topic, context.version)
-        known = broker.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
+        name = _name(parts, topic, context.version)
+        known = parts.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
         response.topics.append(answers)
         async for partition in slices.over(topic.partitions):
@@ -56,7 +57,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
                     )
                 )
                 results.append(result)
-    await _commit(broker, request, offsets, results)
+    await _commit(parts, request, offsets, results)
     if context.version < GROUP_ID_NOT_FOUND_SINCE:
         async for result in slices.over(results):
             if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -64,14 +65,14 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetCommitR
     return response
 
 
-def _name(broker: Broker, topic: OffsetCommitRequestTopic, version: int) -> str | ErrorCode:
+def _name(parts: Parts, topic: OffsetCommitRequestTopic, version: int) -> str | ErrorCode:
     if version < TOPIC_IDS_SINCE:
         return topic.name
-    return broker.image.topic_names.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return parts.image.topic_names.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def _commit(
-    broker: Broker, request: OffsetCommitRequest, offsets: list[OffsetToCommit], results: list[OffsetCommitResponsePartition]
+    parts: Parts, request: OffsetCommitRequest, offsets: list[OffsetToCommit], results: list[OffsetCommitResponsePartition]
 ) -> None:
     def command(token: int) -> CommitOffsets:
         return CommitOffsets(
@@ -85,11 +86,14 @@ async def _commit(
         )
 
     try:
-        if not broker.groups.fits_batch(request.group_id, len(offsets)):
+        if not parts.groups.fits_batch(request.group_id, len(offsets)):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the coordinator would find out, and for much more work
-        outcome = await broker.groups.ask(request.group_id, command)
+        outcome = await parts.groups.ask(request.group_id, command)
         codes = outcome.error_codes
     except KafkaError as error:
         codes = (error.code,) * len(results)
-    async for result, code in Slices(broker.world.clock).over(zip(results, codes, strict=True)):
+    async for result, code in Slices(parts.world.clock).over(zip(results, codes, strict=True)):
         result.error_code = code
+
+
+SERVICE = service(OffsetCommitRequest, handle)

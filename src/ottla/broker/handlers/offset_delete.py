@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteOffsets
 from ottla.messages.offset_delete import (
@@ -19,19 +20,19 @@ from ottla.messages.offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def handle(parts: Parts, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     if not request.group_id:
         return OffsetDeleteResponse(ErrorCode.INVALID_GROUP_ID)
-    topics = broker.image.topics
-    slices = Slices(broker.world.clock)
+    topics = parts.image.topics
+    slices = Slices(parts.world.clock)
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     found = [(name, index) async for name, index in slices.over(asked) if name in topics and index in topics[name].partitions]
     known = tuple(dict.fromkeys(found))
     try:
-        result = await broker.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
+        result = await parts.groups.ask(request.group_id, lambda token: DeleteOffsets(token, request.group_id, known))
     except KafkaError as error:
         return OffsetDeleteResponse(error.code)
     if result.error_code:
@@ -47,3 +48,6 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
         ]
         answers.append(OffsetDeleteResponseTopic(topic.name, partitions))
     return OffsetDeleteResponse(topics=answers)
+
+
+SERVICE = service(OffsetDeleteRequest, handle)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommittedOffset, FetchOffsets
 from ottla.messages.offset_fetch import (
@@ -24,7 +25,7 @@ from ottla.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 ERROR_SINCE = 2
@@ -35,14 +36,14 @@ TOGETHER_MAX: Final = 1000
 WantedTopics = list[tuple[str, list[int]]]
 
 
-async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    slices = Slices(parts.world.clock)
     if context.version >= GROUPS_SINCE:
         groups = slices.over(request.groups)
-        return OffsetFetchResponse(groups=[await _group(broker, context.version, group, request, slices) async for group in groups])
+        return OffsetFetchResponse(groups=[await _group(parts, context.version, group, request, slices) async for group in groups])
     wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) async for topic in slices.over(request.topics)]
     try:
-        found = await _fetch(broker, request.group_id, wanted, slices, require_stable=request.require_stable)
+        found = await _fetch(parts, request.group_id, wanted, slices, require_stable=request.require_stable)
         code = 0
     except KafkaError as error:
         code, found = error.code, {}
@@ -65,7 +66,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetFetchRe
 
 
 async def _group(
-    broker: Broker, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
+    parts: Parts, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
     by_id = version >= TOPIC_IDS_SINCE
@@ -74,17 +75,17 @@ async def _group(
     if group.topics is not None:
         wanted = []
         async for topic in slices.over(group.topics):
-            name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.name
+            name = parts.image.topic_names.get(topic.topic_id) if by_id else topic.name
             if name is None:
                 unknown.append(_unknown(topic))
             else:
                 wanted.append((name, topic.partition_indexes))
     try:
-        found = await _fetch(broker, group.group_id, wanted, slices, require_stable=request.require_stable)
+        found = await _fetch(parts, group.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
     async for name, offsets in slices.over(found.items()):
-        image = broker.image.topics.get(name)
+        image = parts.image.topics.get(name)
         if by_id and image is None:
             continue
         answers = [
@@ -103,12 +104,12 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 
 
 async def _fetch(
-    broker: Broker, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
+    parts: Parts, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
 ) -> dict[str, list[CommittedOffset]]:
     """Offsets by topic; KafkaError with the code for the whole group."""
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
-        result = await broker.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
+        result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
         if result.error_code:
             raise KafkaError(result.error_code)
         return result.offsets
@@ -126,3 +127,6 @@ async def _fetch(
         for offset in await ask(tuple(pairs[start : start + TOGETHER_MAX])):
             found[offset.topic].append(offset)
     return found
+
+
+SERVICE = service(OffsetFetchRequest, handle)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -18,21 +19,21 @@ from ottla.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+async def handle(parts: Parts, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = broker.partitions.by_name.get(topic.topic, {})
+        partitions = parts.partitions.by_name.get(topic.topic, {})
         results = []
         async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
             try:
                 partition = partitions.get(wanted.partition)
                 if partition is None:
-                    raise broker.partitions.absent(topic.topic, wanted.partition)
+                    raise parts.partitions.absent(topic.topic, wanted.partition)
                 partition.check_leader_epoch(wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:
@@ -40,3 +41,6 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetForLead
             results.append(result)
         topics.append(OffsetForLeaderTopicResult(topic.topic, results))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+SERVICE = service(OffsetForLeaderEpochRequest, handle)

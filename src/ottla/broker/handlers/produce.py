@@ -8,11 +8,13 @@ acks=0 gets no answer at all; when such a request fails, the connection is close
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sized
+from collections.abc import Collection, Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.context import RequestContext, fail_loudly
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import Channel, RequestContext, fail_loudly
+from ottla.broker.requests.produce_burst import Flushable
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, RecordsRefused, StorageError
 from ottla.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -27,9 +29,8 @@ from ottla.records.batch import TRANSACTIONAL
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
 
 if TYPE_CHECKING:
-    from ottla.broker.connection import BrokerConnection
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
 
 TOPIC_IDS_SINCE = 13
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
@@ -52,21 +53,21 @@ class StagedProduce:
         self._wait_count = 1
 
     @property
-    def connection(self) -> BrokerConnection:
+    def connection(self) -> Channel:
         return self.context.connection
 
     def wait_once_more(self) -> None:
         """The answer leaves with one more call of ``finish``."""
         self._wait_count += 1
 
-    def finish(self, failed: frozenset[Partition]) -> None:
+    def finish(self, failed: Collection[Flushable]) -> None:
         """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
         self.settle(failed)
         self._wait_count -= 1
         if self._wait_count == 0:
             answer(self.context, self.acks, self._response)
 
-    def settle(self, failed: frozenset[Partition]) -> None:
+    def settle(self, failed: Collection[Flushable]) -> None:
         """What was staged has been flushed, or was refused by a log that failed or that dropped it since."""
         for partition, drop_count, result in self.staged:
             if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
@@ -76,54 +77,54 @@ class StagedProduce:
         self.staged.clear()
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
+def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
     staged = StagedProduce(context, request.acks, response)
     problem = _problem(request)
     for topic in request.topic_data:
-        partitions = _find_topic(broker, topic, context.version)
-        results = [_try_to_stage(broker, topic, partitions, data, staged, problem) for data in topic.partition_data]
+        partitions = _find_topic(parts, topic, context.version)
+        results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     if staged.heavy:
         staged.wait_once_more()
         context.connection.hold()
     if staged.staged:
-        broker.router.stage(staged)
-    if broker.throttling.limits_produce:
+        parts.stage(staged)
+    if parts.throttling.limits_produce:
         size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
-        response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
+        response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
     if not staged.staged:
         staged.finish(frozenset())
-    return _append_heavy(broker, staged) if staged.heavy else None
+    return _append_heavy(parts, staged) if staged.heavy else None
 
 
-async def handle_many(broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+async def handle_many(parts: Parts, context: RequestContext, request: ProduceRequest) -> None:
     """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
     staged = StagedProduce(context, request.acks, response)
     try:
-        problem, size_bytes, slices = _problem(request), 0, Slices(broker.world.clock)
+        problem, size_bytes, slices = _problem(request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):
-            partitions = _find_topic(broker, topic, context.version)
+            partitions = _find_topic(parts, topic, context.version)
             results: list[PartitionProduceResponse] = []
             response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
             async for data in slices.over(topic.partition_data):
                 size_bytes += len(data.records or b"")
-                results.append(_try_to_stage(broker, topic, partitions, data, staged, problem))
+                results.append(_try_to_stage(parts, topic, partitions, data, staged, problem))
                 if len(staged.staged) + len(staged.heavy) >= TOGETHER_MAX:
-                    await _write(broker, staged)
-        await _write(broker, staged)
-        if broker.throttling.limits_produce:
-            response.throttle_time_ms = broker.throttling.on_produce(context, size_bytes)
+                    await _write(parts, staged)
+        await _write(parts, staged)
+        if parts.throttling.limits_produce:
+            response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
         staged.finish(frozenset())
     finally:
         context.connection.release()
 
 
 def _try_to_stage(
-    broker: Broker,
+    parts: Parts,
     topic: TopicProduceData,
     partitions: dict[int, Partition] | ErrorCode,
     data: PartitionProduceData,
@@ -136,11 +137,11 @@ def _try_to_stage(
         if problem is not None:
             raise problem
         if isinstance(partitions, ErrorCode):
-            raise _absent(broker, topic, data.index, partitions)
+            raise _absent(parts, topic, data.index, partitions)
         partition = partitions.get(data.index)
         if partition is None:
-            raise _absent(broker, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        _stage(broker, partition, data, staged, result)
+            raise _absent(parts, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _stage(parts, partition, data, staged, result)
     except KafkaError as error:
         _fail(result, error)
     except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
@@ -149,22 +150,22 @@ def _try_to_stage(
     return result
 
 
-async def _append_heavy(broker: Broker, staged: StagedProduce) -> None:
+async def _append_heavy(parts: Parts, staged: StagedProduce) -> None:
     """Batches that were examined by a worker are in their logs. The connection's later requests wait: none may overtake them."""
     try:
-        await _write(broker, staged)
+        await _write(parts, staged)
         staged.finish(frozenset())
     finally:
         staged.connection.release()
 
 
-async def _write(broker: Broker, staged: StagedProduce) -> None:
+async def _write(parts: Parts, staged: StagedProduce) -> None:
     """What is staged, and what a worker had to examine first, is in its logs or was refused."""
     failed = set()
     for partition, batch, result in staged.heavy:
         try:
-            prepared = await prepare_away(broker.world.disk, batch, partition.log.tail.rules, broker.world.clock.now_ms())
-            _append(broker, partition, prepared, staged, result, is_prepared=True)
+            prepared = await prepare_away(parts.world.disk, batch, partition.log.tail.rules, parts.world.clock.now_ms())
+            _append(parts, partition, prepared, staged, result, is_prepared=True)
         except KafkaError as error:
             _refuse(partition, batch, result, error)
         except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
@@ -197,18 +198,18 @@ def _problem(request: ProduceRequest) -> KafkaError | None:
     return None
 
 
-def _find_topic(broker: Broker, topic: TopicProduceData, version: int) -> dict[int, Partition] | ErrorCode:
+def _find_topic(parts: Parts, topic: TopicProduceData, version: int) -> dict[int, Partition] | ErrorCode:
     if version >= TOPIC_IDS_SINCE:
-        return broker.partitions.by_id.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    return broker.partitions.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return parts.partitions.by_id.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return parts.partitions.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _absent(broker: Broker, topic: TopicProduceData, index: int, code: ErrorCode) -> KafkaError:
-    return broker.partitions.absent(topic.name or broker.image.topic_names.get(topic.topic_id, ""), index, code)
+def _absent(parts: Parts, topic: TopicProduceData, index: int, code: ErrorCode) -> KafkaError:
+    return parts.partitions.absent(topic.name or parts.image.topic_names.get(topic.topic_id, ""), index, code)
 
 
 def _stage(
-    broker: Broker,
+    parts: Parts,
     partition: Partition,
     data: PartitionProduceData,
     staged: StagedProduce,
@@ -227,7 +228,7 @@ def _stage(
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         raise KafkaError(code, "a transactional batch came in a request without a transactional.id")
     try:
-        _append(broker, partition, records, staged, result)
+        _append(parts, partition, records, staged, result)
     except HeavyBatch:
         staged.heavy.append((partition, bytes(records), result))
     except KafkaError as error:
@@ -235,7 +236,7 @@ def _stage(
 
 
 def _append(
-    broker: Broker,
+    parts: Parts,
     partition: Partition,
     records: memoryview,
     staged: StagedProduce,
@@ -243,7 +244,7 @@ def _append(
     *,
     is_prepared: bool = False,
 ) -> None:
-    appended = partition.stage(records, now_ms=broker.world.clock.now_ms(), is_prepared=is_prepared)
+    appended = partition.stage(records, now_ms=parts.world.clock.now_ms(), is_prepared=is_prepared)
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
     log = partition.log
@@ -265,3 +266,6 @@ def _fail(result: PartitionProduceResponse, error: KafkaError) -> None:
     result.base_offset = -1
     result.log_append_time_ms = -1
     result.log_start_offset = -1
+
+
+SERVICE = service(ProduceRequest, handle, handle_many=handle_many, listed_from=0)  # old librdkafka looks for v0 before it compresses

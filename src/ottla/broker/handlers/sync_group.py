@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
-from ottla.broker.slices import Slices
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import SyncGroup
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
-async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
-    slices = Slices(broker.world.clock)
+async def handle(parts: Parts, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    slices = Slices(parts.world.clock)
     assignments = tuple([(assigned.member_id, assigned.assignment) async for assigned in slices.over(request.assignments)])
 
     def command(token: int) -> SyncGroup:
@@ -31,7 +32,7 @@ async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequ
         )
 
     try:
-        result = await broker.groups.ask(request.group_id, command)
+        result = await parts.groups.ask(request.group_id, command)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)
     return SyncGroupResponse(
@@ -40,3 +41,6 @@ async def handle(broker: Broker, context: RequestContext, request: SyncGroupRequ
         protocol_name=result.protocol_name,
         assignment=result.assignment,
     )
+
+
+SERVICE = service(SyncGroupRequest, handle, waits_for_others=True)

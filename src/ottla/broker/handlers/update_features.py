@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.context import RequestContext
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 UPGRADE_TYPES_SINCE = 1
 WITHOUT_RESULTS_SINCE = 2
@@ -22,13 +23,13 @@ UPDATES_MAX: Final = 1000
 """More than there are features."""
 
 
-async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle(parts: Parts, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if len(request.feature_updates) > UPDATES_MAX:
         text = f"{len(request.feature_updates)} feature updates in one request; {UPDATES_MAX} is the most"
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
     updates = [FeatureUpdate(key.feature, key.max_version_level, _upgrade_type(key, context.version)) for key in request.feature_updates]
-    decision = partial(update_features, updates=updates, supported=broker.features, min_isr=broker.controller.static_min_isr)
-    [outcome] = await broker.controller.decide([decision], validate_only=request.validate_only)
+    decision = partial(update_features, updates=updates, supported=parts.features, min_isr=parts.controller.static_min_isr)
+    [outcome] = await parts.controller.decide([decision], validate_only=request.validate_only)
     response = UpdateFeaturesResponse(error_message=None)
     if isinstance(outcome, KafkaError):
         response.error_code, response.error_message = outcome.code, outcome.message
@@ -42,3 +43,6 @@ def _upgrade_type(key: FeatureUpdateKey, version: int) -> int:
     if version >= UPGRADE_TYPES_SINCE:
         return key.upgrade_type
     return UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE
+
+
+SERVICE = service(UpdateFeaturesRequest, handle)

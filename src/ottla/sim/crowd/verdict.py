@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 from ottla.broker.node import Broker
-from ottla.broker.partition import Partition
+from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError

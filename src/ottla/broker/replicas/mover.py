@@ -11,18 +11,17 @@ Source: KIP-113.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla.broker.partitions import key_of
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.store import PartitionStore, key_of
+from ottla.config import BrokerConfig
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
+from ottla.ports import World
+from ottla.storage.directory.directory import DataFolder
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
-    from ottla.storage.directory.directory import DataFolder
 
 log = get_logger(__name__)
 
@@ -30,8 +29,10 @@ RETRY_MS: Final = 10_000
 
 
 class ReplicaMover:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
+        self._world = world
+        self._config = config
+        self._partitions = partitions
         self._moves: dict[TopicPartition, DataFolder] = {}  # in the order in which they were asked for
         self._current: tuple[TopicPartition, ReplicaCopy] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -40,7 +41,7 @@ class ReplicaMover:
 
     def start(self) -> None:
         """Moves that were cut short begin again."""
-        for key, folder in self._broker.partitions.interrupted_moves.items():
+        for key, folder in self._partitions.interrupted_moves.items():
             partition = self._find(key)
             if partition is not None:
                 self.move(partition, folder)
@@ -74,7 +75,7 @@ class ReplicaMover:
         self._moves.pop(key, None)
         if is_current and self._task is not None and not self._is_finishing:
             self._task.cancel()
-        if self._is_finishing or self._broker.partitions.folder_of(partition) is not folder:  # it may be about to leave that folder
+        if self._is_finishing or self._partitions.folder_of(partition) is not folder:  # it may be about to leave that folder
             self._moves[key] = folder
             if self._task is None:
                 self._begin()
@@ -110,31 +111,31 @@ class ReplicaMover:
 
     async def _pause(self) -> None:
         over = asyncio.Event()
-        timer = self._broker.world.timers.call_later_ms(RETRY_MS, over.set)
+        timer = self._world.timers.call_later_ms(RETRY_MS, over.set)
         try:
             await over.wait()
         finally:
             timer.cancel()
 
     def _find(self, key: TopicPartition) -> Partition | None:
-        return self._broker.partitions.by_name.get(key.topic, {}).get(key.partition)
+        return self._partitions.by_name.get(key.topic, {}).get(key.partition)
 
     async def _move_if_due(self, key: TopicPartition, folder: DataFolder) -> None:
         partition = self._find(key)
         if partition is None or partition.log.is_failed or folder.is_failed:
             return
-        source = self._broker.partitions.folder_of(partition)
+        source = self._partitions.folder_of(partition)
         if source is not folder:
             await self._move(key, partition, source, folder)
 
     async def _move(self, key: TopicPartition, partition: Partition, source: DataFolder, folder: DataFolder) -> None:
-        disk, unique = self._broker.world.disk, f"{self._broker.world.random.getrandbits(128):032x}"
+        disk, unique = self._world.disk, f"{self._world.random.getrandbits(128):032x}"
         generation = await source.generation(key) + 1
         future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
         try:
             copy = ReplicaCopy(disk, partition.log, future)
             self._current = key, copy
-            rate = max(1, self._broker.config["replica.alter.log.dirs.io.max.bytes.per.second"])
+            rate = max(1, self._config["replica.alter.log.dirs.io.max.bytes.per.second"])
             await copy.catch_up(bytes_per_second=rate, settled=partition.settled)
             await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
         finally:
@@ -150,12 +151,12 @@ class ReplicaMover:
         try:
             await copy.finish()
             await self._switch(partition, source, folder, copy, future, generation)
-            await self._broker.partitions.relocated(partition, folder)
+            await self._partitions.relocated(partition, folder)
             log.info(
                 "replica_moved", partition=str(key_of(partition)), source=source.path, target=folder.path,
                 size_bytes=partition.log.size_bytes,
             )  # fmt: skip
-            await self._broker.partitions.write_checkpoints()
+            await self._partitions.write_checkpoints()
         finally:
             self._is_finishing = False
 
@@ -180,6 +181,6 @@ class ReplicaMover:
 
     async def _drop_copy(self, key: TopicPartition, folder: DataFolder) -> None:
         try:
-            await folder.delete_partition(key, f"{self._broker.world.random.getrandbits(128):032x}")
+            await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
         except OSError as error:
             log.error("replica_copy_not_removed", partition=str(key), folder=folder.path, reason=str(error))

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ottla.broker.slices import Slices
+from ottla.broker.tasks.slices import Slices
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.parts import Parts
 
 
 class Resource(Protocol):
@@ -35,10 +35,10 @@ Result = tuple[int, str | None, int, str]
 
 
 async def alter_each(
-    broker: Broker, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError], *, validate_only: bool
+    parts: Parts, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError], *, validate_only: bool
 ) -> AsyncIterator[Result]:
     """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times."""
-    slices = Slices(broker.world.clock)
+    slices = Slices(parts.world.clock)
     counts = Counter([(resource.resource_type, resource.resource_name) async for resource in slices.over(resources)])
 
     def decision(resource: X) -> Alteration:
@@ -46,7 +46,7 @@ async def alter_each(
         change = problem or alteration(resource)
         return _refusing(change) if isinstance(change, KafkaError) else change
 
-    outcomes = await broker.controller.decide(map(decision, resources), validate_only=validate_only)
+    outcomes = await parts.controller.decide(map(decision, resources), validate_only=validate_only)
     async for resource, outcome in slices.over(zip(resources, outcomes, strict=True)):
         code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
         yield code, text, resource.resource_type, resource.resource_name

@@ -6,8 +6,8 @@ the disk has no room for the checkpoint, segments are removed at once and durabl
 
 from __future__ import annotations
 
-from ottla.broker.partition import Partition
-from ottla.broker.partitions import PartitionStore
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.store import PartitionStore
 from ottla.errors import KafkaError, StorageError
 from ottla.loggers import get_logger
 

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ottla.broker.slices import sliced
-from ottla.broker.synced_mark import SyncedMark
+from ottla.broker.metadata.synced_mark import SyncedMark
+from ottla.broker.tasks.slices import sliced
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ottla.broker import eager
-from ottla.broker.partition import Partition
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.tasks import eager
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, StorageError
 from ottla.loggers import get_logger
 from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token

@@ -8,33 +8,37 @@ asks for little would wait for it at every system call.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ottla.broker import eager
-from ottla.broker.answers import encode_answer_in_steps
-from ottla.broker.context import RequestContext, fail, fail_loudly
-from ottla.broker.slices import pause
+from ottla.broker.requests.answers import encode_answer_in_steps
+from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.context import Channel, RequestContext, fail, fail_loudly
+from ottla.broker.tasks import eager
+from ottla.broker.tasks.slices import pause
 from ottla.errors import DecodeError
 from ottla.messages.registry import Api
 from ottla.wire.compiler import decode_in_steps
 from ottla.wire.schema import Request, Response
 
-if TYPE_CHECKING:
-    from ottla.broker.connection import BrokerConnection
-    from ottla.broker.router import Router
+
+class Workload(Protocol):
+    """What counts the requests that the broker works on."""
+
+    def begin_work(self, count: int) -> None: ...
+    def end_work(self, count: int) -> None: ...
 
 
 class LargeMessages:
     """Those of one broker's connections."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
 
     def decode(self, connection: BrokerConnection, frame: memoryview, api: Api, version: int, position: int) -> None:
         """The request in the frame, whose memory is kept, is begun once it is decoded."""
 
         def decoded(found: tuple[Request, int] | None, error: BaseException | None) -> None:
-            self._router.end_work(1)
+            self._workload.end_work(1)
             if isinstance(error, DecodeError):
                 connection.refuse(error)
             elif error is not None:
@@ -53,7 +57,7 @@ class LargeMessages:
         answer: list[Any] = []
 
         def encoded(_: None, error: BaseException | None) -> None:
-            self._router.end_work(1)
+            self._workload.end_work(1)
             if error is not None:
                 fail(context, error)
             else:
@@ -64,12 +68,12 @@ class LargeMessages:
         steps = encode_answer_in_steps(context.api, context.version, context.correlation_id, response, answer)
         eager.run(_worked_off(context.connection, steps), encoded)
 
-    def _begin(self, connection: BrokerConnection) -> None:
+    def _begin(self, connection: Channel) -> None:
         connection.hold()
-        self._router.begin_work(1)
+        self._workload.begin_work(1)
 
 
-async def _worked_off(connection: BrokerConnection, steps: Iterator[None]) -> Any:
+async def _worked_off(connection: Channel, steps: Iterator[None]) -> Any:
     """What the steps return; None as soon as the connection has ended."""
     while True:
         try:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from ottla.broker.turns import Turns
+from ottla.broker.tasks.single_flight import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.metrics import TopicMeters

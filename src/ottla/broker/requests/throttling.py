@@ -4,15 +4,17 @@ The answer leaves first, and the connection is mute afterwards (KIP-219), so tha
 the same. Bytes are counted where they are produced and fetched; request time is what a request keeps the loop busy for, in percent
 of a second, whatever it then waits for. While nobody has a quota, nothing is measured.
 
-Every client is the user ANONYMOUS until connections are authenticated.
+The user of a quota is the principal of the connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from ottla.broker.requests.context import Channel, RequestContext
 from ottla.config import BrokerConfig
+from ottla.controller.decided import Decided
 from ottla.controller.quotas import NAME_LENGTH_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionRecord, RemoveTopicRecord
@@ -20,13 +22,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.quotas import ClientQuotas, QuotaKind
 
-if TYPE_CHECKING:
-    from ottla.broker.connection import BrokerConnection
-    from ottla.broker.context import RequestContext
-    from ottla.controller.decided import Decided
-
-USER: Final = "ANONYMOUS"
-D = TypeVar("D", bound="Decided")
+D = TypeVar("D", bound=Decided)
 
 
 class Throttling:
@@ -71,14 +67,14 @@ class Throttling:
     def on_fetch(self, context: RequestContext, size_bytes: int) -> tuple[int, bool]:
         """How long the client pauses, and whether it gets these bytes before that."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, USER, _client_id(context), size_bytes, now_ms)
+        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, context.principal, _client_id(context), size_bytes, now_ms)
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
         """How much of the bytes wanted one answer may bring the client."""
-        limit = self._quotas.amount_max(QuotaKind.FETCH, USER, _client_id(context))
+        limit = self._quotas.amount_max(QuotaKind.FETCH, context.principal, _client_id(context))
         return wanted if limit is None else min(wanted, int(limit))
 
     def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
@@ -88,25 +84,25 @@ class Throttling:
     def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
         """The pause for creating or deleting so many partitions, and whether it may be done."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_spent = self._mutation_quotas.spend(USER, _client_id(context), count, now_ms, is_strict=is_strict)
+        pause_ms, is_spent = self._mutation_quotas.spend(context.principal, _client_id(context), count, now_ms, is_strict=is_strict)
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_spent
 
     def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
-        pause_ms = self._quotas.record(kind, USER, _client_id(context), amount, self._clock.monotonic_ms())
+        pause_ms = self._quotas.record(kind, context.principal, _client_id(context), amount, self._clock.monotonic_ms())
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms
 
-    def _mute(self, connection: BrokerConnection, pause_ms: int) -> None:
+    def _mute(self, connection: Channel, pause_ms: int) -> None:
         until_ms = self._clock.monotonic_ms() + pause_ms
         if until_ms <= connection.muted_until_ms:
             return
         connection.muted_until_ms = until_ms  # reading stops when the answer takes its place, right after this
         self._timers.call_later_ms(pause_ms, lambda: self._unmute(connection, until_ms))
 
-    def _unmute(self, connection: BrokerConnection, until_ms: int) -> None:
+    def _unmute(self, connection: Channel, until_ms: int) -> None:
         if connection.muted_until_ms == until_ms and not connection.transport.is_closed:  # or a later pause has followed
             connection.muted_until_ms = 0
             connection.update_reading()

@@ -6,18 +6,18 @@ be cleaned rests for a while, and its partition goes on serving: whether its fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla.broker.rounds import Rounds
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.upkeep.rounds import Rounds
+from ottla.config import BrokerConfig
 from ottla.errors import KafkaError, WorkerDied
 from ottla.loggers import get_logger
+from ottla.ports import World
 from ottla.storage.compaction.dirtiness import dirtiest
 from ottla.storage.compaction.job import CLEAN_JOB, CleanResult
 from ottla.storage.disk_errors import is_disk_at_fault
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
 
 log = get_logger(__name__)
 
@@ -27,13 +27,15 @@ REST_MS: Final = 10 * 60_000
 class LogCleaner:
     """One round at a time, ``log.cleaner.backoff.ms`` after the one before."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
+        self._world = world
+        self._config = config
+        self._partitions = partitions
         self._rests_until: dict[Partition, int] = {}
-        self._rounds = Rounds(broker.world, "log_cleaner", self._clean_all, self._backoff_ms)
+        self._rounds = Rounds(world, "log_cleaner", self._clean_all, self._backoff_ms)
 
     def start(self) -> None:
-        if self._broker.config["log.cleaner.enable"]:
+        if self._config["log.cleaner.enable"]:
             self._rounds.start(self._backoff_ms())
 
     async def stop(self) -> None:
@@ -41,7 +43,7 @@ class LogCleaner:
         await self._rounds.stop()
 
     def _backoff_ms(self) -> int:
-        backoff_ms: int = self._broker.config["log.cleaner.backoff.ms"]
+        backoff_ms: int = self._config["log.cleaner.backoff.ms"]
         return backoff_ms
 
     async def _clean_all(self) -> None:
@@ -58,10 +60,10 @@ class LogCleaner:
                 self._let_rest(partition, error.message)
 
     async def _dirtiest(self) -> Partition | None:
-        now_ms = self._broker.world.clock.now_ms()
+        now_ms = self._world.clock.now_ms()
         self._rests_until = {partition: until_ms for partition, until_ms in self._rests_until.items() if until_ms > now_ms}
         logs = []
-        for partition in self._broker.partitions.all():
+        for partition in self._partitions.all():
             opened = partition.log
             if not opened.config.is_compacted or opened.is_failed or len(opened.segments) == 1 or partition in self._rests_until:
                 continue
@@ -74,9 +76,9 @@ class LogCleaner:
         return dirtiest(logs)
 
     async def _clean(self, partition: Partition) -> None:
-        config, opened = self._broker.config, partition.log
+        config, opened = self._config, partition.log
         request = await opened.compaction.clean_request(
-            self._broker.world.clock.now_ms(),
+            self._world.clock.now_ms(),
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
             map_load_factor=config["log.cleaner.io.buffer.load.factor"],
         )
@@ -86,23 +88,23 @@ class LogCleaner:
         rate = config["log.cleaner.io.max.bytes.per.second"]
         sources = opened.segments[: len(request.sources)]
         try:
-            result = await self._broker.world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
+            result = await self._world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
         except FileNotFoundError as error:
             if any(segment.is_retired for segment in sources):  # by retention, a deletion or a move: the next round sees what is left
                 log.info("log_cleaning_aborted", topic=partition.topic, partition=partition.index, reason=str(error))
                 return
             raise
-        await self._broker.partitions.write_checkpoints()
+        await self._partitions.write_checkpoints()
         async with partition.changing:
             if opened.is_failed:
                 await opened.compaction.drop_all_cleaned(result.cleaned)
                 return
             await self._install(partition, result)
-        await self._broker.partitions.write_checkpoints()
+        await self._partitions.write_checkpoints()
 
     async def _install(self, partition: Partition, result: CleanResult) -> None:
         opened, before = partition.log, partition.log.size_bytes
-        now_ms = self._broker.world.clock.now_ms()
+        now_ms = self._world.clock.now_ms()
         installed = [await opened.compaction.install(cleaned, now_ms=now_ms) for cleaned in result.cleaned]
         if all(installed):  # else segments were deleted meanwhile: it is cleaned again
             opened.compaction.first_dirty_offset = max(opened.compaction.first_dirty_offset, result.end_offset)
@@ -112,5 +114,5 @@ class LogCleaner:
         )  # fmt: skip
 
     def _let_rest(self, partition: Partition, reason: str) -> None:
-        self._rests_until[partition] = self._broker.world.clock.now_ms() + REST_MS
+        self._rests_until[partition] = self._world.clock.now_ms() + REST_MS
         log.warning("log_not_cleaned", topic=partition.topic, partition=partition.index, reason=reason)

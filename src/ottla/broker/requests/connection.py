@@ -10,21 +10,19 @@ A burst whose requests take longer than the connection's share of the loop ends 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
-from ottla.broker.repeated_head import RepeatedHead
+from ottla.broker.requests.context import ANONYMOUS, Parked, Pipeline, RequestContext
+from ottla.broker.requests.repeated_head import RepeatedHead
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
+from ottla.messages.produce import ProduceRequest
 from ottla.net.response_queue import Place, ResponseQueue
 from ottla.ports import Connection
+from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.frames import FrameCutter
-
-if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
-    from ottla.broker.router import Router
-    from ottla.messages.produce import ProduceRequest
-    from ottla.wire.schema import Request
+from ottla.wire.schema import Request
 
 log = get_logger(__name__)
 
@@ -35,9 +33,34 @@ UNLOOKED_AT: Final = 100
 FOREVER_MS: Final = 2**63
 
 
-class Parked(Protocol):
-    def abandon(self) -> None:
-        """Nobody is there any more to hear the answer."""
+class Dispatcher(Pipeline, Protocol):
+    """What begins the requests of a connection, and ends its bursts."""
+
+    frame_memory: FrameMemory
+    is_held: bool
+
+    def begin_burst(self) -> int:
+        """One receive's requests are about to be dispatched; the time of it in milliseconds."""
+        ...
+
+    def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
+        """The request is begun; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        ...
+
+    def end_burst(self) -> bool:
+        """What is staged is written and answered; True when a write still needs the received bytes."""
+        ...
+
+    def close_burst(self) -> None:
+        """Everything that this burst could answer has left."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """``callback`` runs after what the loop has to do now."""
+        ...
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """The connection has ended."""
         ...
 
 
@@ -46,14 +69,15 @@ class BrokerConnection:
 
     __slots__ = (
         "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_responses", "behind", "decoded", "head_misses",
-        "last_used_ms", "listener", "muted_until_ms", "parked", "repeated", "router", "transport", "unwritten_count",
+        "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "transport", "unwritten_count",
     )  # fmt: skip
 
-    def __init__(self, router: Router, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
-        self.router = router
+    def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
+        self.pipeline = pipeline
         self.transport = transport
         self.listener = listener
-        self._cutter = FrameCutter(frame_bytes_max, router.frame_memory)
+        self.principal = ANONYMOUS
+        self._cutter = FrameCutter(frame_bytes_max, pipeline.frame_memory)
         self._responses = ResponseQueue()
         self._out: list[Any] = []
         self._in_burst = False
@@ -84,6 +108,10 @@ class BrokerConnection:
 
     def on_data(self, data: memoryview) -> bool:
         return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
+
+    def expect_write(self, count: int) -> None:
+        """The records of so many produce requests are being written: other requests wait for them."""
+        self.unwritten_count += count
 
     def written(self, count: int) -> None:
         """The records of produce requests are in their logs, or were refused: what had to wait for them goes on."""
@@ -119,7 +147,7 @@ class BrokerConnection:
         """The others have their turn first."""
         if not self._goes_on and self._may_go_on:
             self._goes_on = True
-            self.router.call_soon(self._go_on)
+            self.pipeline.call_soon(self._go_on)
 
     def gather_answers(self) -> None:
         """Answers wait for ``send_answers``, as those of a burst do for its end."""
@@ -132,23 +160,23 @@ class BrokerConnection:
 
     def _work(self, frames: Iterator[memoryview], *, are_kept: bool) -> bool:
         """One burst; whether a write still needs the frames' memory. ``are_kept``: no later bytes are received into it."""
-        router = self.router
+        pipeline = self.pipeline
         self._in_burst = True
-        self.last_used_ms = router.begin_burst()
-        behind = self.behind
+        self.last_used_ms = pipeline.begin_burst()
+        behind, timing = self.behind, pipeline.timing
         try:
             for frame in frames:
-                if behind or router.is_burst_long or self._hold_count or not router.dispatch(self, frame):
+                if behind or timing.is_long or self._hold_count or not pipeline.dispatch(self, frame):
                     behind.append(frame if are_kept else memoryview(bytearray(frame)))
         except DecodeError as error:
             self.refuse(error)
         except Exception as error:
             log.error("request_failed", peer=self.client_host, exc_info=error)
             self.transport.abort()
-        kept = router.end_burst()
+        kept = pipeline.end_burst()
         self._in_burst = False
         self._leave()
-        router.close_burst()
+        pipeline.close_burst()
         return kept
 
     def learn_head(self, context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
@@ -187,7 +215,7 @@ class BrokerConnection:
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
         has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0
-        is_paused = has_enough or self.router.is_held or self.muted_until_ms > 0
+        is_paused = has_enough or self.pipeline.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:
@@ -199,7 +227,7 @@ class BrokerConnection:
         self._leave()
 
     def on_close(self, error: Exception | None) -> None:
-        self.router.forget(self)
+        self.pipeline.forget(self)
         for parked in list(self.parked):
             parked.abandon()
         if error is not None:

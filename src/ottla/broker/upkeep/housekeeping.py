@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
-from ottla.broker import eager
-from ottla.broker.retention import apply_retention, remove_deleted_files
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.router import Router
+from ottla.broker.tasks import eager
+from ottla.broker.upkeep.retention import apply_retention, remove_deleted_files
+from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.ports import TimerHandle
+from ottla.ports import TimerHandle, World
 
 log = get_logger(__name__)
 
@@ -24,8 +24,14 @@ RETRY_MS = 10_000
 class Housekeeping:
     """One timer, one round a second; a round that takes longer delays the next."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, world: World, config: BrokerConfig, partitions: PartitionStore, router: Router, retry_offline: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._partitions = partitions
+        self._router = router
+        self._retry_offline = retry_offline
         self._timer: TimerHandle | None = None
         self._is_running = self._is_working = False
         self._has_ended: asyncio.Event | None = None  # somebody waits for the round to end
@@ -36,7 +42,7 @@ class Housekeeping:
 
     def start(self) -> None:
         self._is_running = True
-        now_ms = self._broker.world.clock.monotonic_ms()
+        now_ms = self._world.clock.monotonic_ms()
         self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
         self._schedule()
 
@@ -55,8 +61,8 @@ class Housekeeping:
 
     def _schedule(self) -> None:
         if self._is_running:
-            self._due_ms = self._broker.world.clock.monotonic_ms() + TICK_MS
-            self._timer = self._broker.world.timers.call_later_ms(TICK_MS, self._tick)
+            self._due_ms = self._world.clock.monotonic_ms() + TICK_MS
+            self._timer = self._world.timers.call_later_ms(TICK_MS, self._tick)
 
     def _tick(self) -> None:
         self._is_working = True
@@ -71,47 +77,47 @@ class Housekeeping:
         self._schedule()
 
     async def _round(self) -> None:
-        now_ms = self._broker.world.clock.monotonic_ms()
+        now_ms = self._world.clock.monotonic_ms()
         self.delay_ms = max(0, now_ms - self._due_ms)
         self._close_idle(now_ms)
-        wall_ms = self._broker.world.clock.now_ms()
+        wall_ms = self._world.clock.now_ms()
         await self._sync_due(wall_ms)
-        if now_ms - self._last_retention_ms >= self._broker.config["log.retention.check.interval.ms"]:
+        if now_ms - self._last_retention_ms >= self._config["log.retention.check.interval.ms"]:
             self._last_retention_ms = now_ms
-            await apply_retention(self._broker.partitions, wall_ms)
-        await remove_deleted_files(self._broker.partitions, wall_ms)
-        if now_ms - self._last_expiration_ms >= self._broker.config["producer.id.expiration.check.interval.ms"]:
+            await apply_retention(self._partitions, wall_ms)
+        await remove_deleted_files(self._partitions, wall_ms)
+        if now_ms - self._last_expiration_ms >= self._config["producer.id.expiration.check.interval.ms"]:
             self._last_expiration_ms = now_ms
-            for partition in self._broker.partitions.all():
+            for partition in self._partitions.all():
                 partition.log.expire_producers(wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
             await self._write_checkpoints()
-            for meters in self._broker.router.meters.values():
+            for meters in self._router.meters.values():
                 meters.timer.begin_period()
         if self._has_deleted:
-            self._has_deleted = not await self._broker.partitions.remove_deleted()
+            self._has_deleted = not await self._partitions.remove_deleted()
         if now_ms - self._last_retry_ms >= RETRY_MS:
             self._last_retry_ms = now_ms
-            await self._broker.retry_offline()
+            await self._retry_offline()
 
     async def _write_checkpoints(self) -> None:
         try:
-            await self._broker.partitions.write_checkpoints()
+            await self._partitions.write_checkpoints()
         except StorageError as error:  # the rest of the round may be what makes room for them
             log.error("checkpoints_not_written", reason=error.message)
 
     def _close_idle(self, now_ms: int) -> None:
-        idle_ms = self._broker.config["connections.max.idle.ms"]
+        idle_ms = self._config["connections.max.idle.ms"]
         if idle_ms < 0:
             return
-        for connection in list(self._broker.router.connections):
+        for connection in list(self._router.connections):
             if now_ms - connection.last_used_ms > idle_ms and not connection.has_open_requests:
                 connection.transport.close()
 
     async def _sync_due(self, now_ms: int) -> None:
         """Closed segments are synced, and logs whose oldest unsynced message is older than flush.ms."""
-        for partition in self._broker.partitions.all():
+        for partition in self._partitions.all():
             opened = partition.log
             waited_ms = now_ms - opened.tail.unsynced_since_ms if opened.tail.unsynced_since_ms >= 0 else -1
             if not opened.is_failed and (opened.durability.has_unsynced_segments or waited_ms >= opened.config.flush_ms):

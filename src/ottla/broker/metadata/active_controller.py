@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.metadata_log import MetadataLog
-from ottla.broker.slices import sliced
-from ottla.broker.turns import Turns
+from ottla.broker.metadata.log import MetadataLog
+from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Decided
 from ottla.controller.features import first_features
@@ -33,7 +33,7 @@ SLICE_DECISIONS: Final = 50
 """What is decided before other requests have their turn: some milliseconds."""
 
 
-class Controller:
+class ActiveController:
     def __init__(self, world: World, config: BrokerConfig, log: MetadataLog, publish: Publish) -> None:
         self._world = world
         self._config = config

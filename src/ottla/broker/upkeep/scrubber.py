@@ -6,18 +6,18 @@ It stays offline, over restarts too, until the segment is whole again (``storage
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla.broker.rounds import Rounds
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.upkeep.rounds import Rounds
+from ottla.config import BrokerConfig
 from ottla.errors import WorkerDied
 from ottla.loggers import get_logger
+from ottla.ports import World
 from ottla.storage.recovery.damage import remember_damage
 from ottla.storage.recovery.scrubbing import SCRUB_JOB, Scrubbed, ScrubRequest
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
-    from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment import Segment
 
 log = get_logger(__name__)
 
@@ -27,9 +27,11 @@ START_MS: Final = 60_000
 class Scrubber:
     """A first round soon after the start, then one every ``ottla.log.scrub.interval.ms``."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._rounds = Rounds(broker.world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
+    def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
+        self._world = world
+        self._config = config
+        self._partitions = partitions
+        self._rounds = Rounds(world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
 
     def start(self) -> None:
         self._rounds.start(START_MS)
@@ -39,7 +41,7 @@ class Scrubber:
 
     @property
     def _interval_ms(self) -> int:
-        interval_ms: int = self._broker.config["ottla.log.scrub.interval.ms"]
+        interval_ms: int = self._config["ottla.log.scrub.interval.ms"]
         return interval_ms
 
     async def _scrub_all(self) -> None:
@@ -47,7 +49,7 @@ class Scrubber:
         if self._interval_ms < 0:
             return
         count = 0
-        for partition in self._broker.partitions.all():
+        for partition in self._partitions.all():
             for segment, following in pairwise(list(partition.log.segments)):
                 await partition.settled()
                 if not partition.log.is_failed and not segment.is_retired:
@@ -57,9 +59,9 @@ class Scrubber:
 
     async def _scrub(self, partition: Partition, segment: Segment, end_offset: int) -> None:
         request = ScrubRequest(segment.path, segment.base_offset, end_offset, segment.size)
-        rate = self._broker.config["ottla.log.scrub.bytes.per.second"]
+        rate = self._config["ottla.log.scrub.bytes.per.second"]
         try:
-            found = await self._broker.world.disk.work(SCRUB_JOB, request, bytes_per_second=rate)
+            found = await self._world.disk.work(SCRUB_JOB, request, bytes_per_second=rate)
         except WorkerDied as error:
             log.warning("segment_not_scrubbed", file=request.path, reason=str(error))
             return
@@ -81,6 +83,6 @@ class Scrubber:
         )  # fmt: skip
         partition.fail()
         try:
-            await remember_damage(self._broker.world.disk, request, found.damage or "")
+            await remember_damage(self._world.disk, request, found.damage or "")
         except OSError as error:
             log.error("damage_not_remembered", file=request.path, reason=str(error))

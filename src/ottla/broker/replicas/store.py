@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from ottla.broker.checkpoints import Checkpoints
-from ottla.broker.found_replicas import FoundReplicas
-from ottla.broker.log_configs import log_config
-from ottla.broker.partition import Partition
-from ottla.broker.slices import Slices
-from ottla.broker.turns import Turns
+from ottla.broker.replicas.checkpoints import Checkpoints
+from ottla.broker.replicas.found_replicas import FoundReplicas
+from ottla.broker.replicas.log_configs import log_config
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger

@@ -10,13 +10,11 @@ Nothing is taken from a frame but the two parts that differ, and the frame must 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.requests.context import RequestContext
+from ottla.messages.produce import ProduceRequest
 from ottla.wire.primitives import read_uvarint, uvarint
-
-if TYPE_CHECKING:
-    from ottla.broker.context import RequestContext
-    from ottla.messages.produce import ProduceRequest
 
 HEAD_BYTES_MAX: Final = 1024
 _FIXED_BYTES: Final = 8  # API key, version, correlation id

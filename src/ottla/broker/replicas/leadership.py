@@ -6,26 +6,34 @@ opened again, after a start, gets its leader back. The metadata log keeps both, 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ottla.broker import eager
-from ottla.broker.turns import Turns
+from ottla.broker.tasks import eager
+from ottla.broker.tasks.single_flight import Turns
+from ottla.controller.decided import Recorded
 from ottla.controller.elections import follow_replicas
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+from ottla.metadata.image import ClusterImage
+from ottla.ports import Timers
 
 log = get_logger(__name__)
+
+
+Decide = Callable[[Sequence[Callable[[ClusterImage], Recorded]]], Awaitable[Any]]
+"""Runs decisions of the controller."""
 
 
 class Leadership:
     """Asleep until ``start``: what fails while the broker opens its partitions is settled by that."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, timers: Timers, node_id: int, is_offline: Callable[[str, int], bool], decide: Decide) -> None:
+        self._timers = timers
+        self._node_id = node_id
+        self._is_offline = is_offline
+        self._decide = decide
         self._settle = Turns(self._settle_once)
         self._is_on = False
         self._is_due = False
@@ -42,7 +50,7 @@ class Leadership:
         """A partition of this broker went offline; many at once are one decision."""
         if self._is_on and not self._is_due:
             self._is_due = True
-            self._broker.world.timers.call_later_ms(0, self._begin)
+            self._timers.call_later_ms(0, self._begin)
 
     def _begin(self) -> None:
         self._is_due = False
@@ -50,9 +58,7 @@ class Leadership:
             eager.run(self._settle(), self._finished)
 
     async def _settle_once(self) -> None:
-        broker = self._broker
-        decision = partial(follow_replicas, node=broker.node_id, is_offline=broker.partitions.is_offline)
-        await broker.controller.decide([decision])
+        await self._decide([partial(follow_replicas, node=self._node_id, is_offline=self._is_offline)])
 
     def _finished(self, _: None, error: BaseException | None) -> None:
         if isinstance(error, StorageError):  # the metadata log has failed, and the broker with it

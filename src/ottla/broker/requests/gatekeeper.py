@@ -7,19 +7,17 @@ broker itself has more to do than it may (``queued.max.requests``), all listener
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla.broker.listeners import ListenerAddress
+from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.listeners import ListenerAddress
+from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.metadata.image import CONNECTION_RATE, ClusterImage, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
-
-if TYPE_CHECKING:
-    from ottla.broker.connection import BrokerConnection
-    from ottla.broker.router import Router
 
 log = get_logger(__name__)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from ottla.broker import eager
-from ottla.broker.shards import Shard
+from ottla.broker.coordinators.shard import Shard
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.controller.topics import NewTopic
@@ -23,12 +25,9 @@ from ottla.groups.settings import GroupSettings
 from ottla.loggers import get_logger
 from ottla.machine import Command, Token
 from ottla.metadata.image import ClusterImage
+from ottla.ports import World
 from ottla.types import GROUP_METADATA_TOPIC
 from ottla.wire.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
-    from ottla.broker.partition import Partition
 
 log = get_logger(__name__)
 R = TypeVar("R")
@@ -38,8 +37,12 @@ OFFSET_BYTES_MIN = 42
 
 
 class GroupShards:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    """All groups that this broker coordinates."""
+
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
+        self._world = world
+        self._config = config
+        self._controller = controller
         self._shards: dict[int, Shard] = {}
         self._topic_id = ZERO_UUID  # of the topic that the shards belong to
         self._loading: set[asyncio.Task[None]] = set()
@@ -47,19 +50,19 @@ class GroupShards:
     @property
     def partition_count(self) -> int:
         """Partitions of the topic, 0 before it exists."""
-        topic = self._broker.image.topics.get(GROUP_METADATA_TOPIC)
+        topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
         return len(topic.partitions) if topic else 0
 
     async def ensure_topic(self) -> None:
         """The topic exists and its shards are open. Its replication factor defaults to 3, or to the brokers where there are fewer."""
         if self.partition_count:
             if len(self._shards) < self.partition_count:  # another request has it made just now
-                await self._broker.controller.published()
+                await self._controller.published()
             return
-        config = self._broker.config
+        config = self._config
         factor = config["offsets.topic.replication.factor"]
         if not config.is_given("offsets.topic.replication.factor"):
-            factor = min(factor, len(self._broker.image.live_brokers))
+            factor = min(factor, len(self._controller.image.live_brokers))
         segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",
@@ -67,9 +70,9 @@ class GroupShards:
             "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
         }
         topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
-        [result] = await self._broker.controller.create_topics([topic])
+        [result] = await self._controller.create_topics([topic])
         if isinstance(result, KafkaError) and result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._broker.controller.published()
+            await self._controller.published()
         elif isinstance(result, KafkaError):
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
@@ -83,9 +86,9 @@ class GroupShards:
     async def open(self, partition: Partition) -> None:
         """The partition's groups are read in; requests for them are told to wait until then."""
         self._topic_id = partition.topic_id
-        machine = GroupCoordinator(_settings(self._broker.config))
+        machine = GroupCoordinator(_settings(self._config))
         shard = self._shards[partition.index] = Shard(
-            self._broker.world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)
+            self._world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)
         )
         await shard.load()
 

@@ -1,0 +1,59 @@
+"""What a handler may touch, as one declared value. The node makes it; nothing else of the broker is within a handler's reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.replicas.mover import ReplicaMover
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.parking import Parking
+from ottla.broker.requests.produce_burst import Staged
+from ottla.broker.requests.service import Service
+from ottla.broker.requests.throttling import Throttling
+from ottla.config import BrokerConfig
+from ottla.controller.features import FEATURES
+from ottla.metadata.image import ClusterImage, EndpointImage
+from ottla.ports import World
+from ottla.replication.fetch_sessions import FetchSessions
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """``stage`` hands a produce request to the burst that it came with, which flushes its logs."""
+
+    world: World
+    config: BrokerConfig
+    node_id: int
+    cluster_id: str
+    services: Mapping[int, Service]
+    features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
+    controller: ActiveController
+    partitions: PartitionStore
+    groups: GroupShards
+    mover: ReplicaMover
+    fetch_sessions: FetchSessions
+    throttling: Throttling
+    parking: Parking
+    stage: Callable[[Staged], None]
+    fetch_bytes_max: int
+    controller_endpoints: list[EndpointImage] = field(default_factory=list)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest committed image of the cluster."""
+        return self.controller.image
+
+    def is_controller_listener(self, listener: str) -> bool:
+        """Whether those who connect there ask the controller, and not a broker."""
+        return any(endpoint.listener == listener for endpoint in self.controller_endpoints)
+
+    def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of each broker, as clients of this listener reach it."""
+        return [
+            (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
+            for broker in self.image.live_brokers
+            if listener in broker.endpoints
+        ]

@@ -1,0 +1,60 @@
+"""How long the burst takes that is being worked on, and the time of the requests that it answers.
+
+A burst may have a part of the loop that depends on how many connections there are. What it answers was answered in the same time: one
+look at the clock for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.metrics import RequestMeters
+from ottla.ports import Clock
+
+ROUND_US: Final = 50_000
+"""So long is a round in which every connection has a burst of full length."""
+BURST_US_MAX: Final = 5_000
+BURST_US_MIN: Final = 100
+
+
+class BurstTiming:
+    """Of one loop: one burst at a time."""
+
+    __slots__ = ("_answered", "_burst_us_max", "_clock", "began_us", "is_long")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._burst_us_max = BURST_US_MAX
+        self._answered: list[RequestMeters] = []  # those with answers in this burst
+        self.began_us = 0  # 0 between bursts
+        self.is_long = False
+        """The burst has had its share of the loop."""
+
+    def begin(self, connection_count: int) -> int:
+        """A burst begins; the time of it in milliseconds."""
+        self.began_us = self._clock.monotonic_us()
+        self._burst_us_max = min(BURST_US_MAX, max(BURST_US_MIN, ROUND_US // max(1, connection_count)))
+        self.is_long = False
+        return self.began_us // 1000
+
+    def look_at_clock(self) -> None:
+        """Something was done that may have taken long: ``is_long`` is as it should be."""
+        self.is_long = self._clock.monotonic_us() - self.began_us > self._burst_us_max
+
+    def answered(self, meters: RequestMeters, began_us: int) -> None:
+        """An answer is ready to a request of the burst that began then."""
+        if began_us != self.began_us:
+            meters.timer.observe(self._clock.monotonic_us() - began_us)
+            return
+        if not meters.pending:
+            self._answered.append(meters)
+        meters.pending += 1
+
+    def close(self) -> None:
+        """Everything that this burst could answer has left."""
+        took_us = self._clock.monotonic_us() - self.began_us
+        self.began_us = 0
+        for meters in self._answered:
+            meters.timer.observe(took_us, meters.pending)
+            meters.pending = 0
+        self._answered.clear()

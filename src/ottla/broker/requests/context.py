@@ -1,0 +1,167 @@
+"""One request on its way through the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from ottla.broker.requests.answers import encode_answer
+from ottla.broker.requests.burst_timing import BurstTiming
+from ottla.loggers import get_logger
+from ottla.messages.registry import Api
+from ottla.metrics import RequestMeters
+from ottla.net.response_queue import Place
+from ottla.ports import Connection
+from ottla.wire.primitives import ManyElements
+from ottla.wire.schema import Response
+
+log = get_logger(__name__)
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""The principal of every connection that has not authenticated."""
+
+
+class Parked(Protocol):
+    """What waits for something on behalf of a connection."""
+
+    def abandon(self) -> None:
+        """No client is left that the answer could be sent to."""
+        ...
+
+
+class ReplyQuotas(Protocol):
+    """Whether a client has to pause for what its requests cost."""
+
+    times_requests: bool
+
+    def on_reply(self, context: RequestContext, response: Response) -> None:
+        """The response is about to be encoded."""
+        ...
+
+
+class Pipeline(Protocol):
+    """What a request passes on its way out."""
+
+    @property
+    def timing(self) -> BurstTiming: ...
+
+    @property
+    def quotas(self) -> ReplyQuotas: ...
+
+    def reply_in_steps(self, context: RequestContext, response: Response) -> None:
+        """The response, of many elements, leaves once it is encoded."""
+        ...
+
+
+class Channel(Protocol):
+    """The connection that a request came on, as far as its handler and its answer may touch it."""
+
+    transport: Connection
+    listener: str
+    principal: str
+    muted_until_ms: int
+    parked: dict[Parked, None]
+
+    @property
+    def pipeline(self) -> Pipeline: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+        """The answer leaves when those before it have left."""
+        ...
+
+    def hold(self) -> None:
+        """No later request is begun until there was a ``release`` for each ``hold``."""
+        ...
+
+    def release(self) -> None: ...
+
+    def update_reading(self) -> None:
+        """It is read from, or not, as it should be by now."""
+        ...
+
+    def expect_write(self, count: int) -> None:
+        """The records of so many produce requests are being written by a thread."""
+        ...
+
+    def written(self, count: int) -> None:
+        """They are in their logs, or were refused."""
+        ...
+
+    def gather_answers(self) -> None:
+        """Answers wait for ``send_answers``."""
+        ...
+
+    def send_answers(self) -> None:
+        """Those that are ready leave in one send."""
+        ...
+
+
+class RequestContext:
+    """Who asked, in which version, and the place in line that the answer takes."""
+
+    __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version", "work_us")
+
+    def __init__(
+        self,
+        connection: Channel,
+        place: Place,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        meters: RequestMeters,
+        began_us: int,
+    ) -> None:
+        self.connection = connection
+        self.place = place
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.meters = meters
+        self.began_us = began_us
+        self.work_us = 0  # what it kept the loop busy for, when that is measured
+
+    @property
+    def principal(self) -> str:
+        """Who asks: the name that the connection has authenticated as."""
+        return self.connection.principal
+
+    def reply(self, response: Response) -> None:
+        """The response leaves when its turn comes."""
+        pipeline = self.connection.pipeline
+        quotas = pipeline.quotas
+        if quotas.times_requests:
+            quotas.on_reply(self, response)
+        meters = self.meters
+        if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
+            meters.errors[code] = meters.errors.get(code, 0) + 1
+        try:
+            answer = encode_answer(self.api, self.version, self.correlation_id, response)
+        except ManyElements:
+            pipeline.reply_in_steps(self, response)
+        else:
+            self.complete(answer)
+
+    def reply_nothing(self) -> None:
+        """The request gets no answer (acks=0)."""
+        self.complete(())
+
+    def complete(self, answer: Sequence[Any]) -> None:
+        """The answer leaves when its turn comes."""
+        connection = self.connection
+        connection.pipeline.timing.answered(self.meters, self.began_us)
+        connection.complete(self.place, answer)
+
+
+def fail(context: RequestContext, error: BaseException) -> None:
+    """A mistake of ours: it is logged, and the client loses its connection."""
+    fail_loudly(context.api.name, error)
+    context.connection.transport.abort()
+
+
+def fail_loudly(what: str, error: BaseException) -> None:
+    log.error("request_failed", api=what, exc_info=error)

@@ -1,0 +1,222 @@
+"""From a frame to the handler of its API.
+
+What the broker does not serve is reported by ApiVersions; a client that asks all the same loses its connection, as with Kafka,
+except for ApiVersions itself, which answers any version (KIP-511).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import CoroutineType
+from typing import Any, Final, Protocol
+
+from ottla.broker.requests.burst_timing import BurstTiming
+from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.context import RequestContext, fail
+from ottla.broker.requests.large import LargeMessages
+from ottla.broker.requests.produce_burst import ProduceBurst
+from ottla.broker.requests.service import Handle, Service
+from ottla.broker.requests.throttling import Throttling
+from ottla.broker.tasks import eager
+from ottla.errors import DecodeError
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.headers import decode_request_header, decode_request_header_start
+from ottla.messages.produce import ProduceRequest
+from ottla.metrics import RequestMeters
+from ottla.ports import Connection, World
+from ottla.wire.compiler import decode_from
+from ottla.wire.frame_memory import FrameMemory
+from ottla.wire.generator import Form
+from ottla.wire.primitives import ManyElements
+from ottla.wire.schema import Response
+
+QUICK_FRAME_BYTES: Final = 1 << 15
+"""A produce request up to this size takes a few milliseconds at most, whatever its records."""
+
+
+class Doorkeeper(Protocol):
+    """Who lets connections in."""
+
+    def left(self, connection: BrokerConnection) -> None:
+        """The connection has ended."""
+        ...
+
+    def hold(self, is_held: bool) -> None:
+        """No connection is let in while the broker has enough to do."""
+        ...
+
+
+class Router:
+    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``).
+
+    Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
+    the bound no socket is read, and nobody is let in, until half of it is done.
+    """
+
+    def __init__(
+        self, world: World, services: Mapping[int, Service], throttling: Throttling, *, frame_bytes_max: int, requests_max: int
+    ) -> None:
+        self._services = services
+        self._timers = world.timers
+        self._clock = world.clock
+        self.quotas = throttling
+        self._frame_bytes_max = frame_bytes_max
+        self._requests_max = requests_max
+        self._large = LargeMessages(self)
+        self.timing = BurstTiming(world.clock)
+        self._keeps_received = False  # a decoder still needs the bytes that the burst received
+        self.burst = ProduceBurst(self)
+        self.meters = {key: _meters_of(service) for key, service in services.items()}
+        self.parts: Any = None  # what handlers may touch; set before the first connection
+        self.doorkeeper: Doorkeeper  # likewise
+        self.working_count = 0
+        self.is_held = False
+        self.connections: dict[BrokerConnection, None] = {}
+        self.frame_memory = FrameMemory()
+
+    def accept(self, transport: Connection, listener: str) -> BrokerConnection:
+        connection = BrokerConnection(self, transport, listener, frame_bytes_max=self._frame_bytes_max)
+        connection.last_used_ms = self._clock.monotonic_ms()
+        self.connections[connection] = None
+        return connection
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """The connection has ended."""
+        del self.connections[connection]
+        self.doorkeeper.left(connection)
+
+    def begin_burst(self) -> int:
+        return self.timing.begin(len(self.connections))
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._timers.call_later_ms(0, callback)
+
+    def close_burst(self) -> None:
+        self.timing.close()
+
+    def reply_in_steps(self, context: RequestContext, response: Response) -> None:
+        self._large.reply(context, response)
+
+    def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
+        """The request is begun; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        repeated = connection.repeated
+        if repeated is not None and repeated.repeats(frame):
+            meters, version = repeated.meters, repeated.version
+            meters.requests[version] += 1
+            place = connection.enter()
+            client_id, correlation_id = repeated.client_id, repeated.correlation_id
+            context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us)
+            produce = self._services[ApiKey.PRODUCE]
+            self._run(produce, produce.handle, context, repeated.request)
+            repeated.release()
+            connection.head_misses = 0
+            if len(frame) > QUICK_FRAME_BYTES:
+                self.timing.look_at_clock()
+            return True
+        api_key, version, correlation_id = decode_request_header_start(frame)
+        if not self.burst.is_empty and api_key != ApiKey.PRODUCE:
+            self.burst.flush()  # whatever this one asks, what the client sent before is there
+        if connection.unwritten_count and api_key != ApiKey.PRODUCE:
+            return False
+        service = self._services.get(api_key)
+        if service is None:
+            raise DecodeError(f"API key {api_key} is not served")
+        api = service.api
+        meters = self.meters[api_key]
+        if not service.version_min <= version <= service.version_max:
+            if api_key != ApiKey.API_VERSIONS:
+                raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
+            context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self.timing.began_us)
+            self._begin(service, service.handle, context, None)
+            return True
+        header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
+        handle = service.handle
+        if connection.decoded is not None:
+            request, connection.decoded = connection.decoded, None
+            handle = service.handle_many or handle
+        else:
+            try:  # bytes after the request are passed over, as Kafka does: librdkafka's Metadata v9+ for all topics has three too many
+                request, _ = decode_from(api.request, version, frame, position, Form.FEW)
+            except ManyElements:
+                self._keeps_received = True
+                self._large.decode(connection, frame, api, version, position)
+                return True
+        meters.requests[version] += 1
+        place = connection.enter()
+        context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
+        self._run(service, handle, context, request)
+        if type(request) is ProduceRequest:
+            connection.learn_head(context, request, frame)
+            if len(frame) > QUICK_FRAME_BYTES:
+                self.timing.look_at_clock()
+        elif connection.is_crowded:
+            self.timing.is_long = True
+        else:
+            self.timing.look_at_clock()
+        return True
+
+    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
+        if self.quotas.times_requests:
+            self.quotas.run(context, lambda: self._begin(service, handle, context, request))
+        else:
+            self._begin(service, handle, context, request)
+
+    def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
+        result = handle(self.parts, context, request)
+        if result is None:
+            return
+        if type(result) is CoroutineType:
+            finish = _Finish(self, context)
+            if not eager.run(result, finish) and not service.waits_for_others:
+                finish.is_counted = True
+                self.begin_work(1)
+            return
+        assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
+        context.reply(result)
+
+    def end_burst(self) -> bool:
+        burst = self.burst
+        if not burst.is_empty:
+            burst.flush()
+        keeps = self._keeps_received or burst.keeps_received
+        self._keeps_received = burst.keeps_received = False
+        return keeps
+
+    def begin_work(self, count: int) -> None:
+        self.working_count += count
+        if self.working_count >= self._requests_max and not self.is_held:
+            self._hold(True)
+
+    def end_work(self, count: int) -> None:
+        self.working_count -= count
+        if self.is_held and self.working_count <= self._requests_max // 2:
+            self._hold(False)
+
+    def _hold(self, is_held: bool) -> None:
+        self.is_held = is_held
+        self.doorkeeper.hold(is_held)
+        for connection in self.connections:
+            connection.update_reading()
+
+
+def _meters_of(service: Service) -> RequestMeters:
+    return RequestMeters(service.version_max, has_error_code="error_code" in service.api.response.__struct_fields__)
+
+
+class _Finish:
+    """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
+
+    __slots__ = ("_context", "_router", "is_counted")
+
+    def __init__(self, router: Router, context: RequestContext) -> None:
+        self._router = router
+        self._context = context
+        self.is_counted = False
+
+    def __call__(self, response: Response | None, error: BaseException | None) -> None:
+        if self.is_counted:
+            self._router.end_work(1)
+        if error is not None:
+            fail(self._context, error)
+        elif response is not None:
+            self._context.reply(response)

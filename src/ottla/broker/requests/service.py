@@ -1,0 +1,53 @@
+"""One API as this broker serves it.
+
+A handler module declares ``SERVICE``; that registers it. A handler returns a response, or None when it has arranged for the answer
+itself, or a coroutine; one that finishes without suspending costs no Task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.requests.context import RequestContext
+from ottla.messages.registry import API_OF_REQUEST, Api
+from ottla.wire.schema import Request, Response
+
+Handle = Callable[[Any, RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None]
+"""What a handler may touch (``parts.Parts``), who asks, and the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Served in the versions that the messages are declared for."""
+
+    api: Api
+    handle: Handle
+    handle_many: Handle | None = None
+    """In place of ``handle``, for requests of so many elements that they were decoded in steps."""
+    waits_for_others: bool = False
+    """Its answer may wait for other requests (a join for other joins): such a wait is no work of the broker's."""
+    version_min_listed: int = 0
+    """What ApiVersions reports, which may be below what is served."""
+
+    @property
+    def version_min(self) -> int:
+        return self.api.version_min
+
+    @property
+    def version_max(self) -> int:
+        return self.api.version_max
+
+
+def service(
+    request: type[Request],
+    handle: Handle,
+    *,
+    handle_many: Handle | None = None,
+    waits_for_others: bool = False,
+    listed_from: int | None = None,
+) -> Service:
+    """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
+    api = API_OF_REQUEST[request]
+    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from)

@@ -1,0 +1,85 @@
+"""What the admin pages and metrics read of a broker; they change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.router import Router
+from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.metadata.image import ClusterImage
+from ottla.metrics import RequestMeters
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A view: each property is as of the moment in which it is read."""
+
+    parts: Parts
+    router: Router
+    gate: Gatekeeper
+    housekeeping: Housekeeping
+
+    @property
+    def node_id(self) -> int:
+        return self.parts.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.parts.cluster_id
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.parts.image
+
+    @property
+    def partitions(self) -> PartitionStore:
+        return self.parts.partitions
+
+    @property
+    def groups(self) -> GroupShards:
+        return self.parts.groups
+
+    @property
+    def request_meters(self) -> list[tuple[str, RequestMeters]]:
+        """Of each API, by its name, in the order of the keys."""
+        return [(self.parts.services[key].api.name, meters) for key, meters in sorted(self.router.meters.items())]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether connections are let in."""
+        return self.gate.is_open
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the broker has so much to do that it reads no requests."""
+        return self.router.is_held
+
+    @property
+    def working_count(self) -> int:
+        """Requests that wait for the disk."""
+        return self.router.working_count
+
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for their deadline or what comes before it."""
+        return sum(len(connection.parked) for connection in self.router.connections)
+
+    @property
+    def connection_counts(self) -> Mapping[str, int]:
+        """Open connections by listener."""
+        return self.gate.connection_counts
+
+    @property
+    def refused_count(self) -> int:
+        """Connections that were closed for a limit."""
+        return self.gate.refused_count
+
+    @property
+    def loop_delay_ms(self) -> int:
+        """How late the last round of housekeeping began."""
+        return self.housekeeping.delay_ms
