@@ -64,7 +64,8 @@ def frame_of(correlation_id: int, request: Request, api_key: int, version: int) 
 
 @pytest.mark.parametrize("is_written_at_once", [True, False])
 def test_the_answers_of_a_burst_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written_at_once: bool) -> None:
-    monkeypatch.setattr(PATHS, "inline_append_bytes_max", math.inf if is_written_at_once else 0)
+    for limit in ("inline_append_bytes_max", "paced_append_bytes_max"):
+        monkeypatch.setattr(PATHS, limit, math.inf if is_written_at_once else 0)
 
     async def main() -> None:
         broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
@@ -131,7 +132,8 @@ def test_a_mistake_over_one_request_of_a_burst_touches_no_record_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, is_written_at_once: bool
 ) -> None:
     """What was staged before lies in memory that the next client's bytes are received into: it is written first, or kept."""
-    monkeypatch.setattr(PATHS, "inline_append_bytes_max", math.inf if is_written_at_once else 0)
+    for limit in ("inline_append_bytes_max", "paced_append_bytes_max"):
+        monkeypatch.setattr(PATHS, limit, math.inf if is_written_at_once else 0)
 
     async def main() -> None:
         broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
