@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.spark.conftest import Topics
 
+import ottla
 from ottla.runtime.java import use_java
 
 ROOT = Path(__file__).parents[2]
+SOURCE = Path(ottla.__file__).parents[1]
 NOT_FOUND = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: ottla."
 SHOWN = "import ottla.spark, os; print(os.environ.get('PYSPARK_PYTHON'))"
 JVM_STARTED = "from pyspark import SparkContext; SparkContext._ensure_initialized();"
@@ -50,7 +52,7 @@ spark.stop()
 def output_of(script: str, *arguments: str, path: str = "/usr/bin:/bin", **environment: str) -> str:
     """What it says on both streams, in an environment that is not activated."""
     found = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r})\n{script}", *arguments],
         env={"PATH": path, "JAVA_HOME": str(use_java())} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -83,7 +85,7 @@ def test_a_choice_that_was_made_stays(environment: dict[str, str], shown: str):
 @pytest.mark.spark
 def test_a_jvm_that_runs_another_python_already_is_warned_of(other_python: str):
     told = output_of(JVM_STARTED + SHOWN, path=other_python)
-    assert "<string>:1: UserWarning: Spark runs python3" in told
+    assert "<string>:2: UserWarning: Spark runs python3" in told
     assert f"set PYSPARK_PYTHON={sys.executable}" in told
     assert told.endswith("None")
 
