@@ -106,6 +106,27 @@ def test_a_failure_that_nobody_foresaw_before_the_request_fails_the_batch_and_no
     with_broker(body)
 
 
+def test_a_batch_whose_topic_leaves_the_metadata_before_its_request_is_made_goes_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        producer = Producer(cluster, ProducerSettings(linger_ms=0))
+        await producer.send_and_wait("t", b"x")
+        intact = cluster.open_connection
+
+        def forget_once(leader: int) -> Any:
+            cluster.open_connection = intact  # type: ignore[method-assign]
+            asyncio.get_running_loop().call_soon(cluster.topics.pop, "t")
+            return intact(leader)
+
+        cluster.open_connection = forget_once  # type: ignore[assignment, method-assign]
+        assert (await producer.send_and_wait("t", b"y")).offset == 1
+        assert cluster.open_connection == intact
+        await producer.close()
+
+    with_broker(body)
+
+
 def test_flush_waits_for_what_is_in_flight() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
