@@ -24,6 +24,18 @@ def test_an_error_stays_itself_and_has_its_note_once(text: str):
     assert error.__notes__ == [WAYS_OUT[text]]
 
 
+def test_an_error_that_cannot_say_what_it_is_stays_itself():
+    class Mute(Exception):
+        def __str__(self):
+            raise ConnectionError("the JVM is gone")
+
+    def fail():
+        raise Mute
+
+    with pytest.raises(Mute):
+        noting(fail)()
+
+
 @pytest.mark.parametrize("text", ["Failed to find the data source: kafka.", "kafka does not support Update mode", ""])
 def test_other_errors_and_results_are_left_alone(text: str):
     error = RuntimeError(text)

@@ -31,6 +31,7 @@ def share_python() -> None:
 
 
 def way_out() -> str:
+    """What a user can do, in words."""
     return f"import ottla.spark before the SparkSession is made, or set PYSPARK_PYTHON={sys.executable}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -48,7 +49,8 @@ def noting(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            note = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, str(error), re.IGNORECASE)), None)
+            said = "".join(traceback.format_exception_only(error))  # str() of a JVM's error asks the JVM, which may be gone
+            note = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, said, re.IGNORECASE)), None)
             if note is not None and note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
             raise
