@@ -12,6 +12,7 @@ import structlog
 from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
 
+from ottla.broker.replicas.store import PartitionStore
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.sim.cluster import SimBroker, Simulation
@@ -250,6 +251,47 @@ def test_a_partition_that_is_opened_late_is_the_one_that_was_closed() -> None:
         assert await records_of(log_of(broker, "t")) == before
 
     run(main())
+
+
+@pytest.mark.parametrize("state", ["found", "offline", "tried again"])
+def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only they know that its log starts within a segment; the broker dies soon after it has written them without opening the log."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({TopicPartition("t", 0): 5})
+        await admin.close()
+        broker.kill(power_cut=False)
+        disk = broker.machine.disk
+
+        async def write_and_fail(store: PartitionStore, image: object) -> None:
+            await store.write_checkpoints()
+            raise ZeroDivisionError
+
+        if state == "found":
+            with monkeypatch.context() as planted:
+                planted.setattr(PartitionStore, "follow", write_and_fail)
+                with pytest.raises(ZeroDivisionError):
+                    await broker.start()
+        else:
+            inode = disk._files[max(path for path in disk._files if path.startswith("/data/t-0/") and path.endswith(".log"))]
+            inode.written += b"torn"
+            disk.faults.append(Fault("truncate", ".log", errno.EMFILE, lasts=True))
+            await broker.start()
+            assert broker.broker is not None
+            store = broker.broker.partitions
+            assert store.is_offline("t", 0)
+            if state == "tried again":
+                assert store.retry()
+            await store.write_checkpoints()
+            disk.faults.clear()
+        broker.kill(power_cut=False)
+        await broker.start()
+        assert log_of(broker, "t").log_start_offset == 5
+
+    play(act)
 
 
 @pytest.mark.parametrize("steps", range(24))

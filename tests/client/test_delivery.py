@@ -81,6 +81,115 @@ def test_a_failure_that_nobody_foresaw_fails_the_batch_and_not_the_sender(monkey
     with_broker(body)
 
 
+@pytest.mark.parametrize(("call", "settings"), [("leader", {}), ("ask", {}), ("connection", {"enable_idempotence": False})])
+def test_a_failure_that_nobody_foresaw_before_the_request_fails_the_batch_and_not_the_sender(call: str, settings: dict[str, Any]) -> None:
+    """In the sender's loop, while it gets a producer id, and while it connects."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        await cluster.refresh(["t"])
+        intact = getattr(cluster, call)
+
+        def break_once(*arguments: Any) -> Any:
+            setattr(cluster, call, intact)
+            raise ZeroDivisionError("not foreseen")
+
+        setattr(cluster, call, break_once)
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, **settings))
+        lost = await producer.send("t", b"x")
+        await asyncio.wait([lost])
+        assert "ZeroDivisionError: not foreseen" in str(error_of(lost))
+        assert (await producer.send_and_wait("t", b"y")).offset == 0
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_a_batch_whose_topic_leaves_the_metadata_before_its_request_is_made_goes_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        producer = Producer(cluster, ProducerSettings(linger_ms=0))
+        await producer.send_and_wait("t", b"x")
+        intact = cluster.open_connection
+
+        def forget_once(leader: int) -> Any:
+            cluster.open_connection = intact  # type: ignore[method-assign]
+            asyncio.get_running_loop().call_soon(cluster.topics.pop, "t")
+            return intact(leader)
+
+        cluster.open_connection = forget_once  # type: ignore[assignment, method-assign]
+        assert (await producer.send_and_wait("t", b"y")).offset == 1
+        assert cluster.open_connection == intact
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_flush_waits_for_what_is_in_flight() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        network.alter = lambda request, response: Held(1_000) if isinstance(request, ProduceRequest) else None
+        producer = Producer(cluster, ProducerSettings(linger_ms=0))
+        future = await producer.send("t", b"x")
+        while not network.of(ProduceRequest):
+            await asyncio.sleep(0.001)
+        await producer.flush()
+        assert future.done()
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_a_batch_that_was_given_up_leaves_its_room_to_others() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        network.refuse = lambda request: (
+            produce_answer(request, ErrorCode.NOT_LEADER_OR_FOLLOWER) if isinstance(request, ProduceRequest) else None
+        )
+        settings = ProducerSettings(linger_ms=0, delivery_timeout_ms=2000, buffer_memory=1000, max_block_ms=1000)
+        producer = Producer(cluster, settings)
+        large = await producer.send("t", bytes(2000))
+        await asyncio.wait([large])
+        assert error_of(large).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        network.refuse = lambda request: None
+        assert (await producer.send_and_wait("t", b"y")).offset == 0
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_a_batch_whose_time_was_over_while_its_request_was_out_is_not_sent_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        settled = asyncio.Event()
+
+        def refuse_late(request: Request, response: Any) -> Held | None:
+            if not isinstance(request, ProduceRequest):
+                return None
+            network.alter = lambda request, response: None
+            asyncio.get_running_loop().call_later(25.001, settled.set)
+            return Held(25_000, produce_answer(request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+        network.alter = refuse_late
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=2000))
+        lost = await producer.send("t", b"x")
+        await settled.wait()
+        assert error_of(lost).code == ErrorCode.REQUEST_TIMED_OUT
+        assert (await producer.send_and_wait("t", b"y")).offset == 1
+        assert len(network.of(ProduceRequest)) == 2
+        await producer.close()
+
+    with_broker(body)
+
+
 def test_delivery_timeout_holds_while_a_request_is_out() -> None:
     """The answer takes 25 s, below request.timeout.ms; the record has failed after the 2 s that it had."""
 

@@ -9,21 +9,13 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from bench.peers import Kafka, Ottla, Peer
+from bench.peers import Ottla, Peer
 
 from ottla.aio import Admin, Consumer, DeliveryError, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.errors import ErrorCode
 
 WAIT_SECONDS_MAX = 90.0
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Peer]:
-    assert Kafka.why_not() is None, Kafka.why_not()
-    with Kafka() as started:
-        until_served(started.bootstrap)
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +28,6 @@ def ottla() -> Iterator[Peer]:
 def bootstrap(request: pytest.FixtureRequest) -> str:
     peer: Peer = request.getfixturevalue(request.param)
     return peer.bootstrap
-
-
-def until_served(bootstrap: str) -> None:
-    """It listens before it serves."""
-
-    async def ask() -> None:
-        async with Admin(bootstrap) as admin:
-            while True:
-                try:
-                    await admin.describe_cluster()
-                except KafkaError:
-                    await asyncio.sleep(0.05)
-                else:
-                    return
-
-    run(ask())
 
 
 def run(body: Awaitable[None]) -> None:

@@ -17,21 +17,13 @@ from tests.clients.workload import (
     key_of,
     value_of,
 )
-from tests.interop.tools import HERE, TARGET, maven, program, run
+from tests.interop.tools import run
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("java"), port=lasting_port()) as process:
         yield process
-
-
-@pytest.fixture(scope="module")
-def client() -> list[str]:
-    """The command that runs a task of interop.Client."""
-    maven("compile", cwd=HERE / "java")
-    classpath = f"{TARGET}/java/classes:{TARGET}/java/lib/*"
-    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", classpath, "interop.Client"]
 
 
 def produce(client: list[str], broker: BrokerProcess, topic: str, codec: str) -> list[Record]:
@@ -62,15 +54,15 @@ def consume(client: list[str], broker: BrokerProcess, topic: str, group: str, co
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_10000_records_survive_restarts_of_broker_and_consumer(client: list[str], broker: BrokerProcess, codec: str) -> None:
+def test_10000_records_survive_restarts_of_broker_and_consumer(java_client: list[str], broker: BrokerProcess, codec: str) -> None:
     topic = f"records-{codec}"
-    assert run(*client, "create", broker.bootstrap, topic, str(PARTITION_COUNT)) == f"{topic}\t{PARTITION_COUNT}\n"
+    assert run(*java_client, "create", broker.bootstrap, topic, str(PARTITION_COUNT)) == f"{topic}\t{PARTITION_COUNT}\n"
 
-    sent = produce(client, broker, topic, codec)
+    sent = produce(java_client, broker, topic, codec)
     assert_sent(sent)
-    first, committed = consume(client, broker, topic, f"group-{codec}", RECORD_COUNT // 3)
+    first, committed = consume(java_client, broker, topic, f"group-{codec}", RECORD_COUNT // 3)
     broker.restart()
-    rest, _ = consume(client, broker, topic, f"group-{codec}", RECORD_COUNT - len(first))
+    rest, _ = consume(java_client, broker, topic, f"group-{codec}", RECORD_COUNT - len(first))
 
     assert_received(sent, first, rest, committed)
     assert_stored_as(codec, broker.data, topic)

@@ -1,11 +1,13 @@
 """Planted bugs: each patch of ``tests/mutants`` is applied to a copy of the source, and the exploration must find it.
 
-A patch whose text has a line "Found by: FILE..." is looked for by these tests in place of the exploration.
+A patch whose text has a line "Found by: FILE..." is looked for by these tests in place of the exploration. They pass in a copy without
+a planted bug: one that fails there for want of a file would find every bug.
 ``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -26,21 +28,44 @@ def names() -> list[str]:
 
 def hunt(name: str) -> str:
     """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
+    patch = (MUTANTS / f"{name}.patch").read_bytes()
+    named = re.search(r"^Found by: (.+)$", patch.decode(), re.MULTILINE)
+    if named is not None:
+        check_sound(named[1])
     with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
-        shutil.copytree(ROOT / "src", Path(folder, "src"), ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=shutil.ignore_patterns("__pycache__", "interop"))
-        patch = (MUTANTS / f"{name}.patch").read_bytes()
+        copy_into(folder)
         applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
-        found_by = re.search(r"^Found by: (.+)$", patch.decode(), re.MULTILINE)
-        command = [sys.executable, "-m", "tests.simulation.hunt", str(SEEDS)]
-        if found_by is not None:
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *found_by[1].split()]
-        found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        found = run(folder, "tests.simulation.hunt", str(SEEDS)) if named is None else run_tests(folder, named[1])
     assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
     return next((line for line in found.stdout.splitlines() if line.startswith("FAILED")), found.stdout.strip())
+
+
+@functools.cache
+def check_sound(tests: str) -> None:
+    """They find nothing where nothing is planted."""
+    with tempfile.TemporaryDirectory(prefix="ottla-sound-") as folder:
+        copy_into(folder)
+        done = run_tests(folder, tests)
+    assert done.returncode == 0, f"{tests} fail without a planted bug: {done.stdout}{done.stderr}"
+
+
+def copy_into(folder: str) -> None:
+    for name in ("src", "tests", "docs"):
+        shutil.copytree(ROOT / name, Path(folder, name), ignore=shutil.ignore_patterns("__pycache__", "interop"))
+    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
+        shutil.copy(file, folder)
+
+
+def run_tests(folder: str, tests: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests.split())
+
+
+def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The module as a program, over the copy in the folder."""
+    environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from tests.simulation.mutants import hunt, names
 QUICK = ["acknowledged-before-written"]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", names() if "OTTLA_SEEDS" in os.environ else QUICK)
 def test_a_planted_bug_is_found(name: str) -> None:
     assert re.match(r"Plan\(|FAILED", hunt(name))

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
+from tests.spark.test_options import DOCUMENT
 from tests.spark.test_rows import stored
 from tests.spark.test_source import load
 
@@ -24,9 +25,18 @@ def test_a_batch_is_appended_and_read_back(spark, topics: Topics):
     rows = load(spark.read, topics, topic).selectExpr("string(key)", "string(value)", "partition").collect()
     assert sorted((row.key, row.value) for row in rows) == sorted((f"k{number}", str(number)) for number in range(1_000))
     assert all(row.partition == partition_for_key(row.key.encode(), 2) for row in rows)
-    for mode, way_out in (("overwrite", r'use mode\("append"\)'), ("error", '"Append"'), ("ignore", '"Append"')):
-        with pytest.raises(PySparkException, match=way_out):
-            writer.mode(mode).save()
+    with pytest.raises(PySparkException, match=r'use mode\("append"\)'):
+        writer.mode("overwrite").save()
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_what_spark_says_of_a_mode_that_it_refuses_itself_is_documented_and_carries_the_way_out(spark, topics: Topics, mode: str):
+    writer = spark.range(1).select(F.lit("x").alias("value")).write.format("ottla").options(**topics.sink_options("t"))
+    with pytest.raises(PySparkException) as refused:
+        writer.mode(mode).save()
+    assert refused.value.__notes__ == ['use mode("append"): a topic can only be appended to']
+    said = str(refused.value).partition("] ")[2].partition(" SQLSTATE")[0].replace("Ignore", "ErrorIfExists")
+    assert f'| `{said}` | `.mode("append")`' in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_a_totals_query_writes_its_changes_in_update_mode(spark, topics: Topics, tmp_path: Path):
@@ -59,6 +69,16 @@ def test_a_stream_in_append_mode_has_a_sink_of_its_own(spark, topics: Topics, tm
     writer = frame.writeStream.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap)
     writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
     assert [record.key for record in stored(topics, target)[0]] == [b"%d" % index for index in range(20)]
+
+
+def test_update_mode_of_the_sink_of_its_own_is_refused_in_documented_words_with_the_way_out(spark, topics: Topics, tmp_path: Path):
+    counts = spark.readStream.format("rate").load().groupBy(F.col("value").cast("string").alias("value")).count().select("value")
+    writer = counts.writeStream.format("ottla").options(**topics.sink_options("t")).outputMode("update")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match=r"requirement failed: ottla does not support Update mode\.") as refused:
+        query.awaitTermination()
+    assert refused.value.__notes__ == ["use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"]
+    assert "| `ottla does not support Update mode` | `to_topic(...)`" in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_a_sink_is_checked_before_its_stream_starts(topics: Topics):

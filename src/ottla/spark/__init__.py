@@ -10,18 +10,17 @@
 
 Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
 
-Spark starts its Python processes as ``python3`` unless PYSPARK_PYTHON says otherwise, and in an environment that is not activated
-that one has no ottla. So whoever imports this package before a plain SparkSession is made has this Python there as well.
+Importing the package does two things to the driver: Spark runs the Python that imports it (``interpreter``), and some of Spark's
+errors get a note with the way out (``ways_out``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import os
-import shutil
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
     from ottla.spark.defaults import session
@@ -38,17 +37,6 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
-def _share_python() -> None:
-    """Spark's processes will run this Python; a warning when they already run another one."""
-    if "PYSPARK_PYTHON" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return  # it was chosen, or spark-submit has chosen
-    context = sys.modules.get("pyspark.core.context")
-    if context is None or context.SparkContext._gateway is None:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    elif os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable):
-        text = 'Spark runs python3, which may not be the Python of ottla, and then does not find format("ottla")'
-        way_out = f"import ottla.spark before the SparkSession is made, or set PYSPARK_PYTHON={sys.executable}"
-        warnings.warn(f"{text}; {way_out}", stacklevel=2)
-
-
-_share_python()
+share_python()
+with contextlib.suppress(ImportError):  # no PySpark here, or one without a JVM
+    importlib.import_module("ottla.spark.ways_out").add_notes()

@@ -34,6 +34,8 @@ public final class Client {
             case "create" -> create(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
             case "produce" -> produce(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]), Integer.parseInt(arguments[5]));
             case "consume" -> consume(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]));
+            case "transact" -> transact(arguments[1], arguments[2], Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]));
+            case "read" -> read(arguments[1], arguments[2], arguments[3]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         OUT.flush();
@@ -104,6 +106,47 @@ public final class Client {
             for (Map.Entry<TopicPartition, OffsetAndMetadata> entry : consumer.committed(partitions).entrySet()) {
                 long offset = entry.getValue() == null ? 0 : entry.getValue().offset();
                 OUT.println("committed\t" + entry.getKey().partition() + "\t" + offset);
+            }
+        }
+    }
+
+    /** So many transactions of so many records, their values "transaction-record"; every third one is aborted. */
+    private static void transact(String bootstrap, String topic, int count, int recordCount) {
+        Properties settings = settings(bootstrap);
+        settings.put("transactional.id", "java-" + topic);
+        settings.put("compression.type", "lz4");
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            for (int transaction = 0; transaction < count; transaction++) {
+                producer.beginTransaction();
+                for (int index = 0; index < recordCount; index++) {
+                    byte[] value = (transaction + "-" + index).getBytes(StandardCharsets.UTF_8);
+                    producer.send(new ProducerRecord<>(topic, value));
+                }
+                if (transaction % 3 == 0) {
+                    producer.flush();
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+            }
+        }
+    }
+
+    /** All records of all partitions that the isolation level shows: partition, offset and value. */
+    private static void read(String bootstrap, String topic, String isolationLevel) {
+        Properties settings = settings(bootstrap);
+        settings.put("isolation.level", isolationLevel);
+        settings.put("auto.offset.reset", "earliest");
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            List<TopicPartition> partitions = new ArrayList<>();
+            consumer.partitionsFor(topic).forEach(info -> partitions.add(new TopicPartition(topic, info.partition())));
+            consumer.assign(partitions);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+            while (partitions.stream().anyMatch(partition -> consumer.position(partition) < ends.get(partition))) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
+                    OUT.println(record.partition() + "\t" + record.offset() + "\t" + text(record.value()));
+                }
             }
         }
     }

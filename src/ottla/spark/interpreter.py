@@ -1,0 +1,52 @@
+"""Which Python Spark's processes run.
+
+Spark looks for data sources, and runs its workers, with ``python3`` unless PYSPARK_PYTHON says otherwise, and in an environment that
+is not activated that one has no ottla. The JVM reads the variable when it starts. After that, a session on this machine can still
+have the source registered with a Python of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from typing import Any
+
+
+def share_python() -> None:
+    """Spark runs this Python unless another one was chosen; a warning where it cannot any more."""
+    if "PYSPARK_PYTHON" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return  # it was chosen, or spark-submit has chosen
+    context = sys.modules.get("pyspark.core.context")
+    if context is None or context.SparkContext._gateway is None:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable):
+        session = _local_session()
+        if session is not None:
+            _register(session)
+            return
+        text = 'Spark runs python3, which may not be the Python of ottla, and then does not find format("ottla")'
+        warnings.warn(f"{text}; {way_out()}", stacklevel=3)
+
+
+def way_out() -> str:
+    """What a user can do, in words."""
+    return f"import ottla.spark before the SparkSession is made, or set PYSPARK_PYTHON={sys.executable}"
+
+
+def _local_session() -> Any:
+    """The active session, when its workers run on this machine and its driver is this process; else None."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    session = None if is_remote() else SparkSession.getActiveSession()
+    return session if session is not None and (session.sparkContext.master or "").startswith("local") else None
+
+
+def _register(session: Any) -> None:
+    """The session finds ``format("ottla")``, and functions that are given to it from here on run in this Python."""
+    from ottla.spark.source import OttlaDataSource
+
+    session.sparkContext.pythonExec = sys.executable
+    session.dataSource.register(OttlaDataSource)

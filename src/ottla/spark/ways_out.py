@@ -1,0 +1,58 @@
+"""The way out of what Spark refuses before any code of ottla runs, as a note of Spark's own error (PEP 678).
+
+Errors of a few of PySpark's methods are looked at, and nothing else: they stay what they are, and are raised as they were. Spark
+Connect's classes are left alone; its errors come from a server that may be anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+from ottla.spark import interpreter
+
+METHODS: Final[tuple[tuple[Any, str], ...]] = (
+    (DataFrameReader, "load"),
+    (DataFrameWriter, "save"),
+    (DataStreamReader, "load"),
+    (DataStreamWriter, "start"),
+    (StreamingQuery, "awaitTermination"),
+    (StreamingQuery, "processAllAvailable"),
+)
+WAYS_OUT: Final = {
+    r"Failed to find the data source: ottla\.": f"Spark looks for it with a Python that has no ottla: {interpreter.way_out()}",
+    r"ottla does not support Update mode": "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode",
+    r'data source "ottla" cannot be written': 'use mode("append"): a topic can only be appended to',
+}
+
+
+def add_notes() -> None:
+    """Errors of these methods have the way out as a note, once; methods that this PySpark does not have are passed over."""
+    for owner, name in METHODS:
+        method = getattr(owner, name, None)
+        if method is not None:
+            setattr(owner, name, noting(method))
+
+
+def noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method; an error of it that is known here has its way out as a note."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            said = "".join(traceback.format_exception_only(error))  # str() of a JVM's error asks the JVM, which may be gone
+            note = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, said, re.IGNORECASE)), None)
+            if note is not None and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+            raise
+
+    return call
