@@ -215,6 +215,11 @@ class KafkaError(OttlaError):
     def is_retriable(self) -> bool:
         return self.code in RETRIABLE
 
+    @property
+    def is_transient(self) -> bool:
+        """Retriable, or there is no broker to ask at the moment: a client that has time left tries again."""
+        return self.code in RETRIABLE or self.code == ErrorCode.BROKER_NOT_AVAILABLE
+
 
 class DecodeError(KafkaError):
     """The bytes are not what they claim to be."""

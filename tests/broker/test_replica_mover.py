@@ -301,7 +301,7 @@ def test_a_replica_that_moves_while_folders_are_described_is_told_once() -> None
         async def space(path: str) -> tuple[int, int]:
             """The move ends while the disk is asked."""
             partition = partitions.by_name["t"][0]
-            partitions._folder_of[partition] = next(found for found in partitions._folders if found is not partitions.folder_of(partition))
+            partitions.folder_of[partition] = next(found for found in partitions._folders if found is not partitions.folder_of[partition])
             found: tuple[int, int] = await really(path)
             return found
 

@@ -105,7 +105,7 @@ def test_every_version_of_every_api_that_is_advertised_is_answered(broker: Broke
     asked = 0
     for key, (low, high) in listed.items():
         api = APIS[key]
-        low = max(low, 3) if key == ApiKey.PRODUCE else low  # 0-2 are listed and refused (T3)
+        low = max(low, 3) if key == ApiKey.PRODUCE else low  # 0-2 are listed and refused
         assert (low, high) == (api.version_min, api.version_max)
         for version in range(low, high + 1):
             request = api.request()

@@ -1,6 +1,6 @@
 """kcat as Debian packs it (librdkafka 2.0.2), against a broker process.
 
-A librdkafka of that age looks for Produce v0 before it compresses (trap T3): what lies on disk shows that it found it.
+A librdkafka of that age looks for Produce v0 before it compresses: what lies on disk shows that it found it.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Answers leave in the order of their requests (trap T24)."""
+"""Answers leave in the order of their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): trap T9."""
+"""Fetch sessions (KIP-227)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""What a client may do with a resource, as the bit field of authorized operations: without an authorizer, everything.
+"""What a principal may do with a resource: asked here, and nowhere else. Without an authorizer, everything.
 
-A bit is set for each operation that is defined for the type of resource (KIP-430); Kafka's numbers of operations are the bits.
+Operations are reported as a bit field: a bit is set for each operation that is defined for the type of resource and allowed
+(KIP-430); Kafka's numbers of operations are the bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -24,14 +26,34 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def _all(*operations: Operation) -> int:
-    return sum(1 << operation for operation in operations)
+class ResourceType(IntEnum):
+    """Kafka's ResourceType, of what operations are asked for."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
 
 
 _O = Operation
-TOPIC_OPERATIONS: Final = _all(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
-GROUP_OPERATIONS: Final = _all(_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
-CLUSTER_OPERATIONS: Final = _all(
-    *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE)
-)
-OPERATIONS_NOT_ASKED: Final = -(2**31)
+OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
+    ResourceType.TOPIC: frozenset({_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS}),
+    ResourceType.GROUP: frozenset({_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS}),
+    ResourceType.CLUSTER: frozenset(
+        {_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE}
+    ),
+}
+"""What is defined for each type."""
+CLUSTER: Final = "kafka-cluster"
+"""The name of the one resource of its type."""
+NOT_ASKED: Final = -(2**31)
+
+
+class AllowAll:
+    """Every principal may do everything."""
+
+    def allowed(self, principal: str, resource_type: ResourceType, name: str) -> int:
+        """The operations that the principal may do with the resource, as a bit field."""
+        return _ALL[resource_type]
+
+
+_ALL: Final = {resource_type: sum(1 << operation for operation in defined) for resource_type, defined in OPERATIONS.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ottla.broker.authorization import AllowAll
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.replicas.mover import ReplicaMover
@@ -36,6 +37,7 @@ class Parts:
     mover: ReplicaMover
     fetch_sessions: FetchSessions
     throttling: Throttling
+    authorizer: AllowAll = field(default_factory=AllowAll)
     parking: Parking
     stage: Callable[[Staged], None]
     fetch_bytes_max: int

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from ottla.client.connection import ClientConnection
 from ottla.client.watch import OnConnectivity, watch
-from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from ottla.ports import World
@@ -281,7 +281,7 @@ class Cluster:
                 problem = error
             if name in self.topics:
                 continue
-            if problem.code not in RETRIABLE and problem.code != ErrorCode.BROKER_NOT_AVAILABLE:
+            if not problem.is_transient:
                 raise problem
             await self.pause(attempt, deadline_ms, problem)
             attempt += 1

@@ -103,7 +103,7 @@ class GroupCoordinator:
                 problem = KafkaError(code, f"coordinator of group {self._group_id!r}")
                 self.on_error(code)
             except KafkaError as error:
-                if not error.is_retriable and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                if not error.is_transient:
                     raise
                 problem = error
             await self._cluster.pause(attempt, deadline_ms, problem)

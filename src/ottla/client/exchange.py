@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ottla.client.accumulator import ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
-from ottla.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.messages.produce import (
+    TOPIC_IDS_SINCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from ottla.messages.registry import APIS
 from ottla.types import TopicPartition
-
-TOPIC_IDS_SINCE: Final = 13
 
 
 async def exchange(

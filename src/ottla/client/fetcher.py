@@ -19,7 +19,7 @@ from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer
-from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.records.aborted import AbortedTransactions
@@ -230,13 +230,13 @@ class Fetcher:
 
     async def _recover(self, error: KafkaError, partitions: list[TopicPartition]) -> None:
         """Newer metadata for what may pass; everything else is raised to the application."""
-        if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+        if not error.is_transient:
             raise error
         await asyncio.sleep(IDLE_RETRY_MS / 1000)
         try:
             await self._cluster.refresh({partition.topic for partition in partitions})
         except KafkaError as again:
-            if again.code not in RETRIABLE and again.code != ErrorCode.BROKER_NOT_AVAILABLE:
+            if not again.is_transient:
                 raise
 
     async def _look_up(self, needs_leader: bool) -> None:

@@ -20,7 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures
-from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceResponse
 from ottla.records.batch import HEADER_SIZE
@@ -356,7 +356,7 @@ class Sender:
 
 
 def _may_pass(problem: KafkaError) -> bool:
-    return problem.code in RETRIABLE or problem.code == ErrorCode.BROKER_NOT_AVAILABLE
+    return problem.is_transient
 
 
 def _expired(batch: ProducerBatch) -> KafkaError:

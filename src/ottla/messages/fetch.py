@@ -5,8 +5,13 @@ v12 is flexible and knows diverging epochs, v13 has topic ids, v15 moves the rep
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.messages.values import Records
 from ottla.wire.schema import Request, Response, Struct, array, int8, int16, int32, int64, records, string, struct, uuid
+
+TOPIC_IDS_SINCE: Final = 13
+"""From this version on topics have their ids in place of their names (KIP-516)."""
 
 
 class ReplicaState(Struct):

@@ -5,7 +5,12 @@ v0: an empty list asks for all topics; from v1 null does. v12 accepts topic ids.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, string, uuid
+
+TOPIC_IDS_SINCE: Final = 12
+"""From this version on topics have their ids in place of their names (KIP-516)."""
 
 
 class MetadataRequestTopic(Struct):

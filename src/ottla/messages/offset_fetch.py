@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid
+
+TOPIC_IDS_SINCE: Final = 10
+"""From this version on topics have their ids in place of their names (KIP-516)."""
 
 
 class OffsetFetchRequestTopic(Struct):

@@ -6,8 +6,13 @@ v10 adds leader hints (KIP-951), v12 implicit transaction partitions (KIP-890), 
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.messages.values import Records
 from ottla.wire.schema import Request, Response, Struct, array, int16, int32, int64, records, string, struct, uuid
+
+TOPIC_IDS_SINCE: Final = 13
+"""From this version on topics have their ids in place of their names (KIP-516)."""
 
 
 class PartitionProduceData(Struct):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.records.batch import HEADER_SIZE, SEQUENCE_MAX, add_to_sequence
@@ -181,7 +181,7 @@ class Delivery:
 
     async def _pause(self, attempt: int, deadline_ms: int, error: KafkaError) -> None:
         """Waits before another try; raises the error when none would help, or time is over."""
-        if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+        if not error.is_transient:
             raise error
         await self._cluster.pause(attempt, deadline_ms, error)
 

@@ -50,7 +50,7 @@ class Lookup:
             try:
                 return self.link.run(make())
             except KafkaError as error:
-                if left == 0 or not (error.is_retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE):
+                if left == 0 or not error.is_transient:
                     raise
                 time.sleep(self._retry_interval_ms / 1000)
         raise AssertionError("the last try returns or raises")

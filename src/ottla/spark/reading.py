@@ -138,7 +138,7 @@ class RangeFetcher:
             try:
                 return await self._fetch_once()
             except KafkaError as error:
-                if error.code not in RETRIABLE and error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                if not error.is_transient:
                     raise
                 delay_ms = self._cluster.backoff.delay_ms(attempt, self._cluster.world)
                 if _now_ms() + delay_ms >= deadline_ms:

@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0-2: each resource gets exactly the values given, and loses its others (trap T21).
+"""AlterConfigs, versions 0-2: each resource gets exactly the values given, and loses its others.
 
 One result for each resource; a resource that stands twice in one request is refused, both times. v2 flexible.
 """

@@ -43,7 +43,7 @@ def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if folder.is_failed or partitions.is_offline(key.topic, key.partition):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    partition = partitions.by_name.get(key.topic, {}).get(key.partition)
+    partition = partitions.find(key.topic, key.partition)
     if partition is None:
         partitions.prefer(key, folder)
         return ErrorCode.REPLICA_NOT_AVAILABLE

@@ -1,7 +1,7 @@
 """ApiVersions, versions 0-4: what this broker serves (KIP-35, KIP-511, KIP-584).
 
-An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself (trap T2); the
-connection stays. Features with minimum level 0 are left out below v4 (trap T5).
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions itself; the
+connection stays. Features with minimum level 0 are left out below v4.
 """
 
 from __future__ import annotations

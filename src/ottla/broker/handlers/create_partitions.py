@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0-3: one result for each topic (trap T21).  v2 flexible.
+"""CreatePartitions, versions 0-3: one result for each topic.  v2 flexible.
 
 A topic that stands twice in one request is refused, both times; assignments name the replicas of the new partitions only.
 """

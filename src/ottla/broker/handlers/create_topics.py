@@ -1,4 +1,4 @@
-"""CreateTopics, versions 2-7: one result for each topic, in order (trap T21).
+"""CreateTopics, versions 2-7: one result for each topic, in order.
 
 -1 partitions or replication factor mean the broker's default. v5 answers with the counts and configs, v7 with the id. A
 name that stands twice in one request is refused, both times.

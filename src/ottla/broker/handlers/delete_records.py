@@ -35,15 +35,12 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
     advanced: list[DeleteRecordsPartitionResult] = []
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = parts.partitions.by_name.get(topic.name, {})
         results = []
         async for wanted in slices.over(topic.partitions):
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:
-                before, result.low_watermark = _advance(
-                    partitions.get(wanted.partition_index) or parts.partitions.absent(topic.name, wanted.partition_index), wanted
-                )
+                before, result.low_watermark = _advance(parts.partitions.look_up(topic.name, wanted.partition_index), wanted)
                 if result.low_watermark > before:
                     advanced.append(result)
             except KafkaError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
@@ -26,7 +26,8 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
     if request.endpoint_type != served:
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=text)
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+    is_asked = request.include_cluster_authorized_operations
+    operations = parts.authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
     return DescribeClusterResponse(
         endpoint_type=served,
         cluster_id=parts.cluster_id,

@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 1-4: every value with source, synonyms, type and documentation (trap T21).
+"""DescribeConfigs, versions 1-4: every value with source, synonyms, type and documentation.
 
 Topics (type 2), this broker (4; the empty name asks for what is set for all brokers), client-metrics subscriptions (16) and
 groups (32), and the levels of this broker's loggers (8).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.authorization import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.broker.authorization import ResourceType
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -28,8 +28,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsR
     async for group_id in Slices(parts.world.clock).over(request.groups):
         if group_id not in described:
             group = await _describe(parts, context, group_id)
-            if request.include_authorized_operations:
-                group.authorized_operations = GROUP_OPERATIONS if not group.error_code else OPERATIONS_NOT_ASKED
+            if request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = parts.authorizer.allowed(context.principal, ResourceType.GROUP, group_id)
             described[group_id] = encode_part(group, DescribeGroupsResponse, context.version)
         groups.append(described[group_id])
     return DescribeGroupsResponse(groups=groups)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.replicas.store import key_of
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -34,7 +33,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
         wanted = {TopicPartition(topic, index) async for topic, index in Slices(parts.world.clock).over(asked)}
     results = []
     for folder, partitions in parts.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
-        replicas = [(key_of(partition), partition.log.size_bytes, 0, False) for partition in partitions]
+        replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in partitions]
         replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(folder)]
         result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if folder.is_failed else ErrorCode.NONE, folder.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import TOPIC_OPERATIONS
+from ottla.broker.authorization import ResourceType
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -57,7 +57,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
                 topic_id=topic.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=page,
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=parts.authorizer.allowed(context.principal, ResourceType.TOPIC, name),
             )
         )
         if len(indexes) > len(page):

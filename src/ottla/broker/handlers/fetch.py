@@ -2,7 +2,7 @@
 
 Answers at once when min_bytes are there, something failed or nothing may be waited for; else the request is parked and
 answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent whole even
-when it is larger than allowed, and an offset inside a batch brings the whole batch (trap T10). v7 sessions (KIP-227); v12
+when it is larger than allowed, and an offset inside a batch brings the whole batch. v7 sessions (KIP-227); v12
 diverging epochs; v13 topic ids (KIP-516).
 """
 
@@ -15,7 +15,15 @@ from ottla.broker.requests.service import service
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.messages.fetch import (
+    TOPIC_IDS_SINCE,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.replication.fetch_sessions import FetchPlan, TopicKey
 from ottla.types import NO_EPOCH
 
@@ -23,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
 
-TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 WAIT_MS_MAX = 2**31 - 1
 SLICE_PARTITIONS = 500
@@ -121,7 +128,7 @@ class Reading:
 
     def _find(self, topic: TopicKey, index: int) -> Partition:
         if isinstance(topic, str):
-            partition = self._parts.partitions.by_name.get(topic, {}).get(index)
+            partition = self._parts.partitions.find(topic, index)
             if partition is None:
                 raise self._parts.partitions.absent(topic, index)
             return partition

@@ -1,6 +1,6 @@
 """FindCoordinator, versions 0-6: who coordinates a group (key type 0).
 
-Up to v3 one key, from v4 many (trap T12). The internal topic is created when it is first needed. Transactional ids (1) are
+Up to v3 one key, from v4 many. The internal topic is created when it is first needed. Transactional ids (1) are
 refused in words until this broker has transactions, share groups (2) likewise.
 """
 

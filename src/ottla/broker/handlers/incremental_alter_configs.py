@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, versions 0-1: SET, DELETE, APPEND and SUBTRACT single values (KIP-339, trap T21).
+"""IncrementalAlterConfigs, versions 0-1: SET, DELETE, APPEND and SUBTRACT single values (KIP-339).
 
 One result for each resource; a resource that stands twice in one request is refused, both times. Levels of loggers (type 8) are
 this process's, and change at once. v1 flexible.

@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1-11: the offset of a time, or one of the special ones (trap T22).
+"""ListOffsets, versions 1-11: the offset of a time, or one of the special ones.
 
 -1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the largest timestamp (v7), -4 the
 earliest local offset (v8; all data is local, so the start), -5 the last tiered offset (v9; none, so -1), -6 the earliest
@@ -37,14 +37,13 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     counts = Counter([pair async for pair in slices.over(asked)])
     for topic in request.topics:
-        partitions = parts.partitions.by_name.get(topic.name, {})
         results = []
         for wanted in topic.partitions:
             await slices.next()
             if counts[topic.name, wanted.partition_index] > 1:
                 results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST))
                 continue
-            partition = partitions.get(wanted.partition_index) or parts.partitions.absent(topic.name, wanted.partition_index)
+            partition = parts.partitions.look_up(topic.name, wanted.partition_index)
             results.append(await _answer(partition, wanted, context.version, request.isolation_level))
         topics.append(ListOffsetsTopicResponse(topic.name, results))
     return ListOffsetsResponse(topics=topics)

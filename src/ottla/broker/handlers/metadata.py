@@ -1,6 +1,6 @@
 """Metadata, versions 0-13: brokers, and the topics asked for.
 
-All topics: an empty list in v0, null from v1 on (trap T8). v4 says whether unknown topics may be created; v10 answers with
+All topics: an empty list in v0, null from v1 on. v4 says whether unknown topics may be created; v10 answers with
 topic ids, v12 also asks by them: where one topic has an id, ids alone are looked at, as Kafka does. A topic
 that has just been created is answered with its partitions at once.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
 from ottla.messages.metadata import (
+    TOPIC_IDS_SINCE,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -30,12 +31,15 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
-TOPIC_IDS_SINCE = 12
-
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     slices = Slices(parts.world.clock)
-    topics = [topic async for topic in _topics(parts, context.version, request, slices)]
+    topics = []
+    async for topic in _topics(parts, context.version, request, slices):
+        if request.include_topic_authorized_operations and not topic.error_code:
+            topic.topic_authorized_operations = parts.authorizer.allowed(context.principal, ResourceType.TOPIC, topic.name or "")
+        topics.append(topic)
+    is_asked = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
@@ -44,7 +48,9 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
+        cluster_authorized_operations=(
+            parts.authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
+        ),
     )
 
 
@@ -113,7 +119,6 @@ def _describe(parts: Parts, topic: TopicImage, request: MetadataRequest) -> Meta
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
     )
 
 

@@ -1,4 +1,4 @@
-"""OffsetCommit, versions 2-10: a group stores how far it has read; one result each partition (trap T13).
+"""OffsetCommit, versions 2-10: a group stores how far it has read; one result each partition.
 
 The offsets are in the log of ``__consumer_offsets`` before the answer leaves. v10 names topics by id.
 """
@@ -13,6 +13,7 @@ from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
 from ottla.messages.offset_commit import (
+    TOPIC_IDS_SINCE,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 
-TOPIC_IDS_SINCE = 10
 GROUP_ID_NOT_FOUND_SINCE = 9
 """Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
 

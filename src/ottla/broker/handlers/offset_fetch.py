@@ -1,4 +1,4 @@
-"""OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed (trap T13).
+"""OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed.
 
 v2 null topics mean all, and an error for the whole; v7 require_stable; v8 many groups; v10 topic ids.
 """
@@ -13,6 +13,7 @@ from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommittedOffset, FetchOffsets
 from ottla.messages.offset_fetch import (
+    TOPIC_IDS_SINCE,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ERROR_SINCE = 2
 GROUPS_SINCE = 8
-TOPIC_IDS_SINCE = 10
 TOGETHER_MAX: Final = 1000
 """Partitions that one question to a group's coordinator is about."""
 WantedTopics = list[tuple[str, list[int]]]

@@ -26,14 +26,13 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
     topics = []
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = parts.partitions.by_name.get(topic.topic, {})
         results = []
         async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
             try:
-                partition = partitions.get(wanted.partition)
-                if partition is None:
-                    raise parts.partitions.absent(topic.topic, wanted.partition)
+                partition = parts.partitions.look_up(topic.topic, wanted.partition)
+                if isinstance(partition, KafkaError):
+                    raise partition
                 partition.check_leader_epoch(wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:

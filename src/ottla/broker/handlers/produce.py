@@ -1,9 +1,9 @@
-"""Produce, versions 3-13 (0-2 are listed and refused: trap T3).
+"""Produce, versions 3-13 (0-2 are listed and refused).
 
 Each batch is checked (``storage/log/batch_rules.py``), gets its offsets in place, and is written with everything else that its
 burst brought; then the answer leaves. v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
 
-acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again (T20).
+acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, RecordsRefused, StorageError
 from ottla.messages.produce import (
+    TOPIC_IDS_SINCE,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
 
-TOPIC_IDS_SINCE = 13
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 

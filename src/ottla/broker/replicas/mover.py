@@ -14,7 +14,7 @@ import asyncio
 from typing import Final
 
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.store import PartitionStore, key_of
+from ottla.broker.replicas.store import PartitionStore
 from ottla.config import BrokerConfig
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
@@ -68,14 +68,14 @@ class ReplicaMover:
 
     def move(self, partition: Partition, folder: DataFolder) -> None:
         """The partition will lie in the folder, or stays where it is if it is there already; an earlier move of it is forgotten."""
-        key = key_of(partition)
+        key = partition.key
         is_current = self._current is not None and self._current[0] == key
         if self._moves.get(key) is folder:
             return
         self._moves.pop(key, None)
         if is_current and self._task is not None and not self._is_finishing:
             self._task.cancel()
-        if self._is_finishing or self._partitions.folder_of(partition) is not folder:  # it may be about to leave that folder
+        if self._is_finishing or self._partitions.folder_of[partition] is not folder:  # it may be about to leave that folder
             self._moves[key] = folder
             if self._task is None:
                 self._begin()
@@ -118,13 +118,13 @@ class ReplicaMover:
             timer.cancel()
 
     def _find(self, key: TopicPartition) -> Partition | None:
-        return self._partitions.by_name.get(key.topic, {}).get(key.partition)
+        return self._partitions.find(key.topic, key.partition)
 
     async def _move_if_due(self, key: TopicPartition, folder: DataFolder) -> None:
         partition = self._find(key)
         if partition is None or partition.log.is_failed or folder.is_failed:
             return
-        source = self._partitions.folder_of(partition)
+        source = self._partitions.folder_of[partition]
         if source is not folder:
             await self._move(key, partition, source, folder)
 
@@ -153,7 +153,7 @@ class ReplicaMover:
             await self._switch(partition, source, folder, copy, future, generation)
             await self._partitions.relocated(partition, folder)
             log.info(
-                "replica_moved", partition=str(key_of(partition)), source=source.path, target=folder.path,
+                "replica_moved", partition=str(partition.key), source=source.path, target=folder.path,
                 size_bytes=partition.log.size_bytes,
             )  # fmt: skip
             await self._partitions.write_checkpoints()
@@ -164,7 +164,7 @@ class ReplicaMover:
         self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
         """The log is in the folder. When that fails, the copy there may have the partition's name: it must never count again."""
-        key = key_of(partition)
+        key = partition.key
         try:
             path = await folder.promote(key, future)
             files = await copy.open_files(path)

@@ -21,6 +21,7 @@ from ottla.loggers import get_logger
 from ottla.metrics import TopicMeters
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.tail import Appended
+from ottla.types import TopicPartition
 
 log = get_logger(__name__)
 
@@ -56,6 +57,10 @@ class Partition:
         if epoch != self.leader_epoch:
             self.leader_epoch = epoch
             self.log.enter_epoch(epoch)
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
 
     @property
     def high_watermark(self) -> int:

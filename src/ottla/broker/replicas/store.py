@@ -53,7 +53,7 @@ class PartitionStore:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
-        self._folder_of: dict[Partition, DataFolder] = {}
+        self.folder_of: dict[Partition, DataFolder] = {}
         self._found = FoundReplicas(folders, self._unique)
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, DataFolder] = {}  # where they lie
@@ -106,7 +106,7 @@ class PartitionStore:
                     opened.append(found)
             self._followed[topic_image.name] = topic_image
         if is_many and opened:
-            await self._make_durable({self._folder_of[partition] for partition in opened})
+            await self._make_durable({self.folder_of[partition] for partition in opened})
         return opened, gone
 
     async def _make_durable(self, folders: Iterable[DataFolder]) -> None:
@@ -161,6 +161,14 @@ class PartitionStore:
                     self.fail_folder(folder)
         return is_done
 
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition, if it is open here."""
+        return self.by_name.get(topic, {}).get(index)
+
+    def look_up(self, topic: str, index: int) -> Partition | KafkaError:
+        """The partition, or why it is not among those open."""
+        return self.find(topic, index) or self.absent(topic, index)
+
     def absent(self, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> KafkaError:
         """Why the partition is not among those open: it is here and could not be opened; else ``code``."""
         if TopicPartition(topic, index) in self.offline:
@@ -173,7 +181,7 @@ class PartitionStore:
 
     def is_offline(self, topic: str, index: int) -> bool:
         """Whether this broker's replica could not be opened or has failed since."""
-        partition = self.by_name.get(topic, {}).get(index)
+        partition = self.find(topic, index)
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
@@ -187,14 +195,11 @@ class PartitionStore:
     def by_folder(self) -> Iterator[tuple[DataFolder, list[Partition]]]:
         """Each data folder, and the partitions in it."""
         for folder in self._folders:
-            yield folder, [partition for partition in self.all() if self._folder_of[partition] is folder]
+            yield folder, [partition for partition in self.all() if self.folder_of[partition] is folder]
 
     def folder_at(self, path: str) -> DataFolder | None:
         """The data folder of that path."""
         return next((folder for folder in self._folders if folder.path == path), None)
-
-    def folder_of(self, partition: Partition) -> DataFolder:
-        return self._folder_of[partition]
 
     def prefer(self, key: TopicPartition, folder: DataFolder) -> None:
         """The partition, which is not here, will be made there if it is made before the broker stops."""
@@ -204,10 +209,10 @@ class PartitionStore:
 
     async def relocated(self, partition: Partition, folder: DataFolder) -> None:
         """The partition's log lies in that folder now; what it was copied from is removed."""
-        old = self._left[partition] = self._folder_of[partition]
-        self._folder_of[partition] = folder
+        old = self._left[partition] = self.folder_of[partition]
+        self.folder_of[partition] = folder
         partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
-        await self._try_to_delete(old, key_of(partition))
+        await self._try_to_delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
         """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
@@ -238,9 +243,7 @@ class PartitionStore:
 
     def _logs_in(self, folder: DataFolder) -> dict[TopicPartition, PartitionLog]:
         return {
-            key_of(partition): partition.log
-            for partition in self.all()
-            if folder in (self._folder_of[partition], self._left.get(partition))
+            partition.key: partition.log for partition in self.all() if folder in (self.folder_of[partition], self._left.get(partition))
         }
 
     def _unopened_in(self, folder: DataFolder) -> list[TopicPartition]:
@@ -262,7 +265,7 @@ class PartitionStore:
                 partition.log.closed_durably()
         await self.write_checkpoints()
         self._is_closed = True
-        unclosed = [*self.offline.values(), *(self._folder_of[partition] for partition in self.all() if partition not in closed)]
+        unclosed = [*self.offline.values(), *(self.folder_of[partition] for partition in self.all() if partition not in closed)]
         self.by_name.clear()
         self.by_id.clear()
         return [folder for folder in self._live_folders() if folder not in unclosed]
@@ -274,7 +277,7 @@ class PartitionStore:
         folder.is_failed = True
         log.error("log_dir_failed", folder=folder.path)
         for partition in self.all():
-            if self._folder_of[partition] is folder:
+            if self.folder_of[partition] is folder:
                 partition.fail()
         self.on_folder_failed(folder)
 
@@ -331,7 +334,7 @@ class PartitionStore:
         partitions[index] = partition
         self._overrides[topic.name] = image.topic_configs(topic.name)
         self.by_id[topic.topic_id] = partitions
-        self._folder_of[partition] = folder
+        self.folder_of[partition] = folder
         return partition
 
     async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> DataFolder:
@@ -343,7 +346,7 @@ class PartitionStore:
         wanted = self._wanted_folders.pop(key, None)
         folder = self._folders[0]
         if len(self._folders) > 1:
-            used = list(self._folder_of.values())
+            used = list(self.folder_of.values())
             folder = min(self._live_folders(), key=lambda live: (live is not wanted, used.count(live)))
         await folder.create_partition(key, topic_id, is_durable=is_durable)
         return folder
@@ -366,9 +369,9 @@ class PartitionStore:
 
     async def _discard(self, partition: Partition) -> None:
         self._left.pop(partition, None)
-        folder = self._folder_of.pop(partition)  # not before it stands still: it may be about to arrive in another one
+        folder = self.folder_of.pop(partition)  # not before it stands still: it may be about to arrive in another one
         if not folder.is_failed:
-            await self._try_to_delete(folder, key_of(partition))
+            await self._try_to_delete(folder, partition.key)
 
     async def _try_to_delete(self, folder: DataFolder, key: TopicPartition) -> None:
         """The partition's folder has a name that ``remove_deleted`` removes, or will have one when it is called again."""
@@ -391,7 +394,3 @@ def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
     """Whether the topic is deleted; another of its name may have come."""
     current = image.topics.get(topic.name)
     return current is None or current.topic_id != topic.topic_id
-
-
-def key_of(partition: Partition) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.index)

@@ -87,7 +87,7 @@ async def _come_back(known: Knowledge) -> None:
 def _let_rot(known: Knowledge) -> None:
     """A bit of a closed segment that the scrubber alone will meet."""
     broker = known.running
-    partition = broker.partitions.by_name.get(ROTTEN, {}).get(0) if broker is not None else None
+    partition = broker.partitions.find(ROTTEN, 0) if broker is not None else None
     if partition is None or len(partition.log.segments) < 3 or known.meetings.counts["rot"]:
         return
     inode = known.broker.machine.disk._files.get(partition.log.segments[1].path)
