@@ -27,7 +27,7 @@ TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 WAIT_MS_MAX = 2**31 - 1
 SLICE_PARTITIONS = 500
-SLICE_RESULTS = 5000
+SLICE_RESULTS = 2000
 
 
 async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
