@@ -69,16 +69,7 @@ class Judge:
         return "".join(f"{seconds * 1000:7.1f} ms {name}\n" for seconds, name in found)
 
     def _longest_turn(self) -> float:
-        """In seconds of the loop's processor time, since this was asked last."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", int(self.broker.properties["ottla.admin.listener"]), timeout=ANSWER_SECONDS_MAX
-        )
-        with contextlib.closing(connection):
-            connection.request("GET", "/metrics")
-            page = connection.getresponse().read().decode()
-        found = re.search(r"^ottla_event_loop_turn_seconds_max\S* (\S+)$", page, re.MULTILINE)
-        assert found is not None, page
-        return float(found[1])
+        return longest_turn_seconds(int(self.broker.properties["ottla.admin.listener"]))
 
     def assert_canary_is_served(self) -> None:
         """An honest client, on a connection that it had before, writes a record and reads it back."""
@@ -107,6 +98,16 @@ def assert_answer_or_end(raw: socket.socket) -> None:
         head += piece
     (length,) = struct.unpack(">i", head)
     assert 4 <= length < 100 << 20, "an answer is a frame with a correlation id"
+
+
+def longest_turn_seconds(admin_port: int) -> float:
+    """Of the loop of the broker with that ``ottla.admin.listener``, in processor time, since this was asked last."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", admin_port, timeout=ANSWER_SECONDS_MAX)) as connection:
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+    found = re.search(r"^ottla_event_loop_turn_seconds_max\S* (\S+)$", page, re.MULTILINE)
+    assert found is not None, page
+    return float(found[1])
 
 
 def forget_memory_peak(pid: int) -> None:

@@ -16,7 +16,7 @@ from ottla.messages.registry import Api
 from ottla.wire.decoder import REQUEST_ELEMENTS_MAX
 from ottla.wire.schema import FIELDS, Field, Request
 
-TOPIC, PARTITIONS, GROUP, NODE_ID = "t", 200, "g", 1
+TOPIC, PARTITIONS, GROUP, NODE_ID = "t", 50, "g", 1
 VERSIONS: Final = {ApiKey.JOIN_GROUP: 3}
 """Where the newest version would be answered before its array is looked at."""
 TEXTS: Final = {
@@ -31,6 +31,8 @@ NUMBERS: Final = {
     "partition_max_bytes": 1 << 10, "timestamp": -1, "match_type": 2, "response_partition_limit": 2000, "value": 1e9, "upgrade_type": 1,
     "retention_time_ms": -1, "committed_offset": 5, "broker_ids": NODE_ID, "replicas": NODE_ID,
 }  # fmt: skip
+ELEMENTS_MAX: Final = {ApiKey.OFFSET_COMMIT: 20_000}
+"""Where a request of more is refused before it is worked on: so many offsets cannot be one batch of the group's log."""
 PLACES: Final = frozenset({"partition_index", "partition", "index", "partitions", "partition_indexes"})
 
 
@@ -48,10 +50,15 @@ class Largest:
         return f"{self.api.name} v{self.version} {'.'.join(self.path)} {'distinct' if self.is_distinct else 'same'}"
 
     @property
-    def count_max(self) -> int:
+    def count_decoded(self) -> int:
         """Elements that the array can have in a request that is decoded."""
         one, two = (_elements(self.request(count, bytes(16))) for count in (1, 2))
         return (REQUEST_ELEMENTS_MAX - one) // (two - one) + 1
+
+    @property
+    def count_worked_on(self) -> int:
+        """Elements that it can have in one that is not refused for their number alone."""
+        return min(self.count_decoded, ELEMENTS_MAX.get(ApiKey(self.api.key), REQUEST_ELEMENTS_MAX))
 
     def request(self, count: int, topic_id: bytes) -> Request:
         made: Request = _Filling(self, count, topic_id).struct(self.api.request, self.path, 0)

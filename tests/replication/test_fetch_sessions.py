@@ -8,7 +8,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
-from ottla.replication.fetch_sessions import EVICTION_MS, FetchPlan, FetchSessions, TopicKey
+from ottla.replication.fetch_sessions import EVICTION_MS, PARTITIONS_MAX, FetchPlan, FetchSessions, TopicKey
 
 
 def request(session_id: int, epoch: int, *partitions: int, forgotten: tuple[int, ...] = (), offset: int = 0) -> FetchRequest:
@@ -127,3 +127,17 @@ def test_a_session_may_change_while_an_earlier_answer_is_still_read() -> None:
     cache.plan(request(plan.session_id, 1, 7, forgotten=(1,)), uses_topic_ids=False, now_ms=1)
     seen += [partition.partition for _, partition in reading]
     assert seen == [0, 1, 2]
+
+
+def test_who_fetches_more_partitions_than_a_session_has_does_so_without_one() -> None:
+    cache = sessions()
+    assert cache.plan(request(0, 0, *range(PARTITIONS_MAX + 1)), uses_topic_ids=False, now_ms=0).session_id == 0
+    plan = cache.plan(request(0, 0, *range(PARTITIONS_MAX)), uses_topic_ids=False, now_ms=0)
+    assert plan.session_id > 0
+    changed = cache.plan(request(plan.session_id, 1, *range(PARTITIONS_MAX), offset=5), uses_topic_ids=False, now_ms=0)
+    assert sum(1 for _ in changed.partitions()) == PARTITIONS_MAX, "all of them may change"
+    cache.plan(request(plan.session_id, 2, PARTITIONS_MAX), uses_topic_ids=False, now_ms=0)
+    with pytest.raises(KafkaError) as caught:
+        cache.plan(request(plan.session_id, 3), uses_topic_ids=False, now_ms=0)
+    assert caught.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0

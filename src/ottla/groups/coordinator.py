@@ -240,13 +240,16 @@ class GroupCoordinator:
             error = group.error_of_commit(command)
         if error:
             return _answer(command.token, CommitResult((error,) * len(command.offsets)))
-        codes = tuple(self._error_of_metadata(offset.metadata) for offset in command.offsets)
+        errors = {text: self._error_of_metadata(text) for text in {offset.metadata for offset in command.offsets}}
+        codes = tuple([errors[offset.metadata] for offset in command.offsets])
         member = group.members.get(command.member_id)
         return Decision(
             records=tuple(
-                commit_record(group.group_id, offset, now_ms, retention_ms=command.retention_ms)
-                for offset, code in zip(command.offsets, codes)
-                if not code
+                [
+                    commit_record(group.group_id, offset, now_ms, retention_ms=command.retention_ms)
+                    for offset, code in zip(command.offsets, codes)
+                    if not code
+                ]
             ),
             facts=() if is_known or all(codes) else (GroupChanged(group),),
             timers=() if member is None or member.is_waiting else (session_timer(group.group_id, member, now_ms),),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
     BrokerEndpoint,
@@ -27,6 +28,7 @@ from ottla.messages.metadata_records import (
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage, metric_name
 from ottla.wire.schema import Stored
 
+ALIKE_MAX: Final = 1000
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", str, float)
 
@@ -46,6 +48,7 @@ class ImageBuilder:
         self._draft = image
         self._copied: set[str] = set()
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
+        self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # those of a large topic are much alike
 
     @property
     def draft(self) -> ClusterImage:
@@ -71,13 +74,13 @@ class ImageBuilder:
             case TopicRecord():
                 self._add_topic(record)
             case PartitionRecord():
-                self._partitions_of(record.topic_id)[record.partition_id] = PartitionImage(
-                    replicas=tuple(record.replicas),
-                    isr=tuple(record.isr),
-                    leader=record.leader,
-                    leader_epoch=record.leader_epoch,
-                    partition_epoch=record.partition_epoch,
-                    elr=tuple(record.eligible_leader_replicas or ()),
+                self._partitions_of(record.topic_id)[record.partition_id] = self._partition(
+                    tuple(record.replicas),
+                    tuple(record.isr),
+                    record.leader,
+                    record.leader_epoch,
+                    record.partition_epoch,
+                    tuple(record.eligible_leader_replicas or ()),
                 )
             case PartitionChangeRecord():
                 self._change_partition(record)

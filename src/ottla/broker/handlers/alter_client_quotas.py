@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
@@ -38,7 +38,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterClientQuot
         if first.setdefault(entity, entry) is not entry:
             repeated.add(entity)
     outcomes = await parts.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
-    async for (entity, entry), outcome in slices.over(zip(first.items(), outcomes, strict=True)):
+    async for (entity, entry), outcome in slices.over(zip(first.items(), drained(outcomes), strict=True)):
         result = EntryResult(error_message=None, entity=entry.entity)
         if entity in repeated:
             result.error_code, result.error_message = (

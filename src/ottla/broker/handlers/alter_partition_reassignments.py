@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
 from ottla.messages.alter_partition_reassignments import (
@@ -33,7 +33,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
         for topic in request.topics
         for wanted in topic.partitions
     )
-    outcomes = iter(await parts.controller.decide(decisions))
+    outcomes = drained(await parts.controller.decide(decisions))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )

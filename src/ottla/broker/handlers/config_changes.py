@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
@@ -47,7 +47,7 @@ async def alter_each(
         return _refusing(change) if isinstance(change, KafkaError) else change
 
     outcomes = await parts.controller.decide(map(decision, resources), validate_only=validate_only)
-    async for resource, outcome in slices.over(zip(resources, outcomes, strict=True)):
+    async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
         code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
         yield code, text, resource.resource_type, resource.resource_name
 
@@ -56,8 +56,12 @@ def _problem(resource: Resource, count: int) -> KafkaError | None:
     if count > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name[:200]!r} stands twice in the request")
     if len(resource.configs) > CONFIGS_MAX:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"{len(resource.configs)} configs of one resource; {CONFIGS_MAX} is the most")
+        return too_many_configs(len(resource.configs))
     return None
+
+
+def too_many_configs(count: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{count} configs of one resource; {CONFIGS_MAX} is the most")
 
 
 def _refusing(error: KafkaError) -> Alteration:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.partitions import create_partitions
 from ottla.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
     outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only)
-    async for topic, outcome in slices.over(zip(wanted, outcomes, strict=True)):
+    async for topic, outcome in slices.over(zip(wanted, drained(outcomes), strict=True)):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
     return CreatePartitionsResponse(budget.pause_ms, list(results.values()))

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.handlers.config_changes import CONFIGS_MAX, too_many_configs
 from ottla.broker.handlers.config_entries import topic_config_entries
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -49,7 +50,7 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
         decisions = map(budget.limit, decisions)
     created = await parts.controller.decide(decisions, validate_only=request.validate_only)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
-    async for new, result in slices.over(zip(wanted, created, strict=True)):
+    async for new, result in slices.over(zip(wanted, drained(created), strict=True)):
         if isinstance(result, KafkaError):
             results[new.name] = _refused(new.name, result)
             continue
@@ -66,6 +67,8 @@ def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
     indexes = [assignment.partition_index for assignment in topic.assignments]
     if len(set(indexes)) != len(indexes):
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")
+    if len(topic.configs) > CONFIGS_MAX:
+        return too_many_configs(len(topic.configs))
     return None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -44,7 +44,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
     budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
     decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=parts.config)) for _, name, topic_id in accepted)
     deleted = await parts.controller.decide(decisions)
-    async for (result, _, _), outcome in slices.over(zip(accepted, deleted, strict=True)):
+    async for (result, _, _), outcome in slices.over(zip(accepted, drained(deleted), strict=True)):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
-from ottla.broker.tasks.slices import Slices
+from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
@@ -36,7 +36,7 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
     )
     outcomes = await parts.controller.decide(decisions)
     results: dict[str, ReplicaElectionResult] = {}
-    async for (topic, index), outcome in slices.over(zip(wanted, outcomes, strict=True)):
+    async for (topic, index), outcome in slices.over(zip(wanted, drained(outcomes), strict=True)):
         result = PartitionResult(index, error_message=None)
         if isinstance(outcome, KafkaError):
             if asks_for_all and outcome.code == ErrorCode.ELECTION_NOT_NEEDED:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 WAIT_MS_MAX = 2**31 - 1
 SLICE_PARTITIONS = 500
-SLICE_RESULTS = 5000
+SLICE_RESULTS = 2000
 
 
 async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -> FetchResponse | None:

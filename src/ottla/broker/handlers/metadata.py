@@ -66,19 +66,19 @@ async def _topics(parts: Parts, version: int, request: MetadataRequest, slices: 
         async for name in slices.over(names):
             yield MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name)
     elif ids:
-        async for topic_id in slices.over(dict.fromkeys(ids)):
+        async for topic_id in slices.over_distinct(ids):
             yield _look_up_id(parts, topic_id, request)
     else:
         if request.allow_auto_topic_creation or version < 4:
-            await _create_missing(parts, dict.fromkeys(names), slices)
-        async for name in slices.over(dict.fromkeys(names)):
+            await _create_missing(parts, names, slices)
+        async for name in slices.over_distinct(names):
             yield _look_up(parts, name, request)
 
 
 async def _create_missing(parts: Parts, names: Iterable[str], slices: Slices) -> None:
     if not parts.config["auto.create.topics.enable"]:
         return
-    missing = [name async for name in slices.over(names) if name not in parts.image.topics and topic_name_problem(name) is None]
+    missing = [name async for name in slices.over_distinct(names) if name not in parts.image.topics and topic_name_problem(name) is None]
     if GROUP_METADATA_TOPIC in missing:
         await parts.groups.ensure_topic()
     ordinary = [NewTopic(name) async for name in slices.over_sorted(missing) if name not in INTERNAL_TOPICS]

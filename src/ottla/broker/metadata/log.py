@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.metadata.synced_mark import SyncedMark
-from ottla.broker.tasks.slices import sliced
+from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
@@ -36,7 +36,7 @@ FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
 _READ_BYTES: Final = 1 << 20
 _BATCH_RECORDS_MAX: Final = 2000
-_SLICE_RECORDS: Final = 500
+_SLICE_RECORDS: Final = 250
 """What is encoded before others have their turn: some milliseconds."""
 _SNAPSHOTS_KEPT: Final = 2
 
@@ -150,6 +150,8 @@ class MetadataLog:
                 batches = [_build_batch([BeginTransactionRecord()], now_ms), *batches, _build_batch([EndTransactionRecord()], now_ms)]
             for batch in batches:
                 self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
+            if self._unstaged:
+                await pause()
         if self._log.has_pending:
             await self._log.flush()
             await self._log.sync()

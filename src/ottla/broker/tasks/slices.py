@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -66,11 +66,26 @@ class Slices:
                 self._until_us = self._clock.monotonic_us() + SLICE_US
             yield item
 
+    async def over_distinct(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """As ``over``, each item once."""
+        seen: set[T] = set()
+        async for item in self.over(items):
+            if item not in seen:
+                seen.add(item)
+                yield item
+
     async def over_sorted(self, texts: Sequence[str]) -> AsyncIterator[str]:
         """As ``over``, in the order of the texts."""
         runs = [sorted(texts[at : at + _SORTED_AT_ONCE]) async for at in self.over(range(0, len(texts), _SORTED_AT_ONCE))]
         async for text in self.over(heapq.merge(*runs)):
             yield text
+
+
+def drained(items: list[T]) -> Iterator[T]:
+    """The items in order, each of which leaves the list: what is made by the hundred thousand must not all be freed in one turn."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 async def sliced(items: Iterable[T], size: int) -> AsyncIterator[T]:

@@ -1,0 +1,143 @@
+"""No request holds the broker's event loop for more than 50 ms, whichever array of it is as long as the decoder lets it be.
+
+What is counted is steps of Python between two looks of the loop at its sockets, and the broker's clock goes by them: the same on every
+machine. Two lengths are tried, and the longest turn is extended to the largest length that there can be, so that work which grows
+with the request shows though neither of them is long. ``python -m bench.turns`` measures milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from tests.broker.test_bursts import Transport
+from tests.broker.test_node import properties
+from tests.hostile.largest import GROUP, PARTITIONS, TOPIC, Largest, all_largest
+from tests.hostile.wire_bytes import request
+
+from ottla.broker.node import Broker
+from ottla.broker.requests.connection import BrokerConnection
+from ottla.config import BrokerConfig
+from ottla.controller.topics import NewTopic
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.runtime.descriptors import raise_limit
+from ottla.runtime.world import real_world
+
+LENGTH_BEFORE = 2100
+LENGTHS = (3000, 6000)
+STEPS_MAX = 1_000_000
+"""In 50 ms: a step takes 30 to 50 ns."""
+STEPS_A_US = 5  # by the broker's clock: traced, a step takes five times as long
+LARGEST = list(all_largest())
+
+
+class Steps:
+    """Counts lines and calls of Python while it is on; the longest turn of its loop; the broker's clock."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.longest = 0
+
+    def trace(self, _frame: FrameType, _event: str, _argument: object) -> Any:
+        self.count += 1
+        return self.trace
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return self.monotonic_us() // 1000
+
+    def monotonic_us(self) -> int:
+        return self.count // STEPS_A_US
+
+
+class CountingSelector(selectors.DefaultSelector):
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+        self._began = 0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        self._steps.longest = max(self._steps.longest, self._steps.count - self._began)
+        events = super().select(timeout)
+        self._began = self._steps.count
+        return events
+
+
+async def answered(connection: BrokerConnection, transport: Transport, data: bytes) -> None:
+    """The request has an answer, or its connection an end."""
+    connection.on_data(memoryview(bytearray(data)))
+    while transport.sends.empty() and not transport.is_closed:
+        await asyncio.sleep(0.001)
+    while not transport.sends.empty():
+        transport.sends.get_nowait()
+    await asyncio.sleep(0)  # the turn ends that answered it
+
+
+def longest_turns(folder: Path, make: Callable[[Broker, int], bytes], lengths: tuple[int, int]) -> list[int]:
+    """The longest turn, in steps, while a request of each length is answered."""
+    steps, found = Steps(), []
+
+    async def main() -> None:
+        broker = Broker(replace(real_world(), clock=steps), BrokerConfig(properties(folder) | {"auto.create.topics.enable": "false"}))
+        await broker.start()
+        await broker.controller.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
+        committed = OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(0, 5)])
+        for first in (request(FindCoordinatorRequest(GROUP), 0), request(OffsetCommitRequest(GROUP, topics=[committed]), 7)):
+            transport = Transport()
+            await answered(broker.router.accept(transport, "PLAINTEXT"), transport, first)
+        for length in (LENGTH_BEFORE, *lengths):  # the first time the codecs are made
+            transport = Transport(may_end=True)
+            connection = broker.router.accept(transport, "PLAINTEXT")
+            data = make(broker, length)
+            await asyncio.sleep(0)
+            steps.longest = 0
+            sys.settrace(steps.trace)
+            try:
+                await answered(connection, transport, data)
+            finally:
+                sys.settrace(None)
+            found.append(steps.longest)
+        await broker.stop()
+
+    loop = asyncio.SelectorEventLoop(CountingSelector(steps))
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return found[1:]
+
+
+def extended(lengths: tuple[int, int], turns: list[int], length: int) -> int:
+    """What the longest turn comes to at that length, if it goes on to grow as it did."""
+    return turns[1] + max(0, turns[1] - turns[0]) * (length - lengths[1]) // (lengths[1] - lengths[0])
+
+
+@pytest.mark.parametrize("largest", LARGEST, ids=[largest.name for largest in LARGEST])
+def test_the_largest_request_of_each_kind_is_worked_off_in_slices(tmp_path: Path, largest: Largest) -> None:
+    def make(broker: Broker, length: int) -> bytes:
+        return request(largest.request(length, broker.image.topics[TOPIC].topic_id), largest.version)
+
+    turns = longest_turns(tmp_path, make, LENGTHS)
+    assert extended(LENGTHS, turns, largest.count_worked_on) <= STEPS_MAX, f"{turns} steps with {LENGTHS} elements"
+
+
+def test_a_topic_of_10000_partitions_is_created_in_slices(tmp_path: Path) -> None:
+    raise_limit()
+
+    def make(_: Broker, length: int) -> bytes:
+        return request(CreateTopicsRequest([CreatableTopic(f"new-{length}", length, 1)], 30_000), 7)
+
+    lengths = (600, 1200)
+    turns = longest_turns(tmp_path, make, lengths)
+    assert extended(lengths, turns, 10_000) <= STEPS_MAX, f"{turns} steps with {lengths} partitions"
