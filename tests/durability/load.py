@@ -230,7 +230,18 @@ class Member(WorkerThread):
             if handled >= COMMIT_EVERY:
                 handled = 0
                 self._commit()
-        consumer.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """The partitions are given back first, while the group's thread in librdkafka is there to be asked about it.
+
+        From within ``close`` the callback may come when that thread takes no requests any more; it then waits forever, with the
+        interpreter's lock held (librdkafka 2.16.0, ``rd_kafka_rebalance_protocol``).
+        """
+        self._consumer.unsubscribe()
+        while self._consumer.assignment():
+            self._consumer.poll(PAUSE_SECONDS)
+        self._consumer.close()
 
     def _on_change(self, _consumer: confluent_kafka.Consumer, _partitions: list[TopicPartition]) -> None:
         self._next.clear()
