@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from tests.clients.broker_process import lasting_port
+from tests.foreign_clients.broker_process import lasting_port
 from tests.hostile.judge import longest_turn_seconds
 from tests.hostile.largest import GROUP, PARTITIONS, TOPIC, Largest, all_largest
 

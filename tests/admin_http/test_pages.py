@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient
 
 from ottla import sync
 from ottla.admin_http.exposition import Family, Sample, render

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.broker.test_node import properties
-from tests.clients.wire import batch_of, produce_request
+from tests.foreign_clients.wire import batch_of, produce_request
 
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition

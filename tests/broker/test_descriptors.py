@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.broker.test_log_care import create, log_of, records_of, send
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.hostile.wire_bytes import batch
 from tests.simulation.hunt import silence
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient
 
 from ottla import loggers
 from ottla.errors import ErrorCode

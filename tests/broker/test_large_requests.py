@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.test_bursts import WAIT_SECONDS_MAX, Transport, frame_of
 from tests.broker.test_node import properties
-from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 
 from ottla.broker.node import Broker
 from ottla.broker.tasks.slices import SLICES_A_TURN, Slices, pause

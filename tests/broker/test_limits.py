@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.test_node import properties
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 
 from ottla.client.admin import Admin as AsyncAdmin
 from ottla.messages.api_versions import ApiVersionsRequest

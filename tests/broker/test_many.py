@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient
 from tests.simulation.hunt import silence
 
 from ottla.broker.handlers import describe_configs

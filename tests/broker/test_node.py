@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient
 
 from ottla.broker.coordinators.groups import partition_of
 from ottla.broker.requests.listeners import parse_listener

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from tests.admin_http.test_pages import get
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient
 
 from ottla import sync
 from ottla.cli.main import cli

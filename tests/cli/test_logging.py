@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient
 
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient
 
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.runtime.serve import BrokerThread

@@ -6,9 +6,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.proxy import Proxy
-from tests.clients.wire import RawClient, end_offsets
 from tests.durability.load import (
     GROUP,
     JOIN_SECONDS_MAX,
@@ -24,6 +21,9 @@ from tests.durability.load import (
     check,
     read_all,
 )
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.proxy import Proxy
+from tests.foreign_clients.wire import RawClient, end_offsets
 
 from ottla import sync
 

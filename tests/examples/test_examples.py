@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient, end_offsets
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient, end_offsets
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SECONDS_MAX = 120

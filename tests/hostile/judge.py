@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 from tests.hostile.case import FRAME_BYTES_MAX, Case
 from tests.hostile.wire_bytes import COMPACTED, RECOMPRESSED, TOPIC
 

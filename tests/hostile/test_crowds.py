@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 from tests.hostile.judge import Judge, judged_broker
 from tests.hostile.wire_bytes import TOPIC, produce
 

@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import cramjam
-from tests.clients.wire import batch_of
+from tests.foreign_clients.wire import batch_of
 
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import RequestHeader, encode_request_header

@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.workload import (
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.workload import (
     CODECS,
     KEY_COUNT,
     PARTITION_COUNT,

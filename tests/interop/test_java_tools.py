@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 from tests.interop.tools import HERE, TARGET, maven, program, run
 
 TOOLS = "org.apache.kafka.tools."

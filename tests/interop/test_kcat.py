@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.wire import RawClient, end_offsets
-from tests.clients.workload import (
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.wire import RawClient, end_offsets
+from tests.foreign_clients.workload import (
     CODECS,
     PARTITION_COUNT,
     RECORD_COUNT,

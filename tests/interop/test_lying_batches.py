@@ -9,8 +9,8 @@ import pytest
 from bench.peers import Kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.clients.lying_batches import LIES, Lie, produced, timed
-from tests.clients.wire import RawClient
+from tests.foreign_clients.lying_batches import LIES, Lie, produced, timed
+from tests.foreign_clients.wire import RawClient
 
 from ottla.errors import ErrorCode
 

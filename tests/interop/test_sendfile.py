@@ -4,8 +4,8 @@ import re
 import time
 from pathlib import Path
 
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 from tests.interop.tools import program
 
 from ottla import sync

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.workload import CODECS, PARTITION_COUNT, RECORD_COUNT, Record, assert_sent, assert_stored_as, key_of, value_of
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.workload import CODECS, PARTITION_COUNT, RECORD_COUNT, Record, assert_sent, assert_stored_as, key_of, value_of
 from tests.interop.connector import jars
 
 from ottla import sync

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient
 
 from ottla.config import BrokerConfig
 from ottla.messages.metadata import MetadataRequest

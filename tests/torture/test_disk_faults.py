@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.clients.broker_process import BrokerProcess
+from tests.foreign_clients.broker_process import BrokerProcess
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, NewTopic, Producer

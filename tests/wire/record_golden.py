@@ -23,8 +23,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 from kafka.admin import NewTopic as PythonNewTopic
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.proxy import Exchange, Proxy
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.proxy import Exchange, Proxy
 
 from ottla.messages.registry import APIS
 

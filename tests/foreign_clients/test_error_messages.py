@@ -6,8 +6,8 @@ The expectations were read from Apache Kafka 4.3.0's answers to the same request
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient
 
 from ottla.errors import ErrorCode
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType as PythonResourceType
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.wire import RawClient, batch_of, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
 from ottla.controller.features import MIN_ISR

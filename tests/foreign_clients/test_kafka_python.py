@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.workload import (
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.workload import (
     CODECS,
     PARTITION_COUNT,
     RECORD_COUNT,

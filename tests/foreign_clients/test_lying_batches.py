@@ -8,9 +8,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.lying_batches import LIES, Lie, produced, timed
-from tests.clients.wire import RawClient, batch_of, end_offsets
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.lying_batches import LIES, Lie, produced, timed
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets
 from tests.hostile.wire_bytes import GZIP, batch, gzip_bomb, gzipped, record
 
 from ottla.errors import ErrorCode
@@ -96,7 +96,7 @@ def test_a_largest_time_that_lies_is_set_right(client: RawClient, broker: Broker
 @pytest.mark.parametrize("topic", ["lies", "packed", "appended"])
 def test_a_batch_that_is_too_much_for_the_loop_is_stored_in_its_turn(client: RawClient, broker: BrokerProcess, topic: str) -> None:
     """Others of the connection that came later wait for it, whatever they ask."""
-    from tests.clients.wire import produce_request
+    from tests.foreign_clients.wire import produce_request
 
     count = 300_000
     heavy = batch(payload=gzipped(numbered(count)), attributes=GZIP, count=count, last_offset_delta=count - 1)

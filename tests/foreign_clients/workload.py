@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.clients.stored import stored_batches
+from tests.foreign_clients.stored import stored_batches
 
 from ottla.client.partitioner import partition_for_key
 

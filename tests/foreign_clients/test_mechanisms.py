@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.counting_broker import COUNTS_NAME
-from tests.clients.proxy import Proxy
-from tests.clients.stored import stored_batches
-from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.counting_broker import COUNTS_NAME
+from tests.foreign_clients.proxy import Proxy
+from tests.foreign_clients.stored import stored_batches
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 
 from ottla import sync
 from ottla.client.partitioner import murmur2, partition_for_key
@@ -456,7 +456,7 @@ def test_mechanism_18_compression_type_of_a_topic_decides_how_its_batches_are_st
 def test_mechanism_48_large_fetches_leave_by_sendfile_and_are_not_read(tmp_path: Path) -> None:
     """The broker's own system calls, counted in its process: 8 MB fetched, and next to nothing of it read into the program."""
     batch = batch_of(bytes(900_000))
-    with BrokerProcess(tmp_path, module="tests.clients.counting_broker") as broker:
+    with BrokerProcess(tmp_path, module="tests.foreign_clients.counting_broker") as broker:
         create(broker, "large")
         with RawClient(broker.port) as client:
             for _ in range(8):

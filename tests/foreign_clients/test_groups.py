@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
-from tests.clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 
 from ottla import sync
 
@@ -157,7 +157,7 @@ def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group_behin
 def test_mechanism_58_a_member_that_is_killed_is_followed_by_one_that_resumes_at_its_last_commit(broker: BrokerProcess) -> None:
     """Kill -9 in the middle between two commits; the session runs out; the group survives a restart of the broker, too."""
     topic, group = create(broker, "killed", 1, record_count=1000), "killed"
-    command = [sys.executable, "-m", "tests.clients.member_process", broker.bootstrap, topic, group]
+    command = [sys.executable, "-m", "tests.foreign_clients.member_process", broker.bootstrap, topic, group]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         last_commit, handled = 0, 0

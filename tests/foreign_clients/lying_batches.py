@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import cramjam
-from tests.clients.wire import RawClient, batch_of
+from tests.foreign_clients.wire import RawClient, batch_of
 from tests.hostile.wire_bytes import GZIP, ZSTD, batch, gzipped, record
 
 from ottla.errors import ErrorCode

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.workload import (
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.workload import (
     CODECS,
     PARTITION_COUNT,
     RECORD_COUNT,

@@ -17,8 +17,8 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import LogDirNotFoundError, NoError
 from kafka.structs import TopicPartitionReplica
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 
 from ottla.errors import ErrorCode
 from ottla.messages import describe_producers, describe_quorum, elect_leaders

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from tests.clients.broker_process import BrokerProcess, lasting_port
-from tests.clients.workload import (
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.workload import (
     CODECS,
     PARTITION_COUNT,
     RECORD_COUNT,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.hostile.wire_bytes import request
 
 from ottla.errors import ErrorCode

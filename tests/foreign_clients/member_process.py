@@ -1,6 +1,6 @@
 """A member of a group in a process of its own: kafka-python, which commits after every hundredth record and prints what it did.
 
-Run as ``python -m tests.clients.member_process BOOTSTRAP TOPIC GROUP``; it goes on until it is killed.
+Run as ``python -m tests.foreign_clients.member_process BOOTSTRAP TOPIC GROUP``; it goes on until it is killed.
 """
 
 import sys
