@@ -17,14 +17,13 @@ from typing import Any
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
-from ottla.records.batch import iterate_batches
-from ottla.records.iteration import iterate_records
 from ottla.sim import checkers
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.disk import PowerCut
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.sim.workload import History, commit_up, count_up
+from ottla.storage.log.replay import records_between
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 TOPICS = {"orders": 2, "payments": 1}
@@ -167,14 +166,7 @@ async def _read_logs(broker: SimBroker) -> dict[TopicPartition, list[tuple[int, 
     for partition in broker.broker.partitions.all():
         if partition.topic == GROUP_METADATA_TOPIC:
             continue
-        records: list[tuple[int, bytes]] = []
-        offset = partition.log.log_start_offset
-        while offset < partition.high_watermark:
-            part = await partition.log.read(offset, max_bytes=1 << 20, end_offset=partition.high_watermark)
-            assert part is not None, "offsets below the high watermark can be read"
-            data = part.region.read()
-            for position, header in iterate_batches(data, check_crc=True):
-                records += [(record.offset, record.value or b"") for record in iterate_records(data, position)]
-                offset = header.last_offset + 1
+        reading = records_between(partition.log, partition.log.log_start_offset, partition.high_watermark, check_crc=True)
+        records = [(record.offset, record.value or b"") async for found in reading for record in found]
         logs[TopicPartition(partition.topic, partition.index)] = records
     return logs

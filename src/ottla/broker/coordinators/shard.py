@@ -23,16 +23,15 @@ from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, Storage
 from ottla.loggers import get_logger
 from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token
 from ottla.ports import TimerHandle, World
-from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
-from ottla.records.iteration import iterate_records
+from ottla.records.iteration import Record
+from ottla.storage.log.replay import records_between
 
 log = get_logger(__name__)
 R = TypeVar("R")
 
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
-_READ_BYTES: Final = 1 << 18
 _SLICE_RECORDS: Final = 1000
 """What is encoded or read before others have their turn: some milliseconds."""
 _RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and value
@@ -97,28 +96,21 @@ class Shard:
 
     async def _read_log(self) -> None:
         partition = self._partition
-        offset = partition.log.log_start_offset
-        while offset < partition.high_watermark:
-            part = await partition.log.read(offset, max_bytes=_READ_BYTES, end_offset=partition.high_watermark)
-            assert part is not None, "offsets below the high watermark can be read"
-            data = part.region.read()
-            for position, header in iterate_batches(data):
-                if not header.is_control:
-                    self._apply_batch(data, position, offset)
-                offset = header.last_offset + 1
+        async for records in records_between(partition.log, partition.log.log_start_offset, partition.high_watermark):
+            for record in records:
+                self._apply(record)
             await asyncio.sleep(0)
 
-    def _apply_batch(self, data: bytes, position: int, first_offset: int) -> None:
-        for record in iterate_records(data, position):
-            if record.offset < first_offset or record.key is None:
-                continue
-            try:
-                stored = self._decode(record.key, record.value)
-            except DecodeError as error:
-                log.warning("stored_record_skipped", topic=self._partition.topic, offset=record.offset, reason=error.message)
-                continue
-            if stored is not None:
-                self._machine.apply(stored)
+    def _apply(self, record: Record) -> None:
+        if record.key is None:
+            return
+        try:
+            stored = self._decode(record.key, record.value)
+        except DecodeError as error:
+            log.warning("stored_record_skipped", topic=self._partition.topic, offset=record.offset, reason=error.message)
+            return
+        if stored is not None:
+            self._machine.apply(stored)
 
     async def ask(self, make_command: Callable[[Token], Command[R]]) -> R:
         """The reply to the command that ``make_command`` makes of a fresh token, once it may be told.

@@ -28,13 +28,13 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replay import records_between
 from ottla.wire.schema import Stored
 
 _log = get_logger(__name__)
 
 FOLDER_NAME: Final = "__cluster_metadata-0"
 LEADER_EPOCH: Final = 1  # one voter: elected once, for good
-_READ_BYTES: Final = 1 << 20
 _BATCH_RECORDS_MAX: Final = 2000
 _SLICE_RECORDS: Final = 250
 """What is encoded before others have their turn: some milliseconds."""
@@ -80,22 +80,12 @@ class MetadataLog:
             await log.truncate_fully_and_start_at(offset)
         offset = max(offset, log.log_start_offset)
         transactions = Transactions()
-        while offset < log.log_end_offset:
-            part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=log.log_end_offset)
-            assert part is not None, "offsets below the end can be read"
-            data = part.region.read()
-            with _readable(f"the metadata log {folder}, from offset {offset} on,"):
-                records: list[Stored] = []
-                for position, header in iterate_batches(data, check_crc=True):
-                    if not header.is_control:
-                        records += [
-                            decode_record(record.value or b"") for record in iterate_records(data, position) if record.offset >= offset
-                        ]
-                    offset = header.last_offset + 1
-                image = replay(image, transactions.counting(records))
+        with _readable(f"the metadata log {folder}, from offset {offset} on,"):
+            async for records in records_between(log, offset, log.log_end_offset, check_crc=True):
+                image = replay(image, transactions.counting([decode_record(record.value or b"") for record in records]))
         opened = cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
         if transactions.is_open:
-            _log.warning("metadata_transaction_aborted", end_offset=offset)
+            _log.warning("metadata_transaction_aborted", end_offset=log.log_end_offset)
             opened._unstaged.append(([AbortTransactionRecord("a crash left it without its end")], now_ms))
             await opened.commit()
         return opened
