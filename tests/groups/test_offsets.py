@@ -6,6 +6,7 @@ import pytest
 from tests.groups.coordinator_runner import DELAY_MS, Runner, subscription
 
 from ottla.errors import ErrorCode
+from ottla.groups.classic.members import subscribed_topics
 from ottla.groups.commands import CommittedOffset, DeleteOffsets, DeleteTopicOffsets, FetchOffsets
 from ottla.groups.coordinator import GroupSettings
 
@@ -212,6 +213,11 @@ def test_offsets_of_single_partitions_are_deleted_unless_a_member_reads_them() -
     assert runner.fetch() == {P1: 2}
     runner.restart()
     assert runner.fetch() == {P1: 2}
+
+
+def test_a_subscription_that_is_too_large_to_look_into_may_be_to_any_topic() -> None:
+    few, many = (subscription(*("x" * 98 for _ in range(count))) for count in (1000, 3000))
+    assert (subscribed_topics(few), subscribed_topics(many)) == (frozenset({"x" * 98}), None)
 
 
 def test_offsets_of_a_group_that_is_not_known_or_whose_members_are_no_consumers_are_left_alone() -> None:

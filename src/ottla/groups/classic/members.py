@@ -10,6 +10,8 @@ from ottla.wire.compiler import decode_from
 from ottla.wire.schema import DECLARATIONS
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+SUBSCRIPTION_BYTES_MAX = 1 << 18
+"""Decoded while others wait: even topics with the shortest names take 30 ms. A group's record has room for four of them."""
 _VERSION_BYTES = 2
 
 
@@ -48,8 +50,8 @@ class Member:
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a consumer's subscription; None when the bytes are of another kind."""
-    if len(metadata) < _VERSION_BYTES:
+    """The topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into."""
+    if not _VERSION_BYTES <= len(metadata) <= SUBSCRIPTION_BYTES_MAX:
         return None
     low, high = DECLARATIONS[ConsumerProtocolSubscription].versions
     version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
