@@ -1,0 +1,17 @@
+"""Which machine answers a transcript: the first part of its file's name says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.scenarios.group_player import GroupPlayer
+from tests.scenarios.transcript import Play
+
+PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer}
+
+
+def player_of(path: Path) -> Play:
+    """A fresh machine for the transcript."""
+    return PLAYERS[path.stem.split("_")[0]]()
