@@ -26,6 +26,7 @@ from ottla.errors import ErrorCode
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.records.batch import HEADER_SIZE, iterate_batches
+from ottla.runtime.io_policy import PATHS
 
 WAIT_SECONDS_MAX = 30.0
 FOR_EVER_MS = 60_000  # longer than any socket here waits
@@ -463,7 +464,8 @@ def test_mechanism_48_large_fetches_leave_by_sendfile_and_are_not_read(tmp_path:
                 client.ask(produce_request("large", batch), 9)
             assert len(fetch(client, "large", 0)) == 8 * len(batch)
     counts = json.loads((tmp_path / COUNTS_NAME).read_text())
-    assert counts["sendfile"] == 8 * len(batch)
+    # What a full socket leaves of the region may be too small for sendfile, and is copied.
+    assert 0 <= 8 * len(batch) - counts["sendfile"] < PATHS.sendfile_bytes_min
     assert counts["pread"] < len(batch)
 
 
