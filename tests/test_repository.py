@@ -81,3 +81,17 @@ def test_everything_locked_is_pinned_and_has_hashes(name: str) -> None:
     assert len(entries) >= 4
     for entry in entries:
         assert re.match(r"[a-z0-9.-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry + "\n"), entry
+
+
+def test_the_files_that_architecture_names_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py|[a-z_]+\.py)`", text))
+    assert len(named) > 60
+    everywhere = {path.name for path in tracked_files()}
+    missing = [name for name in sorted(named) if not _is_there(name, everywhere)]
+    assert not missing, missing
+
+
+def _is_there(name: str, everywhere: set[str]) -> bool:
+    """A path below src/ottla or the root; a bare name, that of some file."""
+    return (ROOT / "src" / "ottla" / name).exists() or (ROOT / name).exists() or ("/" not in name and name in everywhere)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from ottla.client.backoff import Backoff
 from ottla.client.connection import ClientConnection
 from ottla.client.watch import OnConnectivity, watch
 from ottla.errors import ErrorCode, KafkaError
@@ -28,18 +29,6 @@ KEY_TYPE_GROUP: Final = 0
 MAIN_LANE: Final = ""
 FETCH_LANE: Final = "fetch"
 JOIN_LANE: Final = "join"
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait before the next try: doubling, with a fifth of jitter."""
-
-    first_ms: int = 50
-    last_ms: int = 1000
-
-    def delay_ms(self, attempt: int, world: World) -> float:
-        base = min(self.last_ms, self.first_ms << min(attempt, 20))
-        return base * (0.8 + 0.4 * world.random.random())
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Decided
 from ottla.controller.features import first_features
+from ottla.controller.producer_ids import next_block
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, PartitionRecord, ProducerIdsRecord, RegisterBrokerRecord
+from ottla.messages.metadata_records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord
 from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.wire.schema import Stored
@@ -28,7 +29,6 @@ Publish = Callable[[ClusterImage], Awaitable[None]]
 
 
 D = TypeVar("D", bound=Decided)
-PRODUCER_ID_BLOCK: Final = 1000
 SLICE_DECISIONS: Final = 50
 """What is decided before other requests have their turn: some milliseconds."""
 
@@ -130,10 +130,9 @@ class ActiveController:
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
         while len(self._producer_ids) == 0:
-            first = self._log.draft.next_producer_id
-            record = ProducerIdsRecord(broker_id=self._config.node_id, broker_epoch=-1, next_producer_id=first + PRODUCER_ID_BLOCK)
+            block, record = next_block(self._log.draft, broker_id=self._config.node_id)
             await self._append([record])
-            self._producer_ids.extend(range(first, first + PRODUCER_ID_BLOCK))
+            self._producer_ids.extend(block)
         return self._producer_ids.popleft()
 
     def creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import eager
-from ottla.broker.upkeep.retention import apply_retention, remove_deleted_files
+from ottla.broker.upkeep.retention import Retention
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
@@ -32,18 +32,20 @@ class Housekeeping:
         self._partitions = partitions
         self._router = router
         self._retry_offline = retry_offline
+        self._retention = Retention(config, partitions)
         self._timer: TimerHandle | None = None
         self._is_running = self._is_working = False
         self._has_ended: asyncio.Event | None = None  # somebody waits for the round to end
         self._has_deleted = False
-        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = self._last_retry_ms = 0
+        self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     def start(self) -> None:
         self._is_running = True
         now_ms = self._world.clock.monotonic_ms()
-        self._last_checkpoint_ms = self._last_retention_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
+        self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
+        self._retention.start(now_ms)
         self._schedule()
 
     async def stop(self) -> None:
@@ -82,10 +84,7 @@ class Housekeeping:
         self._close_idle(now_ms)
         wall_ms = self._world.clock.now_ms()
         await self._sync_due(wall_ms)
-        if now_ms - self._last_retention_ms >= self._config["log.retention.check.interval.ms"]:
-            self._last_retention_ms = now_ms
-            await apply_retention(self._partitions, wall_ms)
-        await remove_deleted_files(self._partitions, wall_ms)
+        await self._retention.run(now_ms, wall_ms=wall_ms)
         if now_ms - self._last_expiration_ms >= self._config["producer.id.expiration.check.interval.ms"]:
             self._last_expiration_ms = now_ms
             for partition in self._partitions.all():

@@ -8,13 +8,34 @@ from __future__ import annotations
 
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
+from ottla.config import BrokerConfig
 from ottla.errors import KafkaError, StorageError
 from ottla.loggers import get_logger
 
 log = get_logger(__name__)
 
 
-async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
+class Retention:
+    """Its rounds, ``log.retention.check.interval.ms`` apart, and the removal of deleted files, which keeps to no interval."""
+
+    def __init__(self, config: BrokerConfig, partitions: PartitionStore) -> None:
+        self._config = config
+        self._partitions = partitions
+        self._last_ms = 0
+
+    def start(self, now_ms: int) -> None:
+        """The first round is one interval away."""
+        self._last_ms = now_ms
+
+    async def run(self, now_ms: int, *, wall_ms: int) -> None:
+        """A round, if one is due by the monotonic clock; then files whose ``file.delete.delay.ms`` has passed no longer exist."""
+        if now_ms - self._last_ms >= self._config["log.retention.check.interval.ms"]:
+            self._last_ms = now_ms
+            await _apply(self._partitions, wall_ms)
+        await _remove_deleted_files(self._partitions, wall_ms)
+
+
+async def _apply(partitions: PartitionStore, now_ms: int) -> None:
     """Closed segments that ``retention.ms``, ``retention.bytes`` and the log's start no longer keep are out of their logs."""
     due: list[tuple[Partition, int]] = []
     for partition in partitions.all():
@@ -44,8 +65,7 @@ async def apply_retention(partitions: PartitionStore, now_ms: int) -> None:
         await _delete(partition, offset, now_ms, is_checkpointed=is_checkpointed)
 
 
-async def remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
-    """``.deleted`` files whose ``file.delete.delay.ms`` has passed are gone."""
+async def _remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
     for partition in partitions.all():
         if partition.log.has_deleted and not partition.log.is_failed:
             async with partition.changing:
