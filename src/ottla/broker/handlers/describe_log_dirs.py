@@ -30,7 +30,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
     wanted = None
     if request.topics is not None:
         asked = ((topic.topic, index) for topic in request.topics for index in topic.partitions)
-        wanted = {TopicPartition(topic, index) async for topic, index in Slices(parts.world.clock).over(asked)}
+        slices, here = Slices(parts.world.clock), parts.partitions.by_name
+        wanted = {TopicPartition(topic, index) async for topic, index in slices.over(asked) if index in here.get(topic, ())}
     results = []
     for folder, partitions in parts.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
         replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in partitions]

@@ -26,7 +26,7 @@ PATTERN_LENGTH_MAX: Final = 1000
 async def handle(parts: Parts, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     if not _is_pattern(request.transactional_id_pattern or ""):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    filters = Slices(parts.world.clock).over(dict.fromkeys(request.state_filters))
+    filters = Slices(parts.world.clock).over_distinct(request.state_filters)
     unknown = [state async for state in filters if state not in STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown)
 
