@@ -156,6 +156,17 @@ def test_no_circle_of_imports_inside_a_package(package: str) -> None:
     assert circles(rooms_of(inside, f"ottla.{package}")) == [], "rooms of the package import each other"
 
 
+def test_only_the_node_and_who_starts_it_know_the_whole_broker() -> None:
+    allowed = {"ottla.runtime.serve", "ottla.cli.broker", "ottla.cli.dev"}  # and the simulation, which looks into everything
+    users = {
+        module
+        for module, path in modules()
+        for _, name in imports(module, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+        if name == "ottla.broker.node"
+    }
+    assert {user for user in users if not user.startswith("ottla.sim.")} <= allowed
+
+
 def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []

@@ -1,5 +1,6 @@
 """What holds for every file of the repository."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -81,6 +82,15 @@ def test_everything_locked_is_pinned_and_has_hashes(name: str) -> None:
     assert len(entries) >= 4
     for entry in entries:
         assert re.match(r"[a-z0-9.-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry + "\n"), entry
+
+
+def test_every_room_says_what_lives_there_and_what_may_not() -> None:
+    rooms = [path for path in tracked_files() if path.name == "__init__.py" and path.parent.is_relative_to(ROOT / "src" / "ottla")]
+    assert len(rooms) > 30
+    short = [
+        path for path in rooms if path.parent.name != "ottla" and len((ast.get_docstring(ast.parse(text_of(path))) or "").splitlines()) < 3
+    ]
+    assert not short, short
 
 
 def test_the_files_that_architecture_names_are_there() -> None:

@@ -1,4 +1,7 @@
-"""Administration: topics, groups, configuration, cluster. Each method answers for each item; one failure spoils no other."""
+"""Administration: topics, groups, configuration, cluster. Each method answers for each item; one failure spoils no other.
+
+One module for each kind of thing that is administered. Finding brokers and trying again is ``client/cluster.py``'s.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The registry's data: one module a topic."""
+"""The registry's data: one module for each area, with the keys' names, defaults, help and bounds.
+
+No code but declarations. What a key does is where it is read; how a value is parsed is ``definition.py``'s.
+"""
