@@ -23,7 +23,7 @@ help:
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
 	@echo "make wheels       both wheels, pure and compiled, into dist; without a C compiler the pure one"
-	@echo "make lock         locks the dependencies anew (ARGS=--upgrade moves their versions)"
+	@echo "make lock         locks the dependencies again (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
 $(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py
@@ -50,7 +50,7 @@ check: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py
+	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py tests/test_house_words.py
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps --check
 
 format: setup

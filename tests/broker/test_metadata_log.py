@@ -60,7 +60,7 @@ def test_large_groups_are_split_into_batches_and_read_back(tmp_path: Path) -> No
 
 
 def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path) -> None:
-    """As in Kafka a transaction that has no end is aborted, and what follows it counts (KIP-868)."""
+    """As in Kafka a transaction that was not ended is aborted, and what follows it counts (KIP-868)."""
 
     async def body(disk: Disk) -> None:
         log = await open_log(disk, tmp_path / "whole")
@@ -151,7 +151,7 @@ def test_a_record_about_a_topic_that_is_not_there_keeps_the_broker_from_guessing
         log._log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=0, from_client=False)
         await log._log.flush()
         await log.close()
-        with pytest.raises(StorageError, match="cannot be followed"):
+        with pytest.raises(StorageError, match="cannot be replayed"):
             await open_log(disk, tmp_path)
 
     with_disk(body)

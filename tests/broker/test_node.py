@@ -89,7 +89,7 @@ def test_a_data_folder_belongs_to_one_running_broker(tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not touch")
-    with pytest.raises(StorageError, match="not a data folder"):
+    with pytest.raises(StorageError, match="not a log directory"):
         BrokerThread(properties(tmp_path)).start()
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"thesis.txt"}
     assert (tmp_path / "thesis.txt").read_text() == "do not touch"

@@ -1,4 +1,4 @@
-"""A replica moves to another data folder while it is served, through crashes and with what else happens to a log. Simulated."""
+"""A replica moves to another log directory while it is served, through crashes and with what else happens to a log. Simulated."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def other(path: str) -> str:
 
 
 async def folders_on_disk(broker: SimBroker) -> list[str]:
-    """The data folders that have anything of the partition but what waits to be deleted."""
+    """The log directories that have anything of the partition but what waits to be deleted."""
     disk = broker.machine.disk
     return [
         path

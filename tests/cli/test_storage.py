@@ -88,7 +88,7 @@ def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_
     assert not list(tmp_path.iterdir()), "nothing is made where something is wrong"
     code, text = format_(tmp_path, "--release-version", "4.0", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")
     assert (code, "MkU3OEVBNTcwNTJENDM2Qg" in text) == (0, True)
-    assert "formatted already" in format_(tmp_path)[1]
+    assert "already formatted" in format_(tmp_path)[1]
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{tmp_path}/a,{tmp_path}/b"}
     for level in (25, 26):  # what was raised stays so
         with BrokerThread(properties) as broker, Admin(broker.bootstrap) as admin:

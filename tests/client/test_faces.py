@@ -92,12 +92,12 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("make", "settings", "text"),
     [
-        (sync.Producer, {"lingr_ms": 5}, "there is no setting 'lingr_ms'; did you mean linger_ms?"),
+        (sync.Producer, {"lingr_ms": 5}, "unknown setting 'lingr_ms'; did you mean linger_ms?"),
         (sync.Producer, {"linger.ms": 5}, "did you mean linger_ms?"),
         (sync.Consumer, {"auto_offset_reset": "earlist"}, "did you mean earliest?"),
         (sync.Consumer, {"partition_assignment_strategy": ["rang"]}, "did you mean range?"),
         (sync.Consumer, {"session_timeout_ms": 1000}, "heartbeat.interval.ms=3000 must be below session.timeout.ms=1000"),
-        (sync.Admin, {"group_id": "g"}, "there is no setting 'group_id'"),
+        (sync.Admin, {"group_id": "g"}, "unknown setting 'group_id'"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: dict[str, Any], text: str) -> None:

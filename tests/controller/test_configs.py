@@ -155,11 +155,11 @@ def test_threads_may_be_halved_and_doubled_and_keys_that_nobody_knows_are_kept(i
 def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
     config = BrokerConfig({"group.consumer.min.session.timeout.ms": "1000"})
     edits = [ConfigChange("consumer.session.timeout.ms", SET, "5000")]
-    with pytest.raises(KafkaError, match="has to be above") as refused:
+    with pytest.raises(KafkaError, match="must be above") as refused:
         change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
     edits.append(ConfigChange("consumer.heartbeat.interval.ms", SET, "5000"))
-    with pytest.raises(KafkaError, match="has to be above"):
+    with pytest.raises(KafkaError, match="must be above"):
         change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config)
     edits[0] = ConfigChange("consumer.session.timeout.ms", SET, "5001")
     assert len(change_configs(cluster(1), RESOURCE_GROUP, "g", edits, config=config).records) == 2

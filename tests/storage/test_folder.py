@@ -1,4 +1,4 @@
-"""The data folder, its marks and checkpoints, and the dump of a log."""
+"""The log directory, its marks and checkpoints, and the dump of a log."""
 
 import pytest
 from hypothesis import given

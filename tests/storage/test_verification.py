@@ -119,5 +119,5 @@ def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:
 def test_what_is_not_a_data_folder_is_refused() -> None:
     disk = MemoryDisk()
     run(disk.make_dirs("/data"))
-    with pytest.raises(StorageError, match="not a data folder"):
+    with pytest.raises(StorageError, match="not a log directory"):
         run(verify(disk, "/data"))

@@ -1,4 +1,4 @@
-"""A broker whose second data folder is a real file system of two megabytes."""
+"""A broker whose second log directory is a real file system of two megabytes."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ def readiness(status: Status) -> dict[str, object]:
     """``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
     reasons = []
     if not status.is_open:
-        reasons.append("the listeners are closed: the broker starts, or stops")
+        reasons.append("the listeners are closed: the broker is starting or stopping")
     if status.is_held:
-        reasons.append("as many requests as queued.max.requests allows wait for the disk")
+        reasons.append("queued.max.requests requests are waiting for the disk")
     failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
     if failed:
         reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")

@@ -22,7 +22,7 @@ QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 _SHARES: Final = tuple(map(float, QUANTILES))
 _TOPIC_COUNTS: Final = {
     "bytes_in": ("bytesin", "Bytes of record batches that clients sent."),
-    "bytes_out": ("bytesout", "Bytes of record batches that consumers were sent."),
+    "bytes_out": ("bytesout", "Bytes of record batches sent to consumers."),
     "messages_in": ("messagesin", "Records that clients sent."),
     "produce_requests": ("totalproducerequests", "Produce requests, one for each partition that they name."),
     "fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition that they name."),
@@ -81,9 +81,9 @@ def _replica_manager(status: Status) -> Iterator[Family]:
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", text, value)
     offline = status.partitions.offline_folder_count
-    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data folders that have failed.", offline)
+    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", offline)
     for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
-        yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a broker alone has none.", 0)
+        yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a single broker has none.", 0)
 
 
 def _offline_count(status: Status) -> int:
@@ -117,7 +117,7 @@ def _topics(meters: Mapping[str, TopicMeters]) -> Iterator[Family]:
         family.samples.insert(0, Sample(sum(values.values())))
         yield family
     for name in ("replicationbytesin", "replicationbytesout"):
-        yield counter(f"kafka_server_brokertopicmetrics_{name}_total", "Bytes copied between brokers; a broker alone copies none.", 0)
+        yield counter(f"kafka_server_brokertopicmetrics_{name}_total", "Bytes copied between brokers; a single broker copies none.", 0)
 
 
 def _requests(status: Status) -> Iterator[Family]:
@@ -132,7 +132,7 @@ def _requests(status: Status) -> Iterator[Family]:
             quantiles += [Sample(us / 1000, (request, ("quantile", text))) for text, us in zip(QUANTILES, found, strict=True)]
     prefix = "kafka_network_requestmetrics_"
     yield Family(prefix + "requests_total", "counter", "Requests, by API and version.", counts)
-    yield Family(prefix + "errors_total", "counter", "Requests answered with an error for the whole.", errors)
+    yield Family(prefix + "errors_total", "counter", "Requests answered with a top-level error.", errors)
     yield Family(prefix + "totaltimems", "gauge", "Milliseconds from receiving a request to sending its answer.", quantiles)
     yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals)
 
@@ -144,7 +144,7 @@ def _network(status: Status, idle_share: float) -> Iterator[Family]:
     yield Family("kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections)
     parked = [Sample(status.parked_count, (("delayedOperation", "Fetch"),))]
     yield Family("kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait for something.", parked)
-    idle = "The share of the time in which the event loop had nothing to do. Acceptors, processors and handlers are this one loop."
+    idle = "The share of the time in which the event loop was idle. Acceptors, processors and handlers share this loop."
     yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", idle, idle_share)
     yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle, idle_share)
     yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for the disk.", status.working_count)

@@ -47,7 +47,9 @@ def process_families(status: Status, *, started_at: float) -> Iterator[Family]:
     yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", status.refused_count)
     yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", status.loop_delay_ms / 1000)
     longest = take_longest_turn_seconds()
-    yield gauge("ottla_event_loop_turn_seconds_max", "The longest turn of the loop since the last look, in processor time.", longest)
+    yield gauge(
+        "ottla_event_loop_turn_seconds_max", "The longest turn of the event loop since the last scrape, in processor time.", longest
+    )
     yield _request_seconds(status)
 
 

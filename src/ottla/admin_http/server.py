@@ -143,13 +143,13 @@ async def _answer(pages: AdminPages, reader: asyncio.StreamReader, writer: async
     method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
     if method not in ("GET", "HEAD"):
-        answer = as_json({"error": f"{method} is not served; this server is read with GET"}, HTTPStatus.METHOD_NOT_ALLOWED)
+        answer = as_json({"error": f"{method} is not supported; only GET and HEAD are supported"}, HTTPStatus.METHOD_NOT_ALLOWED)
     else:
         try:
             answer = await pages.get(path)
         except Exception as error:
             log.error("admin_page_failed", path=path, exc_info=error)
-            answer = as_json({"error": "the page failed; the log says why"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+            answer = as_json({"error": "the page could not be made; see the broker's log"}, HTTPStatus.INTERNAL_SERVER_ERROR)
     lines = [
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
         f"Content-Type: {answer.content_type}",

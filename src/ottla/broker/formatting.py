@@ -30,7 +30,7 @@ async def format_log_dirs(world: World, config: BrokerConfig, *, cluster_id: str
     levels = first_levels(features)
     for path in config.log_dirs:
         if await world.disk.exists(f"{path}/{META_NAME}"):
-            raise StorageError(f"{path} is formatted already")
+            raise StorageError(f"{path} is already formatted")
     chosen = cluster_id or config["cluster.id"] or _fresh_id(world)
     for path in config.log_dirs:
         ids = FolderIdentity(chosen, config.node_id, _fresh_id(world))
@@ -48,7 +48,7 @@ def first_levels(given: Mapping[str, int]) -> dict[str, int]:
     for name, level in levels.items():
         low, high = FEATURES.get(name, (0, -1))
         if not low <= level <= high:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"feature {name[:80]}={level} is not served; {_served()} are")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"feature {name[:80]}={level} is not supported; {_served()} are")
     return levels
 
 

@@ -1,6 +1,6 @@
 """A broker: opened, started, stopped.
 
-Start: data folders, metadata log, partitions opened and recovered, coordinators loaded, listeners bound, this broker
+Start: log directories, metadata log, partitions opened and recovered, coordinators loaded, listeners bound, this broker
 registered, connections accepted. Stop: no new connections, logs synced, the clean-shutdown mark written. A crash is a stop
 without all of that, and recovery at the next start makes up for it.
 """
@@ -175,7 +175,7 @@ class Broker:
         log.info("broker_stopped", node_id=self.node_id)
 
     async def _open_folders(self) -> None:
-        """The data folders are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
+        """The log directories are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
         cluster_id = self.config["cluster.id"]
         await self._check_first_folder()
         for path in self.config.log_dirs:
@@ -200,12 +200,12 @@ class Broker:
         for path in others:
             if await has_metadata(self.world.disk, path):
                 where = f"{first}, the first of log.dirs, has no metadata log, and {path} has one"
-                raise StorageError(f"{where}: list {path} first; nothing was touched")
+                raise StorageError(f"{where}: list {path} first; nothing was changed")
         used = [path for path in others if await is_used(self.world.disk, path)]
         if used and not await is_used(self.world.disk, first):
             raise StorageError(
                 f"{first}, the first of log.dirs, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
-                f"of {first}, or take {used[0]} out of log.dirs to begin a new cluster; nothing was touched"
+                f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
             )
 
     async def _open_folder(self, path: str, cluster_id: str | None) -> DataFolder:
@@ -218,11 +218,11 @@ class Broker:
         return await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
 
     def _on_folder_failed(self, folder: DataFolder) -> None:
-        """Without the metadata log nothing can be decided, without any data folder nothing be stored: the broker ends."""
+        """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
         if folder is self._folders[0]:
-            self.failure = f"the data folder with the metadata log has failed: {folder.path}"
+            self.failure = f"the log directory with the metadata log has failed: {folder.path}"
         elif all(folder.is_failed for folder in self._folders):
-            self.failure = "all data folders have failed"
+            self.failure = "all log directories have failed"
         if self.failure is not None:
             log.critical("broker_failed", reason=self.failure)
             self.on_failure()

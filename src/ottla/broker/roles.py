@@ -20,10 +20,10 @@ def check_roles(config: BrokerConfig) -> None:
     """The configuration is that of a broker, or of one combined broker and controller; else INVALID_CONFIG."""
     roles = config["process.roles"]
     if roles is not None and "broker" not in roles:
-        raise _refused(f"process.roles={','.join(roles)}", "a node has to be a broker; `broker,controller` is the combined node")
+        raise _refused(f"process.roles={','.join(roles)}", "process.roles must include broker; `broker,controller` is a combined node")
     voters = config["controller.quorum.voters"]
     if len(voters) > 1:
-        raise _refused("controller.quorum.voters", f"names {len(voters)} voters; this node has to be the only one")
+        raise _refused("controller.quorum.voters", f"names {len(voters)} voters; this node must be the only one")
     for voter in voters:
         matched = _VOTER.fullmatch(voter)
         if matched is None:
@@ -31,7 +31,7 @@ def check_roles(config: BrokerConfig) -> None:
         if int(matched[1]) != config.node_id:
             raise _refused(f"controller.quorum.voters={voter}", f"is not this node, whose node.id is {config.node_id}")
     if len(config["controller.quorum.bootstrap.servers"]) > 1:
-        raise _refused("controller.quorum.bootstrap.servers", "names several servers; this node has to be the only voter")
+        raise _refused("controller.quorum.bootstrap.servers", "lists several servers; this node must be the only voter")
 
 
 def _refused(what: str, why: str) -> KafkaError:

@@ -23,11 +23,22 @@ def broker() -> None:
 
 @broker.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
-@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key, over file and environment.")
+@click.option(
+    "-X",
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A configuration key; takes precedence over the file and the environment.",
+)
 @click.option("--strict", is_flag=True, help="Refuse unknown keys.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", show_default=True)
-@click.option("--ready-file", type=click.Path(dir_okay=False), help="Written with the first listener's host:port once clients are served.")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False),
+    help="A file to which the first listener's host:port is written once clients are served.",
+)
 def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level: str, log_format: str, ready_file: str | None) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -67,7 +78,7 @@ def admin_beside(config: BrokerConfig) -> Beside | None:
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
-    """All sources merged; the default data folder where none is named."""
+    """All sources merged; the default log directory when none is set."""
     values: dict[str, str] = {}
     if file is not None:
         values |= read_properties(file)
@@ -83,6 +94,6 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
 
 
 def default_data_folder(environ: Mapping[str, str]) -> str:
-    """In the user's data folder: the system empties its temporary one."""
+    """In the user's data directory, because the system empties the temporary one."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return os.path.join(home, "ottla", "data")

@@ -24,7 +24,7 @@ Resource = tuple[int, str]
 
 @click.group()
 def config() -> None:
-    """Configuration of topics, brokers, groups and client metrics."""
+    """Manage the configuration of topics, brokers, groups and client metrics."""
 
 
 def resource_options(function: F) -> F:
@@ -51,12 +51,12 @@ def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str
 
 @config.command()
 @click.argument("keys", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Also what was set nowhere.")
+@click.option("--all", "everything", is_flag=True, help="Also values that are not set anywhere.")
 @resource_options
 @bootstrap_option
 @format_option
 def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **resource: Any) -> None:
-    """The values of KEYS, or all that were set, and where each comes from."""
+    """Print the values of KEYS, or all that are set, and the source of each."""
     from ottla.config import ConfigSource
 
     entries = [
@@ -67,7 +67,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
     missing = set(keys) - {entry.name for entry in entries}
     if missing:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"no key is called {min(missing)}; `ottla config explain {min(missing)}` finds near ones"
+            ErrorCode.INVALID_CONFIG, f"unknown key {min(missing)}; `ottla config explain {min(missing)}` suggests similar keys"
         )
     rows = [(entry.name, _shown(entry), SOURCES[entry.config_source], not entry.read_only) for entry in entries]
     print_rows(output, "config get", ("name", "value", "source", "can_change"), rows)
@@ -75,10 +75,12 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
 
 @config.command("set")
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Back to what it is without a value here.")
-@click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", help="One more part of a list.")
-@click.option("-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", help="One part less of a list.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@click.option(
+    "-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Remove the value, so that the next level or the default applies."
+)
+@click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", help="Append to a list.")
+@click.option("-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", help="Remove from a list.")
+@click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @resource_options
 @bootstrap_option
 def set_values(
@@ -90,7 +92,7 @@ def set_values(
     bootstrap: str,
     **resource: Any,
 ) -> None:
-    """Change values; all of them, or none."""
+    """Change values: all of them, or none."""
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Admin
 
@@ -103,10 +105,10 @@ def set_values(
     for key, *_ in changes if kind == BROKER else ():
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
             hint = nearest(key, BROKER_KEYS)
-            click.echo(f"warning: {key} is no key of a broker" + (f"; did you mean {hint}?" if hint else ""), err=True)
+            click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         admin.alter_configs(kind, name, changes, validate_only=dry_run)
-    click.echo(f"{'could change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
+    click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
 
 
 @config.command()
@@ -114,7 +116,7 @@ def set_values(
 @bootstrap_option
 @format_option
 def diff(bootstrap: str, output: str, **resource: Any) -> None:
-    """Values that are not the default, beside the default."""
+    """Print the values that differ from the default, with the default."""
     from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigSource
 
     rows = []
@@ -131,7 +133,7 @@ def diff(bootstrap: str, output: str, **resource: Any) -> None:
 @click.argument("key")
 @format_option
 def explain(key: str, output: str) -> None:
-    """What KEY means: type, default, bounds, how it is changed, and whether it has an effect."""
+    """Explain KEY: meaning, type, default, bounds, how it is changed, and whether it has an effect."""
     from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Scope, find_broker_key, nearest
 
     tables = (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS), ("client metrics", CLIENT_METRICS_KEYS))
@@ -146,7 +148,7 @@ def explain(key: str, output: str) -> None:
             rows.append((resource, found.type.name.lower(), found.format(found.default), bounds, changed, effect, found.doc))
     if not rows:
         hint = nearest(key, {name: known for _, keys in tables for name, known in keys.items()})
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no key is called {key}" + (f"; did you mean {hint}?" if hint else ""))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {key}" + (f"; did you mean {hint}?" if hint else ""))
     print_rows(output, "config explain", ("resource", "type", "default", "bounds", "changed", "effect", "meaning"), rows)
 
 
@@ -154,7 +156,7 @@ def explain(key: str, output: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @format_option
 def lint(file: str, output: str) -> None:
-    """Unknown keys, illegal values and keys without effect of a server.properties FILE; exit code 1 for the first two."""
+    """Report unknown keys, invalid values and keys without effect in a server.properties FILE; exit code 1 for the first two."""
     from ottla.config import read_properties
     from ottla.config.lint import Severity
     from ottla.config.lint import lint as findings_of

@@ -24,7 +24,7 @@ POLL_MS = 200
 @click.command()
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
-    "-f", "--record-format", "layout", default="%v\\n", show_default=True, help="How records are printed: %k %v %p %o ..., or json."
+    "-f", "--record-format", "layout", default="%v\\n", show_default=True, help="The output format of records: %k %v %p %o ..., or json."
 )
 @click.option(
     "-o", "--offset", "offset", default="start", show_default=True, help="start, end, :end, N, N:M, +N, -N, @TIME, @T1:T2 (-1h, ISO, now)."
@@ -32,7 +32,7 @@ POLL_MS = 200
 @click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only these partitions.")
 @click.option("-g", "--group", "group_id", help="Consume as a member of this group, and commit.")
-@click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the end of what is there now (as :end).")
+@click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the current end of each partition (same as :end).")
 @click.option("--read-committed", is_flag=True, help="Only records of committed transactions.")
 @bootstrap_option
 def consume(
@@ -59,7 +59,7 @@ def consume(
     if group_id is not None:
         if offset != "start" or partitions or exit_at_end:
             raise click.UsageError(
-                "-g reads on where the group has committed, in the partitions that it assigns: leave out -o, -p and --exit"
+                "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -o, -p and --exit"
             )
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
         with Consumer(bootstrap, **settings) as consumer:

@@ -10,18 +10,20 @@ FLIGHT_COUNT = 336_776
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Go on from the last run: topics and checkpoint are kept, nothing is sent twice.")
+@click.option("--keep", is_flag=True, help="Resume the last run: topics and checkpoint are kept, and nothing is sent again.")
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="The folder of broker and checkpoint, emptied unless --keep is given."
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory of the broker's data and the checkpoint; emptied unless --keep is given.",
 )
 @click.option(
-    "--records", type=click.IntRange(1, FLIGHT_COUNT), default=FLIGHT_COUNT, show_default=True, help="Send the first so many flights."
+    "--records", type=click.IntRange(1, FLIGHT_COUNT), default=FLIGHT_COUNT, show_default=True, help="Send only this many flights."
 )
-@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
 def demo(keep: bool, data: Path | None, records: int, master: str) -> None:
     """Stream the 336,776 flights that left New York in 2013 through a broker and a PySpark pipeline, and print the results.
 
-    Ctrl-C ends it cleanly at any point; --keep goes on from there.
+    Ctrl-C stops it cleanly at any point; --keep resumes from there.
     """
     try:
         from ottla.runtime.java import JavaMissingError
@@ -37,5 +39,5 @@ def demo(keep: bool, data: Path | None, records: int, master: str) -> None:
     except (PlaceError, DataMissingError, JavaMissingError) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; what was sent and computed is in {folder}, and `ottla demo --keep` goes on from it", err=True)
+        click.echo(f"\nstopped; the data and results so far are in {folder}; `ottla demo --keep` resumes from there", err=True)
         raise

@@ -1,4 +1,4 @@
-"""``ottla dev``: a broker for development, gone when it ends."""
+"""``ottla dev``: a temporary broker for development."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ DEV_PROFILE: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "true",
 }
-"""What differs from a production broker; said aloud at the start."""
+"""What differs from a production broker; printed at the start."""
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="The port; 0 picks a free one.")
 @click.option(
-    "--data", type=click.Path(file_okay=False), help="Keep the data in this folder; without it a temporary one is used and removed."
+    "--data",
+    type=click.Path(file_okay=False),
+    help="Keep the data in this directory; without it a temporary directory is used and removed.",
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
@@ -50,7 +52,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
         click.echo(f"  data      {folder}" + ("" if data else "  (temporary, removed at the end)"))
         click.echo(f"  settings  {', '.join(f'{key}={value}' for key, value in DEV_PROFILE.items())}")
         click.echo("  try       ottla produce hello   |   ottla consume hello -o start")
-        click.echo("Ctrl-C ends it.")
+        click.echo("Press Ctrl-C to stop it.")
 
     try:
         config = BrokerConfig(properties)

@@ -47,7 +47,7 @@ def _entries(path: str, with_records: bool) -> Any:
         return dump.dump_log(data, with_records=with_records)
     name = os.path.basename(stem)
     if not name.isdigit():
-        raise click.UsageError(f"{path}: an index is named by its segment's base offset")
+        raise click.UsageError(f"{path}: the name of an index must be its segment's base offset")
     if extension == ".timeindex":
         return dump.dump_time_index(data, int(name))
     log_size = os.path.getsize(f"{stem}.log") if os.path.exists(f"{stem}.log") else 2**31 - 1

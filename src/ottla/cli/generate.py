@@ -1,4 +1,4 @@
-"""``ottla generate``: files for the neighbours of a broker, on standard output."""
+"""``ottla generate``: files for monitoring and running a broker, on standard output."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 @click.group()
 def group() -> None:
-    """Consumer groups."""
+    """Manage consumer groups."""
 
 
 @group.command("list")
 @bootstrap_option
 @format_option
 def list_groups(bootstrap: str, output: str) -> None:
-    """Every group, with its state."""
+    """List every group, with its state."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
@@ -35,7 +35,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def describe(group_id: str, bootstrap: str, output: str) -> None:
-    """A group's members, committed offsets and lag."""
+    """Describe a group: members, committed offsets and lag."""
     from ottla.client.consumer_protocol import decode_assignment
     from ottla.sync import Admin
 
@@ -82,12 +82,12 @@ def describe(group_id: str, bootstrap: str, output: str) -> None:
 @group.command()
 @click.argument("group_id")
 @click.option("--to", "target", required=True, help="start, end, an offset, or @TIME (@-1h, @2024-05-01).")
-@click.option("--topic", "topics", multiple=True, help="Only these topics; without it every topic the group has read.")
+@click.option("--topic", "topics", multiple=True, help="Only these topics; without it, every topic with committed offsets.")
 @yes_option
 @bootstrap_option
 @format_option
 def seek(group_id: str, target: str, topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Set an empty group's offsets. Prints the plan; --yes carries it out."""
+    """Set an empty group's offsets. Prints the plan; --yes applies it."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
@@ -102,7 +102,7 @@ def seek(group_id: str, target: str, topics: tuple[str, ...], yes: bool, bootstr
         rows = [(key.topic, key.partition, committed[key].offset if key in committed else None, plan[key]) for key in sorted(keys)]
         print_rows(output, "group seek", ("topic", "partition", "from", "to"), rows)
         if not yes:
-            click.echo("nothing was changed; add --yes to do it", err=True)
+            click.echo("nothing was changed; add --yes to apply it", err=True)
             return
         admin.set_offsets(group_id, plan)
 
@@ -136,7 +136,7 @@ def delete(group_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -
     from ottla.sync import Admin
 
     if not yes:
-        click.echo(f"would delete {', '.join(group_ids)} with their offsets; add --yes to do it", err=True)
+        click.echo(f"would delete {', '.join(group_ids)} with their offsets; add --yes to apply it", err=True)
         sys.exit(1)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         report(output, "group delete", admin.delete_groups(group_ids), "deleted")

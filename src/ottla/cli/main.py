@@ -19,13 +19,13 @@ COMMANDS: Final = {
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
-    "demo": ("ottla.cli.demo:demo", "Run the whole thing on a year of real flights."),
-    "dev": ("ottla.cli.dev:dev", "A throw-away broker for development."),
+    "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through a broker and PySpark."),
+    "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
-    "storage": ("ottla.cli.storage:storage", "Verify data folders."),
+    "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
 }
 

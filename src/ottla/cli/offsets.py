@@ -8,7 +8,7 @@ N, N:M                 offset N; offsets N to M (M not read), then stop
 @T, @T1:T2             from time T; from T1 to T2, then stop
 =====================  =======================================================
 
-A time is milliseconds since 1970, seconds with a fraction, an ISO date or date and time (UTC unless it says otherwise),
+A time is milliseconds since 1970, seconds with a fraction, an ISO date or date and time (UTC unless it has an offset),
 ``now``, or relative to now: ``-1h``, ``-30m``, ``-2d``, ``-10s``.
 """
 
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """``stop`` None: go on for ever."""
+    """````stop`` None: never stop."""
 
     start: Place
     stop: Place | None = None

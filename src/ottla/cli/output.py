@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def format_option(function: F) -> F:
     """``--format text|json``."""
     option = click.option(
-        "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+        "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The output format."
     )
     return option(function)
 
@@ -35,7 +35,7 @@ def bootstrap_option(function: F) -> F:
         default="localhost:9092",
         show_default=True,
         callback=_checked,
-        help="Where the cluster is: host:port, several with commas.",
+        help="Bootstrap servers: host:port, comma-separated.",
     )
     return option(function)
 
@@ -60,9 +60,9 @@ def wrong_call() -> Iterator[None]:
 def say_connectivity(problem: KafkaError | None) -> None:
     """What a client says of its brokers, on standard error as it changes."""
     if problem is None:
-        complain("connected again")
+        complain("reconnected")
     else:
-        complain(f"no broker can be reached, trying on: {problem.message}")
+        complain(f"no broker can be reached, still trying: {problem.message}")
 
 
 def complain(text: str) -> None:
@@ -72,7 +72,7 @@ def complain(text: str) -> None:
 
 def yes_option(function: F) -> F:
     """``--yes`` for what cannot be undone."""
-    return click.option("-y", "--yes", is_flag=True, help="Do it; without this only the plan is printed.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Apply the change; without it, only the plan is printed.")(function)
 
 
 def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -19,7 +19,14 @@ REFUSALS_SAID_MAX: Final = 10
 
 @click.command()
 @click.argument("topic", required=False)
-@click.option("-f", "--record-format", "layout", default="%v\\n", show_default=True, help="How the input is cut: %k %v\\n, %K{big32}%k...")
+@click.option(
+    "-f",
+    "--record-format",
+    "layout",
+    default="%v\\n",
+    show_default=True,
+    help="How the input is split into records: %k %v\\n, %K{big32}%k...",
+)
 @click.option("-k", "--key", help="A key for every record.")
 @click.option("-p", "--partition", type=int, help="A partition for every record.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
@@ -40,7 +47,7 @@ def produce(
     bootstrap: str,
     output: str,
 ) -> None:
-    """Write records from standard input to TOPIC, one a line unless -f says otherwise."""
+    """Write records from standard input to TOPIC, one per line unless -f is given."""
     from ottla.cli.record_parser import RecordParser
     from ottla.sync import Producer
 
@@ -75,7 +82,7 @@ class Tally:
         self._refused = 0
 
     def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
-        """A record has come to its end. Refusals are said at once, the first few of them each."""
+        """A record is done. The first few refusals are reported at once, each on a line."""
         if landed is not None:
             place = self._landed.setdefault((landed.topic, landed.partition), [0, landed.offset, landed.offset])
             place[0] += 1
@@ -85,7 +92,7 @@ class Tally:
         if self._refused <= REFUSALS_SAID_MAX:
             complain(f"a record was refused: {error}")
         elif self._refused == REFUSALS_SAID_MAX + 1:
-            complain("more records are being refused; their number comes at the end")
+            complain("more records are being refused; the total is reported at the end")
 
     def report(self, output: str) -> None:
         """One line for each partition; exit code 1 when any record was refused."""

@@ -7,7 +7,7 @@
 %h{...}  headers, each by the format in the braces   %H      their count (inside: %k %v, %K %V)
 %p       partition                                   %e      leader epoch
 %o       offset                                      %d      timestamp, milliseconds
-%x %y    producer id, epoch (-1: not told)           %a      timestamp type
+%x %y    producer id, epoch (-1: unknown)           %a      timestamp type
 %%       a percent sign                              %{ %}   braces
 %[       the partition's start offset                %]      its high watermark (%| the same)
 =======  ==========================================  ======  =====================================
@@ -59,7 +59,7 @@ def _bytes_modifier(name: str) -> Callable[[bytes], bytes]:
     if name.startswith("unpack[") and name.endswith("]"):
         layout = struct.Struct(name[7:-1])
         return lambda data: ",".join(map(str, layout.unpack(data))).encode()
-    raise _bad(f"modifier {{{name}}} of text")
+    raise _bad(f"modifier {{{name}}} for text")
 
 
 def _number_modifier(name: str) -> Callable[[int], bytes]:
@@ -139,7 +139,7 @@ class RecordFormat:
 
     def _directive(self, text: str, position: int) -> int:
         if position >= len(text):
-            raise _bad("a % at the end")
+            raise _bad("a trailing %")
         name = text[position]
         position += 1
         if name in "%{}":

@@ -88,7 +88,7 @@ class _Reader:
     def exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
             if not self._fill():
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input ends inside a record: {size} bytes are due")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input ends inside a record: {size} bytes are expected")
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
         return taken
 
@@ -182,4 +182,4 @@ def _number(modifier: str, following: bytes | None, reader: _Reader) -> int:
     try:
         return int(text)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {text[:20]!r} where a number is due") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {text[:20]!r} where a number is expected") from None

@@ -15,21 +15,28 @@ from ottla.ports import Disk
 
 @click.group("storage")
 def storage() -> None:
-    """Look after data folders."""
+    """Verify and maintain log directories."""
 
 
 @storage.command("format")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
-@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key, over file and environment.")
+@click.option(
+    "-X",
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A configuration key; takes precedence over the file and the environment.",
+)
 @click.option("-t", "--cluster-id", metavar="ID", help="The cluster's id; made when it is not given.")
 @click.option("-r", "--release-version", metavar="X.Y", help="The Kafka release whose metadata.version the cluster begins with.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
 def format_(
     file: str | None, overrides: tuple[str, ...], cluster_id: str | None, release_version: str | None, features: tuple[str, ...]
 ) -> None:
-    """Make the log directories of a new cluster, at an older metadata.version.
+    """Create the log directories of a new cluster, at an older metadata.version.
 
-    Not needed otherwise: a broker makes its own at its first start, at the newest one.
+    Only needed for that: at its first start a broker creates its own log directories, at the newest version.
     """
     from ottla.broker.formatting import format_log_dirs
     from ottla.cli.broker import gather
@@ -56,9 +63,9 @@ def format_(
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @format_option
 def verify(folder: str, output: str) -> None:
-    """Read every file of a data folder and say what is damaged.
+    """Read every file of a log directory and report what is damaged.
 
-    Nothing is changed. Exit code 0: whole, or nothing that a start would not repair; 1: damaged, or in use by a broker.
+    Changes nothing. Exit code 0: intact, or with damage that a start repairs; 1: damaged, or in use by a broker.
     """
     from ottla.runtime.inline_files import InlineDisk
     from ottla.storage.recovery import verification
@@ -88,9 +95,9 @@ def verify(folder: str, output: str) -> None:
 @click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses the directory.")
 @format_option
 def strays(folder: str, is_deleting: bool, output: str) -> None:
-    """List the partition directories of DIR that a broker's start found and no topic claimed.
+    """List the partition directories of DIR that belong to no topic of the cluster.
 
-    A start renames them to TOPIC-PARTITION.ID-stray and keeps them.
+    When a broker starts, it renames them to TOPIC-PARTITION.ID-stray and keeps them.
     """
     from ottla.runtime.inline_files import InlineDisk
     from ottla.storage.directory.strays import Stray, find_strays, remove_stray

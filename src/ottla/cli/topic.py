@@ -15,7 +15,7 @@ from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uu
 
 @click.group()
 def topic() -> None:
-    """Topics."""
+    """Manage topics."""
 
 
 @topic.command("list")
@@ -23,7 +23,7 @@ def topic() -> None:
 @bootstrap_option
 @format_option
 def list_topics(internal: bool, bootstrap: str, output: str) -> None:
-    """Every topic, with its partitions and replicas."""
+    """List every topic, with its partitions and replicas."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
@@ -56,7 +56,7 @@ def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tupl
 @topic.command()
 @click.argument("name")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
-@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to take away.")
+@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to remove.")
 @bootstrap_option
 def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap: str) -> None:
     """Change a topic's configuration; `ottla config set --topic` can do more."""
@@ -73,9 +73,9 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstr
 
 @topic.command("add-partitions")
 @click.argument("names", nargs=-1, required=True)
-@click.option("-n", "--num", "added", type=click.IntRange(min=1), help="How many more.")
-@click.option("-p", "--partitions", "total", type=click.IntRange(min=1), help="How many there should be.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@click.option("-n", "--num", "added", type=click.IntRange(min=1), help="Number of partitions to add.")
+@click.option("-p", "--partitions", "total", type=click.IntRange(min=1), help="Total number of partitions afterwards.")
+@click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @bootstrap_option
 @format_option
 def add_partitions(names: tuple[str, ...], added: int | None, total: int | None, dry_run: bool, bootstrap: str, output: str) -> None:
@@ -83,29 +83,29 @@ def add_partitions(names: tuple[str, ...], added: int | None, total: int | None,
     from ottla.sync import Admin
 
     if (added is None) == (total is None):
-        raise click.UsageError("say --num or --partitions")
+        raise click.UsageError("give --num or --partitions")
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         counts = {name: total if total is not None else len(admin.describe_topic(name).partitions) + (added or 0) for name in names}
         results = admin.create_partitions(counts, validate_only=dry_run)
-    report(output, "topic add-partitions", results, "could be done" if dry_run else "done")
+    report(output, "topic add-partitions", results, "possible" if dry_run else "done")
 
 
 @topic.command("delete-records")
 @click.argument("name")
-@click.option("-o", "--offset", type=int, help="The first offset that is kept; without it, all that there is now goes.")
+@click.option("-o", "--offset", type=int, help="The first offset to keep; without it, all current records are deleted.")
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these partitions.")
 @yes_option
 @bootstrap_option
 @format_option
 def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Delete the records before an offset, for good."""
+    """Delete the records before an offset, permanently."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         indexes = partitions or tuple(sorted(admin.describe_topic(name).partitions))
         if not yes:
             what = "all records" if offset is None else f"the records before offset {offset}"
-            click.echo(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}; add --yes to do it", err=True)
+            click.echo(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}; add --yes to apply it", err=True)
             sys.exit(1)
         results = admin.delete_records({TopicPartition(name, index): -1 if offset is None else offset for index in indexes})
     failed = {key: result for key, result in results.items() if isinstance(result, KafkaError)}
@@ -128,7 +128,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> No
     from ottla.sync import Admin
 
     if not yes:
-        click.echo(f"would delete {', '.join(names)} with all data; add --yes to do it", err=True)
+        click.echo(f"would delete {', '.join(names)} with all data; add --yes to apply it", err=True)
         sys.exit(1)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         results = admin.delete_topics(names)
@@ -140,7 +140,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> No
 @bootstrap_option
 @format_option
 def describe(name: str, bootstrap: str, output: str) -> None:
-    """A topic's partitions: leader, replicas, in-sync replicas, offsets."""
+    """Describe a topic's partitions: leader, replicas, in-sync replicas, offsets."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:

@@ -42,7 +42,7 @@ class DeserializationError(KafkaError):
     def __init__(self, record: ConsumerRecord, problem: Exception) -> None:
         self.partition: Final = TopicPartition(record.topic, record.partition)
         self.offset: Final = record.offset
-        text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to go on"
+        text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to continue"
         super().__init__(ErrorCode.INVALID_RECORD, text)
 
 

@@ -146,7 +146,7 @@ class ClientConnection:
     def _on_frame(self, frame: memoryview) -> bool:
         """True when the response holds views of the frame (fetched records)."""
         if not self._sent:
-            raise DecodeError("a response that nobody asked for")
+            raise DecodeError("a response without a matching request")
         sent = self._sent[0]
         correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
         if correlation_id != sent.correlation_id:

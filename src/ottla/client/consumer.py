@@ -127,7 +127,7 @@ class Consumer:
     async def fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
         """``next_record`` has the records that a poll would return."""
         if self._is_polling:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "another poll of this consumer is under way; one at a time")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "another poll of this consumer is in progress; only one may run at a time")
         self._is_polling = True
         try:
             self._give_back()
@@ -325,7 +325,7 @@ class Consumer:
                 await coordinator.commit(wanted)
         elif membership.generation_id < 0:
             # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
-            text = "this consumer is not a member of its group at present, and its partitions may be another's; poll to join again"
+            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
         elif wanted:
             await membership.commit(wanted)

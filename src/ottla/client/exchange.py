@@ -29,7 +29,7 @@ async def exchange(
         name = batch.partition.topic
         known = cluster.topics.get(name)
         if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} is not in the metadata any more")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} is no longer in the metadata")
         records = batch.builder.build(
             codec,
             producer_id=batch.numbered_for if is_idempotent else -1,

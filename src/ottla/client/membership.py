@@ -261,7 +261,7 @@ class GroupMembership:
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Offset and leader epoch of each partition are stored in this generation's name. KafkaError with the first failure."""
         asked = self.generation_id
-        assert asked >= 0, "only a member commits in the group's name"
+        assert asked >= 0, "only a member commits for the group"
         try:
             await self._coordinator.commit(
                 offsets, generation_id=asked, member_id=self.member_id, group_instance_id=self._settings.group_instance_id

@@ -87,7 +87,7 @@ class Sender:
                 async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
                     await future
             except TimeoutError:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the buffer of {limit} bytes stayed full") from None
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the buffer of {limit} bytes remained full") from None
 
     async def flush(self) -> None:
         """Every batch that was begun before the call is acknowledged or has failed."""
@@ -255,7 +255,7 @@ class Sender:
         response = await self._cluster.ask(None, InitProducerIdRequest(None, 2**31 - 1), InitProducerIdResponse)
         if response.error_code:
             raise KafkaError(response.error_code, "no producer id")
-        assert response.producer_epoch == 0, "an idempotent producer without a past begins at epoch 0"
+        assert response.producer_epoch == 0, "a new idempotent producer begins at epoch 0"
         self._producer_id = response.producer_id
 
     def _put_off(self, queues: list[PartitionQueue], problem: KafkaError) -> None:
@@ -278,7 +278,7 @@ class Sender:
 
     async def _produce(self, node_id: int, connection: ClientConnection, taken: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
-        problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response leaves the partition out")
+        problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response does not list the partition")
         batches = [batch for _, batch in taken]
         try:
             answers = await exchange(
@@ -362,8 +362,8 @@ def _may_pass(problem: KafkaError) -> bool:
 def _expired(batch: ProducerBatch) -> KafkaError:
     last = batch.problem
     if last is None:
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms is over before the first answer")
-    return KafkaError(last.code, f"delivery.timeout.ms is over after {batch.attempts} attempts; the last one: {last.message}")
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms expired before the first response")
+    return KafkaError(last.code, f"delivery.timeout.ms expired after {batch.attempts} attempts; the last error: {last.message}")
 
 
 def _as_kafka_error(error: Exception) -> KafkaError:

@@ -29,7 +29,7 @@ def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
         except ValueError:
             number = None
         if not isinstance(number, int) or isinstance(number, bool):
-            raise _invalid(name, value, "a whole number is expected")
+            raise _invalid(name, value, "expected an integer")
         if not low <= number <= high:
             raise _invalid(name, value, f"it must be from {low} to {high}")
         return number
@@ -43,7 +43,7 @@ def boolean(default: bool) -> Any:
     def check(name: str, value: Any) -> bool:
         found = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
         if not isinstance(found, bool):
-            raise _invalid(name, value, "true or false is expected")
+            raise _invalid(name, value, "expected true or false")
         return found
 
     return _field(default, check)
@@ -83,7 +83,7 @@ def text(default: str | None) -> Any:
 
     def check(name: str, value: Any) -> str | None:
         if not isinstance(value, str) and not (value is None and default is None):
-            raise _invalid(name, value, "a text is expected")
+            raise _invalid(name, value, "expected a string")
         return value
 
     return _field(default, check)
@@ -94,7 +94,7 @@ def function() -> Any:
 
     def check(name: str, value: Any) -> Any:
         if value is not None and not callable(value):
-            raise _invalid(name, value, "a function is expected")
+            raise _invalid(name, value, "expected a function")
         return value
 
     return _field(None, check)
@@ -113,7 +113,7 @@ def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[A
     known = sorted({name for kind in kinds for name in checks_of(kind)})
     for name in given:
         if name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}" + _hint(name.replace(".", "_"), known))
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}" + _hint(name.replace(".", "_"), known))
     return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
 
 

@@ -42,7 +42,7 @@ class Subscription:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"pattern={pattern!r} is no regular expression: {error}") from None
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"pattern={pattern!r} is not a valid regular expression: {error}") from None
         await self._match()
 
     def look(self) -> None:

@@ -119,10 +119,10 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> list[str]:
-        """The data folders; KafkaError INVALID_CONFIG when none is given."""
+        """The log directories; KafkaError INVALID_CONFIG when none is given."""
         dirs: list[str] = self["log.dirs"] or (self["log.dir"] if self.is_given("log.dir") else [])
         if not dirs:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "no data folder: set log.dirs")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "no log directory: set log.dirs")
         return dirs
 
     def topic_default(self, key: ConfigKey) -> Any:

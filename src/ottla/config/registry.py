@@ -83,7 +83,7 @@ def parse_topic_configs(given: Mapping[str, str | None]) -> dict[str, str]:
         raise TOPIC_KEYS["segment.bytes"].refuse(checked["segment.bytes"], f"is below {SEGMENT_BYTES_MIN}")
     if values.get("remote.storage.enable"):
         raise TOPIC_KEYS["remote.storage.enable"].refuse(
-            checked["remote.storage.enable"], "needs tiered storage, which this broker has not"
+            checked["remote.storage.enable"], "needs tiered storage, which this broker does not support"
         )
     low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if low is not None and high is not None and low > high:

@@ -28,7 +28,7 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     if changed.get("log.segment.bytes", SEGMENT_BYTES_MIN) < SEGMENT_BYTES_MIN:
         raise _refused(f"log.segment.bytes={changed['log.segment.bytes']} is below {SEGMENT_BYTES_MIN}")
     if changed.get("max.connections", 1) < 1:
-        raise _refused("max.connections=0 would let nobody in")
+        raise _refused("max.connections=0 would refuse every connection")
     threads, buffer = (changed.get(name, config[name]) for name in (CLEANER_THREADS, CLEANER_BUFFER))
     if {CLEANER_THREADS, CLEANER_BUFFER} & changed.keys() and buffer // threads < CLEANER_BUFFER_BYTES_MIN:
         raise _refused(f"{CLEANER_BUFFER}={buffer} is below {CLEANER_BUFFER_BYTES_MIN} for each of {threads} cleaner threads")

@@ -86,7 +86,7 @@ def change_configs(
     """The resource's values are changed one by one; KafkaError with the code that Kafka gives."""
     _check_resource(image, resource_type, name, config)
     if len({change.name for change in changes}) != len(changes):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a config is changed twice")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a config is listed twice")
     wanted = dict(image.configs.get((resource_type, name), {}))
     for change in changes:
         if change.operation is Operation.DELETE:
@@ -138,7 +138,7 @@ def _check_resource(image: ClusterImage, resource_type: int, name: str, config: 
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}, not {name[:80]}")
         return
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "only brokers have values for all of them, under the empty name")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "only broker configs have cluster-wide defaults, under the empty name")
     if resource_type == RESOURCE_TOPIC:
         problem = topic_name_problem(name)
         if problem is not None:
@@ -199,7 +199,7 @@ def _check_group_values(values: Mapping[str, str], config: BrokerConfig) -> None
         session, heartbeat = (f"{kind}.{name}" for name in ("session.timeout.ms", "heartbeat.interval.ms"))
         session_ms, heartbeat_ms = (parsed.get(name, config[f"group.{name}"]) for name in (session, heartbeat))
         if session_ms <= heartbeat_ms:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session}={session_ms} has to be above {heartbeat}={heartbeat_ms}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session}={session_ms} must be above {heartbeat}={heartbeat_ms}")
 
 
 def _check_client_metrics(values: Mapping[str, str]) -> None:
@@ -213,7 +213,7 @@ def _check_client_metrics(values: Mapping[str, str]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
         for item in parsed if name == "match" else ():
             if item.partition("=")[0].strip() not in _MATCH_NAMES or "=" not in item:
-                raise key.refuse(value, f"has to be name=pattern, the name one of {', '.join(sorted(_MATCH_NAMES))}")
+                raise key.refuse(value, f"must be name=pattern, where name is one of {', '.join(sorted(_MATCH_NAMES))}")
 
 
 def _find(resource_type: int, name: str) -> ConfigKey | None:

@@ -49,7 +49,7 @@ def update_features(
     """All levels are moved, or none: a KafkaError that names the first that cannot be."""
     names = [update.name for update in updates]
     if len(set(names)) != len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is updated twice in one request")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is listed twice in the request")
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
@@ -77,7 +77,7 @@ def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str,
     if MIN_ISR not in changed or image.features.get(ELR_VERSION, 0) == 0:
         return
     if broker:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} is set for all brokers alike while {ELR_VERSION} is on")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} can only be set for all brokers while {ELR_VERSION} is on")
     if changed[MIN_ISR] is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} of all brokers cannot be removed while {ELR_VERSION} is on")
 
@@ -85,16 +85,16 @@ def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str,
 def _check(current: int, update: FeatureUpdate, supported: Mapping[str, tuple[int, int]]) -> None:
     what = f"{update.name[:80]}={update.level}"
     if update.upgrade_type not in UpgradeType.__members__.values():
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: {update.upgrade_type} is no type of upgrade")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: {update.upgrade_type} is not a type of upgrade")
     if update.name not in supported:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: this broker does not know the feature")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: unknown feature")
     low, high = supported[update.name]
     if not low <= update.level <= high:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: levels {low} to {high} are supported")
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and is_upgrade:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is below {current}; ask for a downgrade to do that")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is below {current}; request a downgrade to lower it")
     if update.name == METADATA_VERSION and update.level < current and is_lossy(current, update.level):
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is below {current}; records of the levels between would be lost")
     if update.level > current and not is_upgrade:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is above {current}; that is no downgrade")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what} is above {current}; that is not a downgrade")

@@ -44,7 +44,7 @@ def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], 
     records = []
     names = [RecordedEntity(kind, name) for kind, name in checked]
     if len({key for key, _ in changes}) != len(changes):
-        raise _refused("a quota is changed twice")
+        raise _refused("a quota is listed twice")
     for key, value in changes:
         if key not in keys:
             raise _refused(f"{key[:80]!r} is no quota of {' and '.join(kind for kind, _ in checked)}; {', '.join(keys)} are")
@@ -61,15 +61,15 @@ def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], 
 def check_entity(entity: Sequence[tuple[str, str | None]]) -> QuotaEntity:
     """The entity in its one form: users and client ids alone or together, addresses alone."""
     if not entity:
-        raise _refused("an entity names a user, a client id or an address")
+        raise _refused("an entity must have a user, a client id or an address")
     kinds = [kind for kind, _ in entity]
     unknown = [kind for kind in kinds if kind not in (USER, CLIENT_ID, IP)]
     if unknown:
-        raise _refused(f"{unknown[0][:80]!r} is no type of entity; {USER}, {CLIENT_ID} and {IP} are")
+        raise _refused(f"{unknown[0][:80]!r}: unknown entity type; {USER}, {CLIENT_ID} and {IP} are supported")
     if len(set(kinds)) != len(kinds):
-        raise _refused("a type of entity stands twice")
+        raise _refused("an entity type is listed twice")
     if IP in kinds and len(kinds) > 1:
-        raise _refused("an address is not combined with a user or a client id")
+        raise _refused("an address cannot be combined with a user or a client id")
     for kind, name in entity:
         if name is not None and not 0 < len(name) <= NAME_LENGTH_MAX:
             raise _refused(f"the name of a {kind} has 1 to {NAME_LENGTH_MAX} characters")
@@ -84,16 +84,18 @@ def find_quotas(
     """Entities that fit all components (type, match type, name), in order; with ``is_strict`` those of no further type."""
     wanted = {kind: (match, name) for kind, match, name in components}
     if len(wanted) != len(components):
-        raise _refused("a type of entity stands twice in the filter")
+        raise _refused("an entity type is listed twice in the filter")
     for kind, match, name in components:
         if not kind:
-            raise _refused("a component of the filter has no type of entity")
+            raise _refused("a component of the filter has no entity type")
         if kind not in (USER, CLIENT_ID, IP):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{kind[:80]!r} is no type of entity; {USER}, {CLIENT_ID} and {IP} are")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{kind[:80]!r}: unknown entity type; {USER}, {CLIENT_ID} and {IP} are supported"
+            )
         if match not in MatchType.__members__.values() or (match == MatchType.EXACT) != (name is not None):
-            raise _refused(f"match type {match} of {kind} and the name {name!r} do not go together")
+            raise _refused(f"match type {match} of {kind} and the name {name!r} cannot be combined")
     if IP in wanted and len(wanted) > 1:
-        raise _refused("an address is not combined with a user or a client id")
+        raise _refused("an address cannot be combined with a user or a client id")
     for entity, values in sorted(image.quotas.items(), key=lambda item: [(kind, name or "") for kind, name in item[0]]):
         named = dict(entity)
         if not wanted.keys() <= named.keys() or (is_strict and len(named) != len(wanted)):
@@ -110,9 +112,9 @@ def _fits(own: str | None, match: int, name: str | None) -> bool:
 
 def _check_value(key: str, value: float, *, is_whole: bool, may_be_zero: bool) -> None:
     if not (value > 0 or (may_be_zero and value == 0)):  # also refuses what is not a number
-        raise _refused(f"{key}={value} has to be above 0")
+        raise _refused(f"{key}={value} must be above 0")
     if value == float("inf") or (is_whole and value != int(value)) or (is_whole and value >= 2**63):
-        raise _refused(f"{key}={value} has to be a whole number" if is_whole else f"{key}={value} has no end")
+        raise _refused(f"{key}={value} must be an integer" if is_whole else f"{key}={value} must be finite")
 
 
 def _check_address(name: str) -> None:

@@ -27,5 +27,5 @@ def reassign(image: ClusterImage, topic: str, index: int, replicas: Sequence[int
     if tuple(replicas) == partition.replicas:
         return Recorded(())
     if set(replicas) != set(partition.replicas):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic}-{index} cannot be moved: replication is not built yet")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic}-{index} cannot be moved: replication is not supported yet")
     return Recorded((PartitionChangeRecord(index, found.topic_id, replicas=list(replicas)),))

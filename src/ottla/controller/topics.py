@@ -50,7 +50,7 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
     if topic.name == CLUSTER_METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is the name of the metadata log; choose another one")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is the name of the metadata log; choose another name")
     if topic.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
     collision = image.metric_names.get(metric_name(topic.name) or "")

@@ -97,11 +97,11 @@ class GroupCoordinator:
     def apply(self, record: StoredRecord) -> None:
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
-            assert value is None or isinstance(value, OffsetCommitValue), "the key says what the value is"
+            assert value is None or isinstance(value, OffsetCommitValue), "the key type determines the value type"
             self._offsets.apply(key, value)
         else:
             assert isinstance(key, GroupMetadataKey), "the log holds offsets and groups"
-            assert value is None or isinstance(value, GroupMetadataValue), "the key says what the value is"
+            assert value is None or isinstance(value, GroupMetadataValue), "the key type determines the value type"
             if value is None:
                 self._stored.pop(key.group, None)
             else:
@@ -111,7 +111,7 @@ class GroupCoordinator:
         if isinstance(fact, GroupChanged):
             self._groups[fact.group.group_id] = fact.group
         else:
-            assert isinstance(fact, GroupRemoved), "groups change or go"
+            assert isinstance(fact, GroupRemoved), "a group is changed or deleted"
             self._groups.pop(fact.group_id, None)
 
     def on_loaded(self, now_ms: int) -> Decision:

@@ -1,4 +1,4 @@
-"""Replicas moved to other data folders of their broker (KIP-113)."""
+"""Replicas moved to other log directories of their broker (KIP-113)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data folders of a broker and the size of each replica in them (KIP-113, KIP-827)."""
+"""The log directories of a broker and the size of each replica in them (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 

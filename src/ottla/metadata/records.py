@@ -62,5 +62,5 @@ def decode_record(data: Buffer) -> Stored:
         raise DecodeError(f"{cls.__name__} version {version}; {low} to {high} are known")
     record, end = decode_from(cls, version, data, position)
     if end != len(data):
-        raise DecodeError(f"{len(data) - end} bytes behind a {cls.__name__}")
+        raise DecodeError(f"{len(data) - end} bytes after a {cls.__name__}")
     return record

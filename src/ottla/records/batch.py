@@ -162,7 +162,7 @@ def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...
     """
     size = len(view)
     if size < HEADER_SIZE:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch; its header alone has {HEADER_SIZE}")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch; its header alone has {HEADER_SIZE}")
     header = HEADER.unpack_from(view)
     base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
     if (

@@ -168,7 +168,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     output = bytearray(declared)
     if declared == 0:
         if len(data) != 1:
-            raise DecodeError("an empty snappy block has bytes behind its length")
+            raise DecodeError("an empty snappy block has bytes after its length")
         return output
     try:
         written = cramjam.snappy.decompress_raw_into(data, output)

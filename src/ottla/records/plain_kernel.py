@@ -76,7 +76,7 @@ def decode_columns(
                 if delta < 0 or delta > last_delta:
                     raise DecodeError(f"a record has offset delta {delta}; the batch ends with {last_delta}")
                 if position > record_end:
-                    raise DecodeError(f"a record goes on to byte {position}, its length says {record_end}")
+                    raise DecodeError(f"a record ends at byte {position}, its length says {record_end}")
                 position = record_end
                 continue
             offset_delta: int = delta

@@ -180,7 +180,7 @@ class RealConnection:
     def _warm_head(self) -> None:
         """A worker reads the next window of the region at the head; then sending goes on."""
         region = self._out[0]
-        assert isinstance(region, RealFileRegion), "only what lies in a file can be cold"
+        assert isinstance(region, RealFileRegion), "only file regions can be cold"
         length = min(region.length, WINDOW_BYTES)
 
         def go_on() -> None:

@@ -117,8 +117,8 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
     _install(home / "bin" / "java", script)
     if probe(home / "bin" / "java", VECTOR_MODULE) is None:
         raise JavaMissingError(
-            f"{home}/bin/java, written to start {java} for PySpark, does not start; is the folder mounted noexec? "
-            "Set TMPDIR or XDG_CACHE_HOME to a folder from which programs may be started, or JAVA_HOME to a Java of the system"
+            f"{home}/bin/java, written to start {java} for PySpark, does not start; is the directory mounted noexec? "
+            "Set TMPDIR or XDG_CACHE_HOME to a directory on a mount without noexec, or JAVA_HOME to an installed Java"
         )
     return home
 

@@ -275,7 +275,7 @@ class SimDisk:
     async def list_dir(self, path: str) -> list[str]:
         await self.look()
         if path not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return sorted(posixpath.basename(name) for name in [*self._files.inside(path), *self._folders.inside(path)])
 
     async def space(self, path: str) -> tuple[int, int]:
@@ -322,7 +322,7 @@ class SimDisk:
     async def sync_dir(self, path: str) -> None:
         await self.step("sync_dir", path, "")
         if path not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         for source, target in self._renames:  # what was durable in a renamed folder is so under its new name
             if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
                 self._durable_files.update({moved(name, source, target): found for name, found in self._durable_files.items()})
@@ -372,7 +372,7 @@ class SimDisk:
 
     def _need_folder(self, path: str) -> None:
         if posixpath.dirname(path) not in self._folders:
-            raise FileNotFoundError(errno.ENOENT, "no such folder", posixpath.dirname(path))
+            raise FileNotFoundError(errno.ENOENT, "no such directory", posixpath.dirname(path))
 
 
 def _nobody(operation: str, path: str, what: str) -> None:

@@ -217,7 +217,7 @@ class Fabric:
             connection.is_closed = True
             self._connections.pop(connection, None)
             if not silently:
-                asyncio.get_running_loop().call_soon(connection.other.end, ConnectionResetError(f"{host} is gone"))
+                asyncio.get_running_loop().call_soon(connection.other.end, ConnectionResetError(f"{host} has left the network"))
 
     def break_connections(self, host: str) -> None:
         """Every connection of the host breaks, wherever in a frame it was."""

@@ -33,7 +33,7 @@ def check_selection(options: Mapping[str, str]) -> None:
         try:
             re.compile(options["subscribePattern"])
         except re.error as error:
-            raise invalid(f"subscribePattern={options['subscribePattern']} is no regular expression: {error}") from None
+            raise invalid(f"subscribePattern={options['subscribePattern']} is not a valid regular expression: {error}") from None
 
 
 class Lookup:
@@ -113,6 +113,6 @@ class Lookup:
         offsets = self.at_times(meant)
         missing = sorted(partition for partition, offset in offsets.items() if offset < 0)
         if missing and not none_is_latest:
-            text = f"{bound.option}: {missing[0]} has no record as young as {meant[missing[0]]}"
-            raise invalid(f"{text}; set startingOffsetsByTimestampStrategy=latest to begin at its end then")
+            text = f"{bound.option}: {missing[0]} has no record at or after {meant[missing[0]]}"
+            raise invalid(f"{text}; set startingOffsetsByTimestampStrategy=latest to start at its end in that case")
         return offsets | self.latest(missing)

@@ -93,7 +93,7 @@ class Bound:
         table = self.offsets if self.offsets is not None else self.times_ms
         assert table is not None, "one field is set"
         if partition not in table:
-            raise invalid(f"{self.option} says nothing about {partition}; it must name every partition that is read")
+            raise invalid(f"{self.option} has no offset for {partition}; it must name every partition that is read")
         return table[partition]
 
 

@@ -246,10 +246,10 @@ class RangeFetcher:
         """No record came for as long as kafkaConsumer.pollTimeoutMs: the log does not have them, or its leader does not give them."""
         partition, position, end = progress.wanted.partition, progress.position, progress.wanted.end
         if data.high_watermark <= position:
-            text = f"the log ends at {data.high_watermark}, the query has seen offsets up to {end}"
-            self._on_loss(progress, f"{partition} has no record at offset {position} or behind it: {text}", go_on_at=end)
+            text = f"the log ends at {data.high_watermark}, but the query planned offsets up to {end}"
+            self._on_loss(progress, f"{partition} has no record at offset {position} or after it: {text}", go_on_at=end)
             return
-        text = f"no record of {partition} from offset {position} on came within kafkaConsumer.pollTimeoutMs={self._patience_ms}"
+        text = f"no record of {partition} from offset {position} on arrived within kafkaConsumer.pollTimeoutMs={self._patience_ms}"
         if self._is_committed and data.last_stable_offset <= position:
             text += f"; a transaction is open since offset {data.last_stable_offset}"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
@@ -260,15 +260,15 @@ class RangeFetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             log_start = max(0, data.log_start_offset)
             if position < log_start:
-                text = f"offset {position} of {partition} is gone: its log begins at {log_start}"
+                text = f"offset {position} of {partition} no longer exists: its log begins at {log_start}"
                 self._on_loss(progress, text, go_on_at=min(log_start, progress.wanted.end))
             else:
-                text = f"offset {position} of {partition} is behind the end of its log, which has been truncated or made anew"
+                text = f"offset {position} of {partition} is past the end of its log, which has been truncated or recreated"
                 self._on_loss(progress, text, go_on_at=progress.wanted.end)
             return
         is_over = progress.tried_ms > self._patience_ms
         if code in _GONE and (self._is_gone(partition) or is_over):
-            self._on_loss(progress, f"{partition} does not exist any more", go_on_at=progress.wanted.end)
+            self._on_loss(progress, f"{partition} no longer exists", go_on_at=progress.wanted.end)
         elif code not in RETRIABLE or is_over:
             raise KafkaError(code, f"fetch from {partition} at offset {position}")
         else:
@@ -282,7 +282,7 @@ class RangeFetcher:
 def report_loss(text: str, *, fails: bool) -> None:
     """DataLossError, or a warning when the query goes on."""
     if fails:
-        raise DataLossError(f"{text}. Set failOnDataLoss=false to go on without the lost records")
+        raise DataLossError(f"{text}. Set failOnDataLoss=false to continue without the lost records")
     warnings.warn(f"data loss: {text}", stacklevel=2)
 
 

@@ -100,11 +100,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fails = boolean(self._options, "failOnDataLoss", True)
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
-            report_loss(f"{partition} does not exist any more", fails=fails)
+            report_loss(f"{partition} no longer exists", fails=fails)
         seen = self._cluster.latest(partitions)
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
-                report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} that the query has read up to", fails=fails)
+                report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} which the query has already read", fails=fails)
         self._seen = seen
         return seen
 
@@ -113,7 +113,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._cluster.earliest(partition for partition in end if partition not in begin)
         for partition, offset in found.items():
             if offset > 0:
-                text = f"{partition} is new to the query and its log begins at {offset}: the records before are gone"
+                text = f"{partition} is new to the query and its log begins at {offset}: earlier records no longer exist"
                 report_loss(text, fails=boolean(self._options, "failOnDataLoss", True))
         return found
 

@@ -189,5 +189,5 @@ class ProducerStates:
         except struct.error:
             raise DecodeError("a producer snapshot ends too early") from None
         if position != len(data):
-            raise DecodeError("a producer snapshot has bytes behind its last producer")
+            raise DecodeError("a producer snapshot has bytes after its last producer")
         return producers

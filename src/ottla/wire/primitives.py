@@ -75,7 +75,7 @@ def check_tag(tag: int, last: int, field_end: int, end: int) -> int:
     if tag <= last:
         raise DecodeError(f"tag {tag} follows tag {last}: tags must rise")
     if field_end > end:
-        raise DecodeError(f"tagged field {tag} ends {field_end - end} bytes behind the message")
+        raise DecodeError(f"tagged field {tag} ends {field_end - end} bytes after the message")
     return tag
 
 

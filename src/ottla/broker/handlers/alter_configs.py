@@ -28,7 +28,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterConfigsReq
 def _alteration(parts: Parts, resource: AlterConfigsResource) -> Alteration | KafkaError:
     values = {entry.name: entry.value for entry in resource.configs}
     if len(values) != len(resource.configs):
-        return KafkaError(ErrorCode.INVALID_REQUEST, "a config stands twice in the request")
+        return KafkaError(ErrorCode.INVALID_REQUEST, "a config is listed twice in the request")
     return partial(replace_configs, resource_type=resource.resource_type, name=resource.resource_name, values=values, config=parts.config)
 
 

@@ -54,14 +54,14 @@ async def alter_each(
 
 def _problem(resource: Resource, count: int) -> KafkaError | None:
     if count > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name[:200]!r} stands twice in the request")
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name[:200]!r} is listed twice in the request")
     if len(resource.configs) > CONFIGS_MAX:
         return too_many_configs(len(resource.configs))
     return None
 
 
 def too_many_configs(count: int) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{count} configs of one resource; {CONFIGS_MAX} is the most")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{count} configs of one resource; the limit is {CONFIGS_MAX}")
 
 
 def _refusing(error: KafkaError) -> Alteration:

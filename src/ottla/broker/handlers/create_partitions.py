@@ -38,7 +38,7 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
     async for topic in slices.over(request.topics):
         if counts[topic.name] > 1:
             result = results[topic.name]
-            result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic stands more than once in the request"
+            result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic is listed more than once in the request"
         else:
             wanted.append(topic)
     budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)

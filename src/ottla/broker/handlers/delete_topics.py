@@ -54,7 +54,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
 
 def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str | None]) -> KafkaError | None:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        return KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+        return KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
     if name is not None and counts[name] > 1:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} stands {counts[name]} times in the request")
     return None

@@ -26,7 +26,7 @@ COMPONENTS_MAX: Final = 100
 
 def handle(parts: Parts, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     if len(request.components) > COMPONENTS_MAX:
-        text = f"a filter of {len(request.components)} components: a type of entity is listed more than once"
+        text = f"a filter of {len(request.components)} components: an entity type is listed more than once"
         return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
     components = [(component.entity_type, component.match_type, component.match) for component in request.components]
     try:

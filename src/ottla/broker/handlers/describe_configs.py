@@ -82,7 +82,7 @@ def _entries(parts: Parts, resource: DescribeConfigsResource) -> list[DescribeCo
         return list(logger_config_entries())
     if resource.resource_type in (RESOURCE_GROUP, RESOURCE_CLIENT_METRICS):
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group or subscription has to be named")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group or subscription must not be empty")
         values = parts.image.configs.get((resource.resource_type, name), {})
         entries = group_config_entries if resource.resource_type == RESOURCE_GROUP else client_metrics_config_entries
         return list(entries(parts.config, values))

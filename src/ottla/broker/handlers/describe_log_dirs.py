@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 1-5: each data folder with its replicas and their sizes.  v2 flexible; v4 space (KIP-827).
+"""DescribeLogDirs, versions 1-5: each log directory with its replicas and their sizes.  v2 flexible; v4 space (KIP-827).
 
 Without topics in the request, all replicas are told; every folder is, even an empty one. A replica on its way to a folder is
 told there as a future one, with how many offsets it lacks.

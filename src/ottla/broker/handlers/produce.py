@@ -146,7 +146,7 @@ def _try_to_stage(
         _fail(result, error)
     except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
         fail_loudly("Produce", error)
-        _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+        _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
     return result
 
 
@@ -170,7 +170,7 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
             _refuse(partition, batch, result, error)
         except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
             fail_loudly("Produce", error)
-            _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed over this batch"))
+            _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
     staged.heavy.clear()
     for partition in dict.fromkeys(partition for partition, _, _ in staged.staged):
         try:
@@ -216,7 +216,7 @@ def _stage(
     result: PartitionProduceResponse,
 ) -> None:
     if partition.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker alone")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} can be written by the broker only")
     if staged.acks == -1 and partition.log.config.min_insync_replicas > 1:
         text = f"1 replica is in sync, min.insync.replicas={partition.log.config.min_insync_replicas}"
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)

@@ -17,7 +17,7 @@ def handle(parts: Parts, context: RequestContext, request: UnregisterBrokerReque
     if request.broker_id not in parts.image.brokers:
         text = f"Broker ID {request.broker_id} is not currently registered"
         return UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=text)
-    text = f"broker {request.broker_id} is running; stop it before it is taken out of the cluster"
+    text = f"broker {request.broker_id} is running; stop it before you unregister it"
     return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 

@@ -74,8 +74,8 @@ class MetadataLog:
                 disk, folder, config=config, now_ms=now_ms, clean=clean, recovery_point=mark.offset if mark.offset > offset else 0
             )
         except StorageError as error:
-            way_out = f"put a good copy of {folder} in its place; without one, the topics' records can still be read by ottla dump-log"
-            raise StorageError(f"the metadata log says which topics there are, and {error.message}; {way_out}") from error
+            way_out = f"restore a good copy of {folder}; without one, ottla dump-log can still read the topics' records"
+            raise StorageError(f"the metadata log lists the topics, and {error.message}; {way_out}") from error
         if log.log_end_offset < offset:  # the snapshot outlived the log before it, as it may
             await log.truncate_fully_and_start_at(offset)
         offset = max(offset, log.log_start_offset)
@@ -86,7 +86,7 @@ class MetadataLog:
         opened = cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
         if transactions.is_open:
             _log.warning("metadata_transaction_aborted", end_offset=log.log_end_offset)
-            opened._unstaged.append(([AbortTransactionRecord("a crash left it without its end")], now_ms))
+            opened._unstaged.append(([AbortTransactionRecord("a crash left it incomplete")], now_ms))
             await opened.commit()
         return opened
 
@@ -186,7 +186,7 @@ class MetadataLog:
 
 
 async def has_metadata(disk: Disk, data_folder: str) -> bool:
-    """Whether a metadata log lies in the data folder."""
+    """Whether a metadata log lies in the log directory."""
     return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")
 
 
@@ -249,4 +249,4 @@ def _readable(what: str) -> Iterator[None]:
         yield
     except (DecodeError, KeyError, AssertionError) as error:
         reason = error.message if isinstance(error, DecodeError) else repr(error)
-        raise StorageError(f"{what} cannot be followed: {reason}") from error
+        raise StorageError(f"{what} cannot be replayed: {reason}") from error

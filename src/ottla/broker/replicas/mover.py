@@ -1,4 +1,4 @@
-"""Replicas on their way from one data folder of this broker to another, one after the other (``storage/log/replica_copy.py``).
+"""Replicas on their way from one log directory of this broker to another, one after the other (``storage/log/replica_copy.py``).
 
 A partition is served as ever while it is copied, and stands still only for the last of it. Then the copy gets the partition's
 name, durably, and what it was copied from is removed: a crash in between finds two, of which the one with the higher generation

@@ -1,10 +1,10 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a folder ``topic-index`` of one of the data folders; a new one goes where there are fewest. What a start finds
+Each lives in a folder ``topic-index`` of one of the log directories; a new one goes where there are fewest. What a start finds
 and the image does not name is kept (``found_replicas.py``). A deleted partition is not closed in order: its folder is renamed,
 which needs no room on the disk.
 
-A data folder whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
+A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
 of room or of descriptors is tried again (``retry``).
 """
 
@@ -186,19 +186,19 @@ class PartitionStore:
 
     @property
     def offline_folder_count(self) -> int:
-        """Data folders that have failed."""
+        """Log directories that have failed."""
         return len(self._folders) - len(self._live_folders())
 
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
     def by_folder(self) -> Iterator[tuple[DataFolder, list[Partition]]]:
-        """Each data folder, and the partitions in it."""
+        """Each log directory, and the partitions in it."""
         for folder in self._folders:
             yield folder, [partition for partition in self.all() if self.folder_of[partition] is folder]
 
     def folder_at(self, path: str) -> DataFolder | None:
-        """The data folder of that path."""
+        """The log directory of that path."""
         return next((folder for folder in self._folders if folder.path == path), None)
 
     def prefer(self, key: TopicPartition, folder: DataFolder) -> None:
@@ -287,7 +287,7 @@ class PartitionStore:
     async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """The partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
-        folder, reason = None, "its data folder is offline"
+        folder, reason = None, "its log directory is offline"
         if key in self._found or key in self._retried or not self._must_be_found:
             try:
                 if self._world.disk.open_files_left() <= 0:

@@ -44,10 +44,10 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
         if protocol is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener.security.protocol.map has no protocol for the listener {listener.name}")
         if protocol != "PLAINTEXT":
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {listener.name} speaks {protocol}; PLAINTEXT is what is served")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {listener.name} speaks {protocol}; only PLAINTEXT is supported")
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} has a name twice")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")
     return parsed
 
 

@@ -130,7 +130,7 @@ class MutationBudget:
             pause_ms, is_spent = self._throttling.spend(self._context, _partition_count(image, decided), is_strict=self._is_strict)
             self.pause_ms = max(self.pause_ms, pause_ms)
             if not is_spent:
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"the next change of a topic may be made in {pause_ms} ms")
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"the next topic change is allowed in {pause_ms} ms")
             return decided
 
         return decide

@@ -31,7 +31,7 @@ def broker_dashboard() -> dict[str, Any]:
             Panel("Under-replicated partitions", "none", {"": f"sum({server}underreplicatedpartitions)"}, "stat"),
             Panel("Partitions under min ISR", "none", {"": f"sum({server}underminisrpartitioncount)"}, "stat"),
             Panel("Offline partitions", "none", {"": "sum(kafka_controller_kafkacontroller_offlinepartitionscount)"}, "stat"),
-            Panel("Offline data folders", "none", {"": "sum(kafka_log_logmanager_offlinelogdirectorycount)"}, "stat"),
+            Panel("Offline log directories", "none", {"": "sum(kafka_log_logmanager_offlinelogdirectorycount)"}, "stat"),
             Panel("Partitions", "none", {"{{instance}}": f"{server}partitioncount"}, "stat"),
         ],
         "Traffic": [

@@ -49,7 +49,7 @@ ALERTS: Final = (
         "kafka_log_logmanager_offlinelogdirectorycount > 0",
         "10s",
         "critical",
-        "{{ $value }} data folders of {{ $labels.instance }} have failed",
+        "{{ $value }} log directories of {{ $labels.instance }} have failed",
     ),
     Alert(
         "ConsumerLag",

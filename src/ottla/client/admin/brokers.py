@@ -36,7 +36,7 @@ class BrokerAdmin(AdminBase):
         return ClusterDescription(response.cluster_id, response.controller_id, nodes)
 
     async def describe_log_dirs(self) -> dict[int, list[DescribeLogDirsResult]]:
-        """Each broker's data folders, with their replicas, sizes and space."""
+        """Each broker's log directories, with their replicas, sizes and space."""
         await self._cluster.refresh()
         results: dict[int, list[DescribeLogDirsResult]] = {}
         for node_id in sorted(self._cluster.nodes):
@@ -46,7 +46,7 @@ class BrokerAdmin(AdminBase):
         return results
 
     async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
-        """The broker has begun to move its replicas to these data folders; ``describe_log_dirs`` shows how far it is.
+        """The broker has begun to move its replicas to these log directories; ``describe_log_dirs`` shows how far it is.
 
         REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the folder if it comes to be.
         """

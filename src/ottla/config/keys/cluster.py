@@ -27,7 +27,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "controller.quorum.election.timeout.ms",
         1000,
-        "How long a voter waits for votes before it begins again.",
+        "How long a voter waits for votes before it starts another election.",
         low=0,
         without_effect=ONE_BROKER,
     ),
@@ -35,21 +35,21 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "controller.quorum.fetch.timeout.ms",
         2000,
-        "How long a follower of the metadata log goes without an answer before it wants an election.",
+        "How long a follower of the metadata log waits for an answer before it starts an election.",
         low=0,
         without_effect=ONE_BROKER,
     ),
     int32(
         "controller.quorum.fetch.max.bytes",
         1048576,
-        "The most that one fetch of the metadata log brings.",
+        "The most bytes that one fetch of the metadata log returns.",
         low=1,
         without_effect=ONE_BROKER,
     ),
     int32(
         "controller.quorum.fetch.snapshot.max.bytes",
         1048576,
-        "The most that one fetch of a metadata snapshot brings.",
+        "The most bytes that one fetch of a metadata snapshot returns.",
         low=1,
         without_effect=ONE_BROKER,
     ),
@@ -78,10 +78,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         is_internal=True,
         without_effect=ONE_BROKER,
     ),
-    int32("broker.heartbeat.interval.ms", 2000, "How often a broker tells the controller that it lives.", without_effect=ONE_BROKER),
+    int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller.", without_effect=ONE_BROKER),
     int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced.", without_effect=ONE_BROKER),
     int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register.", without_effect=ONE_BROKER),
-    string("metadata.log.dir", None, "The folder of the metadata log; the first data folder when absent.", without_effect=NOT_YET),
+    string("metadata.log.dir", None, "The directory of the metadata log; the first log directory when absent.", without_effect=NOT_YET),
     int64("metadata.log.max.record.bytes.between.snapshots", 20971520, "Bytes of metadata log between two snapshots.", low=1),
     int64(
         "metadata.log.max.snapshot.interval.ms",
@@ -140,7 +140,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "unclean.leader.election.interval.ms",
         300000,
-        "How often partitions without a leader are looked for.",
+        "How often the controller looks for partitions without a leader.",
         low=1,
         is_internal=True,
         without_effect=ONE_BROKER,
@@ -148,13 +148,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     boolean(
         "auto.leader.rebalance.enable",
         True,
-        "Whether leaderships go back to the preferred replicas by themselves.",
+        "Whether the controller moves leaderships back to the preferred replicas.",
         without_effect=ONE_BROKER,
     ),
     int64(
         "leader.imbalance.check.interval.seconds",
         300,
-        "How often the balance of leaderships is looked at.",
+        "How often the controller checks the balance of leaderships.",
         low=1,
         without_effect=ONE_BROKER,
     ),
@@ -168,10 +168,16 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     int32("replica.fetch.backoff.ms", 1000, "The pause after a failed fetch of a follower.", low=0, without_effect=ONE_BROKER),
     int32(
-        "replica.fetch.max.bytes", 1048576, "The most that a follower's fetch brings of one partition.", low=0, without_effect=ONE_BROKER
+        "replica.fetch.max.bytes",
+        1048576,
+        "The most bytes of one partition that a follower's fetch returns.",
+        low=0,
+        without_effect=ONE_BROKER,
     ),
-    int32("replica.fetch.min.bytes", 1, "The least that a follower's fetch waits for.", without_effect=ONE_BROKER),
-    int32("replica.fetch.response.max.bytes", 10485760, "The most that a follower's fetch brings.", low=0, without_effect=ONE_BROKER),
+    int32("replica.fetch.min.bytes", 1, "The fewest bytes that a follower's fetch waits for.", without_effect=ONE_BROKER),
+    int32(
+        "replica.fetch.response.max.bytes", 10485760, "The most bytes that a follower's fetch returns.", low=0, without_effect=ONE_BROKER
+    ),
     int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data.", without_effect=ONE_BROKER),
     int64(
         "replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=ONE_BROKER
@@ -185,7 +191,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     boolean(
         "follower.fetch.last.tiered.offset.enable",
         False,
-        "Whether a new follower skips what lies in tiered storage.",
+        "Whether a new follower skips data that is in tiered storage.",
         scope=Scope.CLUSTER_WIDE,
         without_effect=TIERED,
     ),
@@ -208,24 +214,24 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         LONG_MAX,
-        "Bytes a second when replicas move between data folders.",
+        "Bytes a second when replicas move between log directories.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
-    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between data folders.", without_effect=DESIGN),
+    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between log directories.", without_effect=DESIGN),
     int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1, without_effect=ONE_BROKER),
     int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1, without_effect=ONE_BROKER),
     int32(
         "alter.log.dirs.replication.quota.window.num",
         11,
-        "Windows over which the rate of moves between data folders is measured.",
+        "Windows over which the rate of moves between log directories is measured.",
         low=1,
         without_effect=DESIGN,
     ),
     int32(
         "alter.log.dirs.replication.quota.window.size.seconds",
         1,
-        "Length of one window of the rate of moves between data folders.",
+        "Length of one window of the rate of moves between log directories.",
         low=1,
         without_effect=DESIGN,
     ),

@@ -10,7 +10,7 @@ from ottla.config.keys.derived import derived
 from ottla.config.keys.reasons import DESIGN, NEW_GROUPS, ONE_BROKER
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    int32("offset.metadata.max.bytes", 4096, "The longest text beside a committed offset."),
+    int32("offset.metadata.max.bytes", 4096, "The longest metadata of a committed offset, in bytes."),
     int32("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", low=1),
     int16(
         "offsets.topic.replication.factor",
@@ -23,7 +23,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("offsets.load.buffer.size", 5242880, "Bytes read at a time when offsets are loaded.", low=1, without_effect=DESIGN),
     int32("offsets.commit.timeout.ms", 5000, "How long a commit may wait for its replicas.", low=1, without_effect=ONE_BROKER),
     int32("offsets.retention.minutes", 10080, "How long offsets of an empty group are kept.", low=1),
-    int64("offsets.retention.check.interval.ms", 600000, "How often expired offsets are looked for.", low=1),
+    int64("offsets.retention.check.interval.ms", 600000, "How often expired offsets are removed.", low=1),
     int32("group.initial.rebalance.delay.ms", 3000, "How long the first rebalance of an empty group waits for more members."),
     int32("group.min.session.timeout.ms", 6000, "The shortest session timeout a member may ask for."),
     int32("group.max.session.timeout.ms", 1800000, "The longest session timeout a member may ask for."),
@@ -36,11 +36,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         without_effect=NEW_GROUPS,
     ),
     int32("group.coordinator.threads", 4, "Threads of the group coordinator.", low=1, without_effect=DESIGN),
-    int32("group.coordinator.background.threads", 2, "Threads of the group coordinator for work aside.", low=1, without_effect=DESIGN),
+    int32("group.coordinator.background.threads", 2, "Background threads of the group coordinator.", low=1, without_effect=DESIGN),
     int32(
         "group.coordinator.append.linger.ms",
         -1,
-        "How long the group coordinator gathers records before it writes them; -1 decides by itself.",
+        "How long the group coordinator gathers records before it writes them; -1 lets the coordinator decide.",
         low=-1,
         without_effect=DESIGN,
     ),
@@ -121,7 +121,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "group.consumer.regex.refresh.interval.ms",
         600000,
-        "How often the topics of a regular expression are looked for.",
+        "How often regular expressions are matched against topics.",
         low=10000,
         is_internal=True,
         without_effect=NEW_GROUPS,
@@ -229,7 +229,7 @@ RESOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
     boolean(
         "share.renew.acknowledge.enable",
         True,
-        "Whether consumers of this share group may hold a record for longer by asking.",
+        "Whether consumers of this share group may renew the lock of a record.",
         without_effect=NEW_GROUPS,
     ),
 )

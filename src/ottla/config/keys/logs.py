@@ -12,24 +12,26 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "log.dir",
         [posixpath.join("/tmp", "kafka-logs")],
-        "The data folder, when log.dirs is not given. Kafka's default is told, and not used.",
+        "The log directory, when log.dirs is not given. Kafka's default is reported, and not used.",
     ),
-    strings("log.dirs", None, "The data folders. Kafka's default is one that the system may empty; ottla's is in the user's data folder."),
+    strings(
+        "log.dirs", None, "The log directories. Kafka's default is one that the system may empty; ottla's is in the user's data directory."
+    ),
     int64(
         "log.dir.failure.timeout.ms",
         30000,
-        "How long a broker may fail to tell of a failed folder that holds leaders before it stops.",
+        "How long a broker may fail to report a failed log directory that holds leaders before it stops.",
         low=1,
         without_effect=ONE_BROKER,
     ),
     strings(
-        "cordoned.log.dirs", [], "Data folders that get no new partitions; * means all.", scope=Scope.PER_BROKER, without_effect=NOT_YET
+        "cordoned.log.dirs", [], "Log directories that get no new partitions; * means all.", scope=Scope.PER_BROKER, without_effect=NOT_YET
     ),
     int32("message.max.bytes", 1048588, "The largest record batch accepted.", low=0, scope=Scope.CLUSTER_WIDE),
     string(
         "compression.type",
         "producer",
-        "How batches are stored; 'producer' keeps what came.",
+        "The codec in which batches are stored; 'producer' keeps the producer's.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         scope=Scope.CLUSTER_WIDE,
     ),
@@ -61,7 +63,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "log.segment.bytes",
         1073741824,
-        "Size at which a segment is closed and a new one begun. Kafka 4.3 wants 1 MiB at least.",
+        "Size at which a segment is closed and a new one started. Kafka 4.3 requires at least 1 MiB.",
         low=1024,
         scope=Scope.CLUSTER_WIDE,
     ),
@@ -70,24 +72,24 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.roll.jitter.ms",
         None,
-        "The most that is taken off log.roll.ms by chance; log.roll.jitter.hours when absent.",
+        "The largest random jitter subtracted from log.roll.ms; log.roll.jitter.hours when absent.",
         scope=Scope.CLUSTER_WIDE,
         without_effect=NOT_YET,
     ),
-    int32("log.roll.jitter.hours", 0, "The most that is taken off log.roll.hours by chance.", low=0, without_effect=NOT_YET),
+    int32("log.roll.jitter.hours", 0, "The largest random jitter subtracted from log.roll.hours.", low=0, without_effect=NOT_YET),
     int32("log.index.size.max.bytes", 10485760, "Size at which an offset index is full.", low=4, scope=Scope.CLUSTER_WIDE),
     int32("log.index.interval.bytes", 4096, "Bytes of log between two index entries.", low=0, scope=Scope.CLUSTER_WIDE),
     boolean(
         "log.preallocate",
         False,
-        "Whether a segment's file gets its full size when it is made.",
+        "Whether a segment's file is preallocated when it is created.",
         scope=Scope.CLUSTER_WIDE,
         without_effect=DESIGN,
     ),
     strings(
         "log.cleanup.policy",
         ["delete"],
-        "What happens to old data: delete, compact or both.",
+        "The retention policy for old data: delete, compact or both.",
         choices=("compact", "delete"),
         scope=Scope.CLUSTER_WIDE,
     ),
@@ -109,7 +111,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Size of a partition above which closed segments may be deleted; -1 for no limit.",
         scope=Scope.CLUSTER_WIDE,
     ),
-    int64("log.retention.check.interval.ms", 300000, "How often segments to delete are looked for.", low=1),
+    int64("log.retention.check.interval.ms", 300000, "How often the broker looks for segments to delete.", low=1),
     int64(
         "log.segment.delete.delay.ms",
         60000,
@@ -120,7 +122,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.initial.task.delay.ms",
         30000,
-        "How long after the start the first rounds of housekeeping begin.",
+        "How long after the start the first housekeeping tasks run.",
         low=0,
         is_internal=True,
         without_effect=DESIGN,
@@ -128,12 +130,16 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         "log.message.timestamp.type",
         "CreateTime",
-        "Whose clock stamps records.",
+        "Whose clock sets record timestamps: the producer's or the broker's.",
         choices=("CreateTime", "LogAppendTime"),
         scope=Scope.CLUSTER_WIDE,
     ),
-    int64("log.message.timestamp.before.max.ms", LONG_MAX, "How far a record's time may lie in the past.", low=0, scope=Scope.CLUSTER_WIDE),
-    int64("log.message.timestamp.after.max.ms", 3600000, "How far a record's time may lie in the future.", low=0, scope=Scope.CLUSTER_WIDE),
+    int64(
+        "log.message.timestamp.before.max.ms", LONG_MAX, "How far a record's timestamp may be in the past.", low=0, scope=Scope.CLUSTER_WIDE
+    ),
+    int64(
+        "log.message.timestamp.after.max.ms", 3600000, "How far a record's timestamp may be in the future.", low=0, scope=Scope.CLUSTER_WIDE
+    ),
     int64(
         "log.flush.interval.messages",
         LONG_MAX,
@@ -142,18 +148,18 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
     ),
     int64("log.flush.interval.ms", None, "Milliseconds that a message may wait for its fsync.", scope=Scope.CLUSTER_WIDE),
-    int64("log.flush.scheduler.interval.ms", LONG_MAX, "How often logs that are due for an fsync are looked for."),
+    int64("log.flush.scheduler.interval.ms", LONG_MAX, "How often the broker looks for logs to fsync."),
     int32(
         "log.flush.offset.checkpoint.interval.ms",
         60000,
-        "How often the offsets from which recovery begins are written.",
+        "How often recovery points are written to disk.",
         low=0,
         without_effect=DESIGN,
     ),
     int32(
         "log.flush.start.offset.checkpoint.interval.ms",
         60000,
-        "How often the offsets at which logs start are written.",
+        "How often log start offsets are written to disk.",
         low=0,
         without_effect=DESIGN,
     ),
@@ -162,7 +168,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.cleaner.backoff.ms",
         15000,
-        "How long the cleaner sleeps when nothing was worth cleaning.",
+        "How long the cleaner sleeps when there is no log to clean.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
@@ -183,7 +189,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     double(
         "log.cleaner.io.buffer.load.factor",
         0.9,
-        "How full the map from keys to offsets may become.",
+        "The largest fill ratio of the map from keys to offsets.",
         scope=Scope.CLUSTER_WIDE,
     ),
     double(
@@ -203,50 +209,50 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.cleaner.min.compaction.lag.ms",
         0,
-        "How long a record is safe from compaction.",
+        "How long a record stays uncompacted at least.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
     int64(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
-        "How long a record may wait for compaction.",
+        "How long a record may stay uncompacted at most.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
     ),
     int64(
         "log.cleaner.delete.retention.ms",
         86400000,
-        "How long a tombstone is kept, for readers that are behind.",
+        "How long a tombstone is kept, for consumers that lag.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
     string(
         "ottla.produce.validation",
         "records",
-        "What is examined of a produced batch: 'records' opens it, as Kafka does; 'headers' believes what its header says of its "
-        "records, and readers may stumble over a batch that lies. A key of ottla's own.",
+        "How a produced batch is validated: 'records' decodes every record, as Kafka does; 'headers' trusts the batch header, "
+        "and consumers may fail on a batch whose header is wrong. A key of ottla's own.",
         choices=("records", "headers"),
         scope=Scope.CLUSTER_WIDE,
     ),
     int64(
         "ottla.log.scrub.interval.ms",
         604800000,
-        "How often all closed segments are read to see whether they are still whole; -1 for never. A key of ottla's own.",
+        "How often all closed segments are read to verify that they are intact; -1 for never. A key of ottla's own.",
         low=-1,
         scope=Scope.CLUSTER_WIDE,
     ),
     double(
         "ottla.log.scrub.bytes.per.second",
         8388608.0,
-        "The most that is read in a second to see whether segments are whole. A key of ottla's own.",
+        "The most bytes read per second to verify segments. A key of ottla's own.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
     ),
     int32(
         "num.recovery.threads.per.data.dir",
         2,
-        "Threads that recover logs at the start, for each data folder.",
+        "Threads that recover logs at the start, for each log directory.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
         without_effect=DESIGN,
@@ -261,7 +267,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "producer.id.expiration.check.interval.ms",
         600000,
-        "How often idle producers are looked for.",
+        "How often idle producers are removed.",
         low=1,
         is_internal=True,
     ),

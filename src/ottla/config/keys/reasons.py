@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-ONE_BROKER: Final = "has nothing to do while the cluster is one broker"
-TRANSACTIONS: Final = "waits for transactions"
-SECURITY: Final = "waits for TLS, SASL and ACLs"
-NEW_GROUPS: Final = "waits for consumer, share and streams groups"
-TIERED: Final = "there is no tiered storage"
-JAVA: Final = "names, or is for, a Java class, and the broker loads none"
-DESIGN: Final = "tunes a part of Kafka that is not built in this way here"
-NOT_YET: Final = "is not built yet"
+ONE_BROKER: Final = "applies to clusters of several brokers only"
+TRANSACTIONS: Final = "needs transactions, which are not supported yet"
+SECURITY: Final = "needs TLS, SASL or ACLs, which are not supported yet"
+NEW_GROUPS: Final = "needs consumer, share or streams groups, which are not supported yet"
+TIERED: Final = "needs tiered storage, which is not supported"
+JAVA: Final = "names or configures a Java class, and the broker loads none"
+DESIGN: Final = "tunes a part of Kafka that ottla builds differently"
+NOT_YET: Final = "is not implemented yet"

@@ -8,18 +8,18 @@ from ottla.config.definition import ConfigKey, Scope, class_name, double, int16,
 from ottla.config.keys.reasons import JAVA, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    string("authorizer.class.name", "", "A Java class that decides who may do what; empty for none.", without_effect=SECURITY),
+    string("authorizer.class.name", "", "A Java class that authorizes requests; empty for none.", without_effect=SECURITY),
     class_name(
         "principal.builder.class",
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "A Java class that makes a principal of a connection.",
+        "A Java class that builds the principal of a connection.",
         scope=Scope.PER_BROKER,
         without_effect=JAVA,
     ),
     int64(
         "connections.max.reauth.ms",
         0,
-        "How long a SASL session lasts before the client has to authenticate again; 0 for ever.",
+        "How long a SASL session lasts before the client has to authenticate again; 0 for no limit.",
         without_effect=SECURITY,
     ),
     string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
@@ -47,15 +47,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "sasl.enabled.mechanisms", ["GSSAPI"], "SASL mechanisms that clients may use.", scope=Scope.PER_BROKER, without_effect=SECURITY
     ),
     string(
-        "sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism among brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
+        "sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
     ),
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers.", without_effect=SECURITY),
-    password(
-        "sasl.jaas.config", None, "Login modules and their options, in the form of JAAS.", scope=Scope.PER_BROKER, without_effect=SECURITY
-    ),
-    class_name("sasl.client.callback.handler.class", None, "A Java class that answers a SASL client's questions.", without_effect=SECURITY),
-    class_name("sasl.server.callback.handler.class", None, "A Java class that answers a SASL server's questions.", without_effect=SECURITY),
-    class_name("sasl.login.callback.handler.class", None, "A Java class that answers a login's questions.", without_effect=SECURITY),
+    password("sasl.jaas.config", None, "Login modules and their options, in JAAS format.", scope=Scope.PER_BROKER, without_effect=SECURITY),
+    class_name("sasl.client.callback.handler.class", None, "The Java callback handler of SASL clients.", without_effect=SECURITY),
+    class_name("sasl.server.callback.handler.class", None, "The Java callback handler of SASL servers.", without_effect=SECURITY),
+    class_name("sasl.login.callback.handler.class", None, "The Java callback handler of logins.", without_effect=SECURITY),
     class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=SECURITY),
     int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),
     int32("sasl.login.read.timeout.ms", None, "How long reading from a login's server may take.", without_effect=SECURITY),
@@ -87,10 +85,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.PER_BROKER,
         without_effect=SECURITY,
     ),
-    int64("sasl.login.retry.backoff.ms", 100, "The first pause before a login is tried again.", without_effect=SECURITY),
-    int64("sasl.login.retry.backoff.max.ms", 10000, "The longest pause before a login is tried again.", without_effect=SECURITY),
+    int64("sasl.login.retry.backoff.ms", 100, "The first pause before a login is retried.", without_effect=SECURITY),
+    int64("sasl.login.retry.backoff.max.ms", 10000, "The longest pause before a login is retried.", without_effect=SECURITY),
     int32(
-        "sasl.server.max.receive.size", 524288, "The largest SASL message taken before a client is authenticated.", without_effect=SECURITY
+        "sasl.server.max.receive.size",
+        524288,
+        "The largest SASL message accepted before a client is authenticated.",
+        without_effect=SECURITY,
     ),
     string(
         "sasl.kerberos.service.name", None, "The Kerberos principal name of the brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY

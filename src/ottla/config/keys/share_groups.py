@@ -50,7 +50,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "group.share.delivery.count.limit",
         5,
-        "How often a record of a share group is delivered before it is given up.",
+        "How many times a record of a share group is delivered before it is archived.",
         low=2,
         high=10,
         without_effect=NEW_GROUPS,
@@ -74,7 +74,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "group.share.partition.max.record.locks",
         2000,
-        "Records of one partition that a share group may have out at once.",
+        "Records of one partition that a share group may have acquired at the same time.",
         low=100,
         high=10000,
         without_effect=NEW_GROUPS,
@@ -98,7 +98,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "group.share.record.lock.duration.ms",
         30000,
-        "How long a consumer of a share group holds a record.",
+        "How long a consumer of a share group keeps the lock of a record.",
         low=1000,
         high=3600000,
         without_effect=NEW_GROUPS,
@@ -124,7 +124,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "group.share.initialize.retry.interval.ms",
         30000,
-        "How long after a failure a share partition is set up anew.",
+        "How long after a failure a share partition is initialised again.",
         low=1,
         is_internal=True,
         without_effect=NEW_GROUPS,
@@ -173,7 +173,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "share.coordinator.state.topic.prune.interval.ms",
         300000,
-        "How often records that are no longer needed are cut off that topic.",
+        "How often records that are no longer needed are pruned from that topic.",
         low=1,
         is_internal=True,
         without_effect=NEW_GROUPS,
@@ -196,7 +196,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         300000,
-        "How often share partitions that do not change are written anew.",
+        "How often snapshots of unchanged share partitions are written.",
         low=1,
         is_internal=True,
         without_effect=NEW_GROUPS,
@@ -208,7 +208,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "share.coordinator.append.linger.ms",
         -1,
-        "How long the share coordinator gathers records before it writes them; -1 decides by itself.",
+        "How long the share coordinator gathers records before it writes them; -1 lets the coordinator decide.",
         low=-1,
         without_effect=NEW_GROUPS,
     ),

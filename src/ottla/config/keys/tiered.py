@@ -10,7 +10,7 @@ from ottla.config.keys.reasons import TIERED
 KEYS: Final[tuple[ConfigKey, ...]] = (
     boolean("remote.log.storage.system.enable", False, "Whether closed segments may be kept in tiered storage.", without_effect=TIERED),
     string("remote.log.storage.manager.class.name", None, "A Java class that stores segments elsewhere.", without_effect=TIERED),
-    string("remote.log.storage.manager.class.path", None, "Where that class is found.", without_effect=TIERED),
+    string("remote.log.storage.manager.class.path", None, "The class path of that class.", without_effect=TIERED),
     string("remote.log.storage.manager.impl.prefix", "rsm.config.", "The prefix of that class's own keys.", without_effect=TIERED),
     string(
         "remote.log.metadata.manager.class.name",
@@ -18,13 +18,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "A Java class that remembers what is stored elsewhere.",
         without_effect=TIERED,
     ),
-    string("remote.log.metadata.manager.class.path", None, "Where that class is found.", without_effect=TIERED),
+    string("remote.log.metadata.manager.class.path", None, "The class path of that class.", without_effect=TIERED),
     string("remote.log.metadata.manager.impl.prefix", "rlmm.config.", "The prefix of that class's own keys.", without_effect=TIERED),
     string("remote.log.metadata.manager.listener.name", None, "The listener that class connects to.", without_effect=TIERED),
     int32(
         "remote.log.metadata.custom.metadata.max.bytes",
         128,
-        "The most that a plug-in may remember of a segment.",
+        "The most bytes of custom metadata that a plug-in may store for a segment.",
         low=0,
         without_effect=TIERED,
     ),
@@ -64,12 +64,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "remote.log.manager.follower.thread.pool.size",
         2,
-        "Threads that follow tiered storage for followers.",
+        "Threads that read tiered storage for followers.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
         without_effect=TIERED,
     ),
-    int64("remote.log.manager.task.interval.ms", 30000, "How often a partition's copies are looked at.", low=1, without_effect=TIERED),
+    int64("remote.log.manager.task.interval.ms", 30000, "How often the copies of a partition are checked.", low=1, without_effect=TIERED),
     int64(
         "remote.log.manager.task.retry.backoff.ms",
         500,
@@ -130,7 +130,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32(
         "remote.log.reader.threads", 10, "Threads that read from tiered storage.", low=1, scope=Scope.CLUSTER_WIDE, without_effect=TIERED
     ),
-    int32("remote.log.reader.max.pending.tasks", 100, "Reads from tiered storage that may wait.", low=1, without_effect=TIERED),
+    int32(
+        "remote.log.reader.max.pending.tasks", 100, "The most reads from tiered storage that may be queued.", low=1, without_effect=TIERED
+    ),
     int32(
         "remote.fetch.max.wait.ms",
         500,
@@ -150,7 +152,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.local.retention.ms",
         -2,
-        "Age after which copied segments leave the local disk; -2 is log.retention.ms.",
+        "Age after which copied segments are deleted from the local disk; -2 is log.retention.ms.",
         low=-2,
         scope=Scope.CLUSTER_WIDE,
         without_effect=TIERED,
@@ -158,7 +160,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.local.retention.bytes",
         -2,
-        "Size above which copied segments leave the local disk; -2 is log.retention.bytes.",
+        "Size above which copied segments are deleted from the local disk; -2 is log.retention.bytes.",
         low=-2,
         scope=Scope.CLUSTER_WIDE,
         without_effect=TIERED,

@@ -11,7 +11,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         "ssl.client.auth",
         "none",
-        "Whether clients show a certificate: required, requested or none.",
+        "Whether clients present a certificate: required, requested or none.",
         choices=("required", "requested", "none"),
         scope=Scope.PER_BROKER,
         without_effect=SECURITY,

@@ -116,7 +116,7 @@ async def judge(known: Knowledge) -> None:
     for key, offset in known.committed.items():
         stands = (await admin.committed_offsets("alone")).get(key)
         if stands is None or stands.offset < offset:
-            known.findings.append(f"{key}: {offset} was committed, the group stands at {stands}")
+            known.findings.append(f"{key}: {offset} was committed, the group is at {stands}")
     await admin.close()
 
 

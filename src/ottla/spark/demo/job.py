@@ -75,7 +75,7 @@ def run(folder: Path, *, keep: bool, count_max: int, master: str, say: Callable[
         results = read_results(broker.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
         outcome = Outcome(sender.sent_count, read_count, results)
-    say(f"all in     {time.monotonic() - started:.1f} s; broker and Spark are stopped, the data lies in {folder}")
+    say(f"all in     {time.monotonic() - started:.1f} s; broker and Spark are stopped, the data is in {folder}")
     return outcome
 
 

@@ -45,12 +45,12 @@ def held(folder: Path, *, keep: bool) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK
     if not mark.exists() and any(folder.iterdir()):
-        raise PlaceError(f"{folder} has files that are not of this job; name an empty or a new folder with --data")
+        raise PlaceError(f"{folder} has files that are not of this job; name an empty or new directory with --data")
     with mark.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PlaceError(f"another run is using {folder}; wait for its end, or name another folder with --data") from None
+            raise PlaceError(f"another run is using {folder}; wait for its end, or name another directory with --data") from None
         if not keep:
             for entry in folder.iterdir():
                 if entry.is_dir():

@@ -43,7 +43,7 @@ class OffsetMap:
         digest = _digest(key)
         slot = self._find(digest)
         if not self._offsets[slot]:
-            assert not self.is_full, "whoever fills a map stops when it is full"
+            assert not self.is_full, "the cleaner stops filling a map that is full"
             if self.count >= self._count_max:
                 self._grow()
                 slot = self._find(digest)

@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files: one offset for each partition of the data folder, as text.
+"""Kafka's checkpoint files: one offset for each partition of the log directory, as text.
 
 Version, number of lines, then ``topic partition offset`` a line. Written atomically: what is read is one whole state.
 """

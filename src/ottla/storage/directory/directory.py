@@ -1,4 +1,4 @@
-"""The data folder of one broker: whose it is, which partitions lie in it, and whether it was closed in order.
+"""The log directory of one broker: whose it is, which partitions lie in it, and whether it was closed in order.
 
 ``meta.properties`` says that a folder is ours and whose. A folder that has files but no such mark of ours is refused and not
 touched: it may be Kafka's, or anybody's. The mark of a clean stop, ``.kafka_cleanshutdown``, is written as the last thing of
@@ -6,9 +6,9 @@ an orderly end and removed as the first thing of a start, durably, so that a cra
 
 A partition has a folder ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
 ``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start. One that
-is on its way here from another data folder is ``topic-0.<id>-future``, one that no topic claims ``topic-0.<id>-stray``.
+is on its way here from another log directory is ``topic-0.<id>-future``, one that no topic claims ``topic-0.<id>-stray``.
 
-``replica.generation`` counts the moves of a replica between data folders. Of two copies of one partition, which a failing disk
+``replica.generation`` counts the moves of a replica between log directories. Of two copies of one partition, which a failing disk
 may leave, the one with the higher number counts: it took the records that came after the move.
 """
 
@@ -56,7 +56,7 @@ class FolderIdentity:
         """StorageError when the file is not one of ours."""
         pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if _MARK not in pairs:
-            raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty folder in log.dirs")
+            raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty directory in log.dirs")
         if pairs[_MARK] != str(FORMAT_VERSION):
             raise StorageError(f"{path} has {_MARK}={pairs[_MARK]}; this version reads {FORMAT_VERSION}")
         try:
@@ -66,7 +66,7 @@ class FolderIdentity:
 
 
 class DataFolder:
-    """An open data folder. Made by ``open``."""
+    """An open log directory. Made by ``open``."""
 
     __slots__ = ("_disk", "identity", "is_failed", "path", "was_clean")
 
@@ -91,7 +91,7 @@ class DataFolder:
         if META_NAME in names:
             identity = FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
         elif [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
-            raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a data folder; name an empty one in log.dirs")
+            raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
         else:
             identity = new_ids
             await disk.write_file_atomic(meta_path, identity.to_text().encode())
@@ -230,7 +230,7 @@ async def topic_id_in(disk: Disk, partition_path: str) -> str | None:
 
 
 async def is_used(disk: Disk, path: str) -> bool:
-    """Whether it is a data folder that a broker has had."""
+    """Whether it is a log directory that a broker has had."""
     return await disk.exists(f"{path}/{META_NAME}")
 
 

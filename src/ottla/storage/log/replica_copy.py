@@ -1,4 +1,4 @@
-"""A partition's log copied to another data folder while it goes on, until only little is missing; the rest while it stands still.
+"""A partition's log copied to another log directory while it goes on, until only little is missing; the rest while it stands still.
 
 The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
 copied by a job (class c), at its rate, and synced; only the last of them, while the log stands still, are copied on the loop. What

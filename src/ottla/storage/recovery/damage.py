@@ -50,6 +50,6 @@ async def _check(disk: Disk, path: str, base_offset: int, end_offset: int) -> No
     try:
         found = await disk.work(SCRUB_JOB, ScrubRequest(path, base_offset, end_offset, size))
     except WorkerDied as error:
-        raise StorageError(f"{path} was damaged, and whether it still is cannot be told: {error}") from error
+        raise StorageError(f"{path} was damaged, and it cannot be determined whether it still is: {error}") from error
     if found.damage is not None:
-        raise StorageError(f"{path} is damaged behind its first {found.whole_bytes} bytes: {found.damage}")
+        raise StorageError(f"{path} is damaged after its first {found.whole_bytes} bytes: {found.damage}")

@@ -137,7 +137,7 @@ async def _walk(
 
 def _refuse_below(recovery_point: int, end_offset: int, segment: Segment) -> None:
     if end_offset < recovery_point:
-        text = f"is damaged: it is whole up to offset {end_offset} (byte {segment.size}), and was synced up to offset {recovery_point}"
+        text = f"is damaged: it is intact up to offset {end_offset} (byte {segment.size}), and was synced up to offset {recovery_point}"
         raise StorageError(f"{segment.path} {text}; nothing was removed")
 
 

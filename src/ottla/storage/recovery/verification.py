@@ -1,4 +1,4 @@
-"""Every file of a data folder held against what it must be, without changing any. For a folder that no broker has open.
+"""Every file of a log directory held against what it must be, without changing any. For a folder that no broker has open.
 
 *Damage* is what a start could not repair: bytes that were acknowledged are not what was written. A *note* is what a start
 repairs by itself: a torn end, an index that does not fit, what an interrupted deletion left.
@@ -52,10 +52,10 @@ class Verification(msgspec.Struct):
 
 
 async def verify(disk: Disk, folder: str) -> Verification:
-    """The whole data folder. StorageError when it is not one of ours."""
+    """The whole log directory. StorageError when it is not one of ours."""
     meta_path = f"{folder}/{META_NAME}"
     if not await disk.exists(meta_path):
-        raise StorageError(f"{folder} has no {META_NAME}: it is not a data folder")
+        raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")
     FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
     verifier = _Verifier(disk, folder)
     await verifier.check_checkpoints()
@@ -100,7 +100,7 @@ class _Verifier:
         self.result.partition_count += 1
         for file_name in await self._disk.list_dir(folder):
             if _LEFTOVER.fullmatch(file_name):
-                self.note(f"{name}/{file_name}", "left by what was interrupted; the next start finishes or removes it")
+                self.note(f"{name}/{file_name}", "left by an interrupted operation; the next start completes or removes it")
         bases = await offsets_of(self._disk, folder, LOG_SUFFIX)
         for base, following in pairwise([*bases, -1]):
             await self._check_segment(name, base, following)
@@ -110,7 +110,7 @@ class _Verifier:
             try:
                 ProducerStates.from_snapshot(await self._disk.read_file(f"{self._folder}/{path}"))
             except DecodeError as error:
-                self.note(path, f"{error.message}; it is made anew from the log")
+                self.note(path, f"{error.message}; it will be rebuilt from the log")
 
     async def _check_segment(self, name: str, base: int, following: int) -> None:
         path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
@@ -122,9 +122,9 @@ class _Verifier:
         self.result.size_bytes += file.size
         if found.damage is not None:
             if not self._was_clean and (following < 0 or following > self._recovery_points.get(name, 0)):
-                self.note(path, f"torn after {found.whole_bytes} bytes, where the next start cuts the log: {found.damage}")
+                self.note(path, f"torn after {found.whole_bytes} bytes; the next start truncates the log there: {found.damage}")
             else:
-                self._damage(path, f"after {found.whole_bytes} whole bytes: {found.damage}")
+                self._damage(path, f"after {found.whole_bytes} intact bytes: {found.damage}")
         if following >= 0 and found.damage is None:  # the last segment's indexes are only written when it is closed
             await self._check_indexes(name, base, found)
 
@@ -141,18 +141,18 @@ class _Verifier:
             data = await self._disk.read_file(f"{self._folder}/{stem}{INDEX_SUFFIX}")
             entries = OffsetIndex.from_bytes(data, base, log_size=found.whole_bytes).entries
             if any(last_offset_at.get(position) != offset for offset, position in entries):
-                raise DecodeError("an entry names a batch that is not there")
+                raise DecodeError("an entry points to a batch that does not exist")
         except (DecodeError, FileNotFoundError) as error:
-            self.note(stem + INDEX_SUFFIX, f"does not fit the log, and will be made anew: {error}")
+            self.note(stem + INDEX_SUFFIX, f"does not match the log and will be rebuilt: {error}")
         try:
             times = TimeIndex.from_bytes(await self._disk.read_file(f"{self._folder}/{stem}{TIME_INDEX_SUFFIX}"), base)
             if any(time_at.get(offset) != timestamp for timestamp, offset in times.entries):
-                raise DecodeError("an entry names a time that its batch does not have")
+                raise DecodeError("an entry has a timestamp that its batch does not have")
             newest = max(time_at.values(), default=-1)
             if newest >= 0 and (times.last is None or times.last[0] != newest):
-                raise DecodeError(f"the newest time is {newest}, which it does not have")
+                raise DecodeError(f"the newest timestamp is {newest}, which it does not list")
         except (DecodeError, FileNotFoundError) as error:
-            self.note(stem + TIME_INDEX_SUFFIX, f"does not fit the log, and will be made anew: {error}")
+            self.note(stem + TIME_INDEX_SUFFIX, f"does not match the log and will be rebuilt: {error}")
 
     async def _check_epochs(self, name: str) -> None:
         path = f"{self._folder}/{name}/{CHECKPOINT_NAME}"
@@ -160,4 +160,4 @@ class _Verifier:
             try:
                 EpochCache.from_text((await self._disk.read_file(path)).decode())
             except (DecodeError, UnicodeDecodeError) as error:
-                self.note(f"{name}/{CHECKPOINT_NAME}", f"{error}; it is made anew from the log")
+                self.note(f"{name}/{CHECKPOINT_NAME}", f"{error}; it will be rebuilt from the log")

@@ -62,7 +62,7 @@ class Segment(Tally):
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
         """The segment, with nothing of it counted yet; a created one is empty."""
         file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
-        assert not create or file.size == 0, "recovery takes every log file of the folder for a segment"
+        assert not create or file.size == 0, "recovery treats every log file of the directory as a segment"
         return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
 
     @property

@@ -133,7 +133,7 @@ class Tally:
 
     def index_files(self) -> tuple[bytes, bytes]:
         """What belongs into the files of both indexes, the newest time included."""
-        assert self._indexes is not None, "indexes are written by who filled them"
+        assert self._indexes is not None, "indexes are written by the tally that filled them"
         offset_index, time_index = self._indexes
         if self.max_timestamp_offset >= 0:
             time_index.append(self.max_timestamp, self.max_timestamp_offset)

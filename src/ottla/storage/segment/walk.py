@@ -41,7 +41,7 @@ class BatchWalk:
         await self._need(HEADER_SIZE)
         header = read_header(self._chunk, position - self._chunk_start)
         if position + header.size_bytes > self._end:
-            raise DecodeError(f"{self._file.path}: the batch at byte {position} ends behind byte {self._end}")
+            raise DecodeError(f"{self._file.path}: the batch at byte {position} ends after byte {self._end}")
         if self._check_crc:
             await self._need(header.size_bytes)
             if not has_valid_crc(self._chunk, position - self._chunk_start, header):
