@@ -1,4 +1,4 @@
-"""The brokers under test, each in a process of its own, on loopback, in temporary folders of one disk."""
+"""The brokers under test, each in a process of its own, on loopback, in temporary directories of one disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FETCH_SECONDS_MAX = 600.0
 
 
 class Peer:
-    """A broker that is started by ``with`` and ended by its own process id; the folder goes with it."""
+    """A broker that is started by ``with`` and ended by its own process id; the directory goes with it."""
 
     name = ""
     environment: ClassVar[dict[str, str]] = {}

@@ -44,7 +44,7 @@ def _joined(rounds: tuple[Figures, ...]) -> Figures:
 
 
 def _starts(kinds: list[type[Peer]]) -> Rounds:
-    """Fresh folders, cold processes, one after the other in turn."""
+    """Fresh directories, cold processes, one after the other in turn."""
     found: Rounds = {kind.name: [] for kind in kinds}
     for _ in range(STARTS):
         for kind in kinds:

@@ -34,7 +34,7 @@ def ship(bootstrap: str, path: Path) -> int:
 
 
 def load(bootstrap: str, folder: Path) -> int:
-    """What the topic holds and the folder does not, yet, is in it; how many rows came."""
+    """What the topic holds and the directory does not, yet, is in it; how many rows came."""
     folder.mkdir(parents=True, exist_ok=True)
     partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     rows = 0

@@ -1,7 +1,7 @@
 """Compiles the record kernel: ``python scripts/compile_kernel.py FOLDER`` writes its extension modules into FOLDER.
 
 Needs mypy (which brings mypyc), setuptools, a C compiler and Python's headers. Where one of the last two is missing it says so and
-ends with 1; ``--check`` in place of the folder does only that.
+ends with 1; ``--check`` in place of the directory does only that.
 The module that comes out is ``ottla.records.compiled_kernel``: ``plain_kernel.py`` under another name, so that both can be there.
 It carries the SHA-256 of its source, by which a stale one is found.
 """

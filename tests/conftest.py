@@ -1,4 +1,4 @@
-"""What all tests share: which folders are asked for by name, where Spark's tests run, how hypothesis searches."""
+"""What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
 import dataclasses
 from pathlib import Path

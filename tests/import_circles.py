@@ -1,4 +1,4 @@
-"""Circles of imports: between the modules of a package, and between its rooms (the folders in it)."""
+"""Circles of imports: between the modules of a package, and between its rooms (the directories in it)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def circles(imports: Mapping[str, Set[str]]) -> list[list[str]]:
 
 
 def rooms_of(imports: Mapping[str, Set[str]], package: str) -> dict[str, set[str]]:
-    """The same between the folders of a package; a module that lies in none of them is a room by itself."""
+    """The same between the directories of a package; a module that lies in none of them is a room by itself."""
 
     def room_of(module: str) -> str:
         inside = module.removeprefix(package + ".").split(".")

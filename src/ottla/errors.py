@@ -1,7 +1,7 @@
 """Kafka's error codes, and the exceptions that carry them.
 
 ``ErrorCode`` is the wire's table (Kafka 4.3: codes -1 to 133). A per-partition failure is a value in a reply; an exception
-is raised where one request, one call or one connection fails as a whole. ``DecodeError`` is the only exception that may
+is raised where one request, one call or one connection fails entirely. ``DecodeError`` is the only exception that may
 escape a decoder: the peer sent bytes that are not what they claim to be.
 """
 

@@ -7,7 +7,7 @@ new ids arrive inside the command.
 What a Decision holds, in the order in which the runner (``broker/coordinators/shard.py``) carries it out:
 
 =========  =====================================================================================================
-records    durable: appended to the log, applied; their consequences are told only once they are committed
+records    durable: appended to the log, applied; their consequences are visible only once they are committed
 facts      volatile state (a member that waits, a heartbeat seen): applied at once, lost on failover
 timers     a deadline and the command that it becomes
 replies    ``(token, value)``; a token of an earlier, parked command may be answered by a later decision
@@ -56,7 +56,7 @@ class Timer:
 class Decision:
     """What should happen now. Empty parts cost nothing.
 
-    The records of an atomic decision are one batch; one that does not fit is refused as a whole. Others are split as needed.
+    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed.
     """
 
     records: tuple[StoredRecord, ...] = ()

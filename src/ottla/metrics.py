@@ -1,7 +1,7 @@
 """Counts and times as plain values. Who exposes them, and under which names, is not known here.
 
 On the hot path a count is an integer in a slot, and a time one step in a table of buckets; everything else (rates,
-quantiles, text) is worked out by whoever asks.
+quantiles, text) is computed by the caller.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RequestMeters:
     __slots__ = ("errors", "has_error_code", "pending", "requests", "timer")
 
     def __init__(self, version_max: int, *, has_error_code: bool) -> None:
-        self.has_error_code = has_error_code  # its responses have one for the whole
+        self.has_error_code = has_error_code  # its responses have a top-level one
         self.requests = [0] * (version_max + 1)
         self.errors: dict[int, int] = {}
         self.timer = Timer()

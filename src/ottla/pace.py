@@ -23,4 +23,4 @@ class Throttle:
 
 
 async def no_pace(size: int) -> None:
-    """As fast as it goes: for what is short, or what nothing else waits for."""
+    """Without pauses: for what is short, or what nothing else waits for."""

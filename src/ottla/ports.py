@@ -117,7 +117,7 @@ class Job(Generic[Q, R]):
     run: Callable[[Disk, Q, Pace], Awaitable[R]]
     request: type[Q]
     result: type[R]
-    is_background: bool = False  # never in the way of a job that somebody waits for
+    is_background: bool = False  # never delays a job that a caller waits for
 
 
 class Disk(Protocol):
@@ -132,14 +132,14 @@ class Disk(Protocol):
         ...
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
-        """Written beside, synced, renamed over ``path``, folder synced: either the old or the new content is found after a crash."""
+        """Written beside, synced, renamed over ``path``, directory synced: either the old or the new content is found after a crash."""
         ...
 
     async def exists(self, path: str) -> bool: ...
     async def is_dir(self, path: str) -> bool: ...
 
     async def list_dir(self, path: str) -> list[str]:
-        """Names in the folder, sorted. FileNotFoundError when absent."""
+        """Names in the directory, sorted. FileNotFoundError when absent."""
         ...
 
     async def make_dirs(self, path: str) -> None: ...
@@ -152,7 +152,7 @@ class Disk(Protocol):
     async def remove(self, path: str) -> None: ...
 
     async def remove_tree(self, path: str) -> None:
-        """The folder and all in it are gone; no error when it was absent."""
+        """The directory and all in it are deleted; no error when it was absent."""
         ...
 
     async def lock(self, path: str) -> None:
@@ -162,7 +162,7 @@ class Disk(Protocol):
     async def unlock(self, path: str) -> None: ...
 
     async def sync_dir(self, path: str) -> None:
-        """Names created, renamed and removed in the folder before the call survive a power cut."""
+        """Names created, renamed and removed in the directory before the call survive a power cut."""
         ...
 
     def open_files_left(self) -> int:
@@ -180,7 +180,7 @@ class Disk(Protocol):
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """The job's result. It is done away from the loop, over this disk, at most so many bytes a second.
 
-        What the job raises is raised here: OSError and KafkaError as they are. WorkerDied when whoever did it died meanwhile.
+        What the job raises is raised here: OSError and KafkaError as they are. WorkerDied when its worker died meanwhile.
         """
         ...
 
@@ -201,7 +201,7 @@ class ConnectionHandler(Protocol):
         ...
 
     def on_close(self, error: Exception | None) -> None:
-        """The connection is gone; called exactly once. ``error`` is None for an orderly end by either side."""
+        """The connection has ended; called exactly once. ``error`` is None for an orderly end by either side."""
         ...
 
 
@@ -243,7 +243,7 @@ class Listener(Protocol):
         ...
 
     def pause(self) -> None:
-        """Newcomers wait, unseen, until ``resume``."""
+        """New connections wait, not accepted, until ``resume``."""
         ...
 
     def resume(self) -> None: ...
@@ -270,7 +270,7 @@ class Network(Protocol):
         ...
 
     async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:
-        """An open connection. OSError (ConnectionRefusedError and kin) when nobody answers."""
+        """An open connection. OSError (ConnectionRefusedError and its siblings) when no server answers."""
         ...
 
 

@@ -49,7 +49,7 @@ class ClientQuotas:
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._resolved: dict[tuple[QuotaKind, str, str], tuple[RateMeter, float] | None] = {}
         self.active: frozenset[QuotaKind] = frozenset()
-        """Kinds for which somebody has a quota; others need not be recorded."""
+        """Kinds for which some client has a quota; others need not be recorded."""
 
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """These are the quotas from now on; what was measured stays."""
@@ -99,7 +99,7 @@ class ClientQuotas:
         return bucket.spend(count, limit, burst, now_ms, is_strict=is_strict)
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
-        """What the client may do in a second; None when nobody set it a limit."""
+        """What the client may do in a second; None without a limit."""
         return self._match(kind, user, client_id)[0]
 
     def amount_max(self, kind: QuotaKind, user: str, client_id: str) -> float | None:

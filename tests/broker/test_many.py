@@ -34,7 +34,7 @@ def client_of(broker: BrokerThread) -> RawClient:
 
 
 def test_topics_created_together_share_their_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata log is synced once for all of them, and their folders' file system once."""
+    """The metadata log is synced once for all of them, and their directories' file system once."""
     counts: Counter[str] = Counter()
     step = SimDisk.step
 

@@ -36,7 +36,7 @@ async def move(broker: SimBroker, path: str, key: TopicPartition = KEY) -> Error
 
 
 async def futures(broker: SimBroker) -> dict[str, tuple[int, int]]:
-    """Replicas on their way, by folder: size and lag."""
+    """Replicas on their way, by directory: size and lag."""
     admin = Admin(broker.client("admin"))
     found = {
         folder.log_dir: (replica.partition_size, replica.offset_lag)

@@ -29,7 +29,7 @@ def test_a_whole_a_damaged_a_used_and_a_foreign_folder(tmp_path: Path) -> None:
         code, _, problem = verify(folder)
         assert (code, "in use by a broker" in problem) == (1, True)
     code, text, _ = verify(folder)
-    assert (code, text.split(": ")[-1].strip()) == (0, "whole")
+    assert (code, text.split(": ")[-1].strip()) == (0, "intact")
     with open(folder / "orders-0" / "00000000000000000000.log", "r+b") as file:
         file.seek(90)
         file.write(b"!")

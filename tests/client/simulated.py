@@ -1,4 +1,4 @@
-"""Clients on the simulated network: what the tests of this folder share."""
+"""Clients on the simulated network: what the tests of this directory share."""
 
 from __future__ import annotations
 

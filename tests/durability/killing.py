@@ -39,7 +39,7 @@ class Outcome:
 
 
 def run(folder: Path, *, kill_count: int) -> Outcome:
-    """Three producers and a group whose members come and go, while the broker is killed and started again on the same folder and port.
+    """Three producers and a group whose members come and go, while the broker is killed and started again on the same directory and port.
 
     Every second kill falls between append and acknowledgement: the proxy in front of the broker keeps answers back until
     the log has grown, so that after the restart each producer sends again what is already there.

@@ -1,4 +1,4 @@
-"""A broker process dies by kill -9 under load and comes back on the same folder and port (mechanisms 50 and 58)."""
+"""A broker process dies by kill -9 under load and comes back on the same directory and port (mechanisms 50 and 58)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which a test can stop, kill and start again on the same port and folder."""
+"""A broker in a process of its own, which a test can stop, kill and start again on the same port and directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin APIs of partitions, folders, producers, offsets, leaders and features, by foreign clients and over a bare socket."""
+"""The admin APIs of partitions, directories, producers, offsets, leaders and features, by foreign clients and over a bare socket."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_foreign_clients_delete_records(broker: BrokerProcess, client: RawClient
     assert listed.result(WAIT_SECONDS_MAX).offset == 5
 
 
-# Folders
+# Directories
 
 
 def test_folders_tell_their_replicas_sizes_and_space(client: RawClient, broker: BrokerProcess, topic: str) -> None:

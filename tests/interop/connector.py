@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, whose jars PySpark does not bring: Maven fetches them into an ignored folder, for tests and ``bench``."""
+"""Spark's own Kafka connector, whose jars PySpark does not bring: Maven fetches them into an ignored directory, for tests and ``bench``."""
 
 from __future__ import annotations
 

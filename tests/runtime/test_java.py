@@ -42,7 +42,7 @@ echo "    java.specification.version = {version}" >&2
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment without Java, whose cache is a folder of the test."""
+    """An environment without Java, whose cache is a directory of the test."""
     (tmp_path / "empty").mkdir()
     return {"PATH": str(tmp_path / "empty"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 

@@ -30,7 +30,7 @@ def evict(path: Path) -> bool:
 
 @pytest.fixture
 def disk_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a disk: beside this file where temporary folders are kept in memory."""
+    """A directory on a disk: beside this file where temporary directories are kept in memory."""
     probe = tmp_path / "probe"
     probe.write_bytes(b"x" * 4096)
     if evict(probe):

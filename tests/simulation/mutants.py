@@ -62,7 +62,7 @@ def run_tests(folder: str, tests: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The module as a program, over the copy in the folder."""
+    """The module as a program, over the copy in the directory."""
     environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)

@@ -58,7 +58,7 @@ class State:
         self._folders = set(start.folders)
         self._files = {path: _File(bytes(node.written), bytearray(node.written)) for path, node in start.names.items()}
         self._durable_names = dict(self._files)
-        self._pending: list[tuple[str, ...]] = []  # operations on names that no sync of a folder covers yet
+        self._pending: list[tuple[str, ...]] = []  # operations on names that no sync of a directory covers yet
         self._created: dict[str, _File] = {}
         for operation in trace:
             self._apply(*operation)

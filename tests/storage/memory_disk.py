@@ -165,7 +165,7 @@ class MemoryDisk:
         def is_child(name: str) -> bool:
             return name.startswith(prefix) and "/" not in name[len(prefix) :]
 
-        # Files of the folder itself, and those in folders that were renamed in it.
+        # Files of the directory itself, and those in directories that were renamed in it.
         moved = {id(node) for name, node in self.durable_names.items() if name.startswith(prefix)}
         kept = {name: node for name, node in self.durable_names.items() if not is_child(name) and self._has_folder_of(name)}
         fresh = {name: node for name, node in self.names.items() if is_child(name) or (name.startswith(prefix) and id(node) in moved)}
@@ -212,7 +212,7 @@ class MemoryDisk:
         return {path: bytes(node.written) for path, node in self.names.items()}
 
     def replay(self, count: int) -> MemoryDisk:
-        """A new disk after the first ``count`` operations of this one's trace, whose folders all exist."""
+        """A new disk after the first ``count`` operations of this one's trace, whose directories all exist."""
         other = MemoryDisk()
         other.folders = set(self.folders)
         for operation, path, *arguments in self.trace[:count]:

@@ -1,4 +1,4 @@
-"""A log copied to another folder, and what was begun in the old one."""
+"""A log copied to another directory, and what was begun in the old one."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 ``/version``          what runs
 ====================  ==================================================================================================
 
-It listens where ``ottla.admin.listener`` says, on loopback by default of whoever sets no host. Source: RFC 9112.
+It listens where ``ottla.admin.listener`` says, on loopback when no host is set. Source: RFC 9112.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def configure_logging(level: str, *, json: bool | None = None) -> None:
             structlog.processors.format_exc_info,
             *rendering,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # what goes no further is decided logger by logger
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # the level is decided logger by logger
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -71,7 +71,7 @@ def main() -> None:
         click.echo(f"ottla: {error}", err=True)
         sys.exit(1)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has gone, as `head` does
+        sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)
     except OSError as error:
         click.echo(f"ottla: {error}", err=True)

@@ -176,7 +176,7 @@ def _header(record: ConsumerRecord, key: str, value: bytes | None) -> ConsumerRe
 
 
 def read_escape(text: str, position: int) -> tuple[bytes, int]:
-    """What a backslash means, and the position behind it."""
+    """What a backslash means, and the position after it."""
     if text[position : position + 1] == "x" and re.fullmatch(r"[0-9a-fA-F]{2}", text[position + 1 : position + 3]):
         return bytes.fromhex(text[position + 1 : position + 3]), position + 3
     found = _ESCAPES.get(text[position : position + 1])
@@ -186,7 +186,7 @@ def read_escape(text: str, position: int) -> tuple[bytes, int]:
 
 
 def read_braces(text: str, position: int) -> tuple[str, int]:
-    """What stands between the braces at ``position``, which may nest."""
+    """The text between the braces at ``position``, which may nest."""
     depth = 0
     for index in range(position, len(text)):
         if text[index] == "{":

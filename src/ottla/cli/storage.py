@@ -84,7 +84,7 @@ def verify(folder: str, output: str) -> None:
             click.echo(f"{'DAMAGE' if finding.is_damage else 'note'}  {finding.path}: {finding.text}")
         click.echo(
             f"{result.partition_count} partitions, {result.segment_count} segments, {result.batch_count} batches, "
-            f"{result.size_bytes} bytes: {'damaged' if result.is_damaged else 'whole'}"
+            f"{result.size_bytes} bytes: {'damaged' if result.is_damaged else 'intact'}"
         )
     if result.is_damaged:
         sys.exit(1)

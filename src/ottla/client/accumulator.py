@@ -1,7 +1,7 @@
 """Records gathered into batches, one queue of batches for each partition.
 
 A batch is closed when it is full, when it has lingered, or when the sender takes it; from then on it has its place in the
-producer's sequence, and goes out again under the same numbers until it is acknowledged or given up. Source: KIP-98.
+producer's sequence, and is sent again under the same numbers until it is acknowledged or given up. Source: KIP-98.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ProducerBatch:
         self.timestamps: list[int] = []
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
-        self.base_sequence = -1  # set when the batch first goes out, and kept
+        self.base_sequence = -1  # set when the batch is first sent, and kept
         self.numbered_for = -1  # the producer id that the number belongs to
         self.is_closed = False  # takes no more records
         self.not_before_ms = 0  # of the next attempt
@@ -124,7 +124,7 @@ class PartitionQueue:
         self._next_sequence = 0
         self._numbered_for = -1  # the producer id whose sequence it is
         self._known_id = -1  # the producer id under which the broker last acknowledged a batch
-        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch goes out under its numbers any more
+        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch is sent under its numbers any more
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
 
     @property
@@ -204,7 +204,7 @@ class PartitionQueue:
         self._next_sequence = (self._next_sequence + batch.count) % SEQUENCE_COUNT
 
     def take_back(self, batch: ProducerBatch) -> None:
-        """A batch that was in flight stands in line again, before all that were begun after it."""
+        """A batch that was in flight is queued again, before all that were begun after it."""
         if batch.numbered_for == self._void_id:
             batch.base_sequence = -1
         place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))

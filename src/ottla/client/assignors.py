@@ -3,11 +3,11 @@
 =====================  ==============================================================================================
 range                  topic by topic: neighbouring partitions, the first members get one more where it does not come out
 roundrobin             all partitions of all topics in turn
-sticky                 balanced, and whoever has a partition keeps it as far as balance allows
+sticky                 balanced, and a member keeps its partitions as far as balance allows
 cooperative-sticky     the same, in two rounds: a partition that moves is first given up, and assigned only afterwards
 =====================  ==============================================================================================
 
-Members stand in order of their instance ids first, then of their member ids, so that a static member that comes back
+Members are sorted by their instance ids first, then of their member ids, so that a static member that comes back
 under a new id finds the same place.
 """
 

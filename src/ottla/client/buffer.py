@@ -56,7 +56,7 @@ class Fetched:
         self.version = version  # of the position it was fetched for
         self.records = records
         self.at = 0  # of the next record to hand out
-        self.next_offset = next_offset  # after the last batch, also where its last records are gone
+        self.next_offset = next_offset  # after the last batch, also where its last records were removed
 
 
 class FetchBuffer:

@@ -1,7 +1,7 @@
 """One connection to one broker: requests out, responses matched to them in order.
 
 The first exchange is ApiVersions, asked in the newest version and again in version 0 when the broker does not know it
-(KIP-511). From then on each request goes out in the newest version that both sides have. Responses come in the order of
+(KIP-511). From then on each request is sent in the newest version that both sides have. Responses come in the order of
 the requests; one that does not is the end of the connection.
 """
 
@@ -52,7 +52,7 @@ class ClientConnection:
 
     @classmethod
     async def connect(cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int) -> ClientConnection:
-        """An open connection whose broker's versions are known. KafkaError NETWORK_EXCEPTION when nobody answers."""
+        """An open connection whose broker's versions are known. KafkaError NETWORK_EXCEPTION when no server answers."""
         made: list[ClientConnection] = []
 
         def make(transport: Connection) -> ClientConnection:
@@ -105,7 +105,7 @@ class ClientConnection:
             async with asyncio.timeout(timeout_ms / 1000):
                 response = await future
         except TimeoutError:
-            self.close()  # responses come in order: what follows would wait behind this one
+            self.close()  # responses come in order: what follows would wait for this one
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{api.name} was not answered in {timeout_ms} ms") from None
         assert isinstance(response, response_type), "an API has one response type"
         return response
@@ -154,7 +154,7 @@ class ClientConnection:
         self._sent.popleft()
         version = sent.version
         if sent.api.key == ApiKey.API_VERSIONS and bytes(frame[position : position + 2]) == b"\0\x23":
-            version = 0  # UNSUPPORTED_VERSION is always told in version 0
+            version = 0  # UNSUPPORTED_VERSION is always returned in version 0
         try:
             response = decode(sent.api.response, version, frame[position:])
         except DecodeError as error:
@@ -183,4 +183,4 @@ class ClientConnection:
         for waiting in sent:
             if not waiting.future.done():
                 waiting.future.set_exception(error)
-                waiting.future.exception()  # the asker may have gone: no warning then
+                waiting.future.exception()  # the caller may have been cancelled: no warning then

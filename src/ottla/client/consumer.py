@@ -201,7 +201,7 @@ class Consumer:
         gained = [partition for partition in joined if partition not in owned]
         try:
             await self._revoke(lost)
-        finally:  # the application may have been interrupted, or its callback failed: the assignment stands
+        finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
             membership.assigned(had_to_revoke=bool(lost))
         await _call(self._on_assigned, gained)

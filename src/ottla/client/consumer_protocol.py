@@ -1,8 +1,8 @@
 """What members of a consumer group tell each other through the coordinator, which does not look at it.
 
-A subscription goes up with JoinGroup, an assignment comes down with SyncGroup; each is a 2-byte version and a message of
+JoinGroup carries a subscription to the broker, SyncGroup returns an assignment; each is a 2-byte version and a message of
 ``consumer_protocol``. What a member still owns is a field of the subscription; under the eager ``sticky`` strategy, whose
-members own nothing while they join, what they had is told in the strategy's user data. Source: KIP-54, KIP-429, Kafka's
+members own nothing while they join, what they had is listed in the strategy's user data. Source: KIP-54, KIP-429, Kafka's
 ConsumerProtocol.
 """
 

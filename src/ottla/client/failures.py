@@ -1,4 +1,4 @@
-"""Records that were not delivered, until somebody has seen why.
+"""Records that were not delivered, until the application has seen why.
 
 A failure counts as seen once the record's future was asked for it: by ``await``, ``result``, ``exception`` or a callback of ``send``.
 """
@@ -23,7 +23,7 @@ class Pending(Protocol):
 
     @property
     def is_unseen(self) -> bool:
-        """It has failed, and nobody has asked it why."""
+        """It has failed, and no caller has looked at its exception."""
         ...
 
 
@@ -52,7 +52,7 @@ class Failures:
             self._dropped += 1
 
     def raise_unseen(self) -> None:
-        """DeliveryError with the failures that nobody has seen; they count as seen from now on."""
+        """DeliveryError with the failures that the application has not seen; they count as seen from now on."""
         failed, self._failed = self._failed, []
         dropped, self._dropped = self._dropped, 0
         unseen = [(partition, error) for partition, error, pending in failed if pending.is_unseen]

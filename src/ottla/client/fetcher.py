@@ -1,6 +1,6 @@
 """Fetching ahead: one request in flight to each leader, for the partitions that have nothing buffered.
 
-What comes back is decoded at once and buffered (``buffer.py``). Records below the position (a fetch returns whole batches) and
+What comes back is decoded at once and buffered (``buffer.py``). Records below the position (a fetch returns complete batches) and
 control records are passed over; with read_committed those of aborted transactions too. Fetches have a connection of their own to each
 leader: nothing that is asked meanwhile waits until one that has found no records is answered. Source: KIP-74 (limits), KIP-98
 (isolation), KIP-320 (epochs).

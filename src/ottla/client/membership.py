@@ -244,7 +244,7 @@ class GroupMembership:
             try:
                 code = (await self._coordinator.ask(request, HeartbeatResponse)).error_code
             except KafkaError:
-                continue  # the coordinator is looked for again; the session goes on for as long as it does
+                continue  # the coordinator is looked up again; the session lasts for as long as it does
             if asked == self.generation_id and not self._is_join_out:
                 self.on_error(code)
             if self.needs_rejoin:

@@ -1,6 +1,6 @@
 """A record on its way out: serialized and checked, before it touches a queue.
 
-What cannot be sent is refused here with a TypeError that says what to write instead; a batch that held such a record would fail whole.
+What cannot be sent is refused here with a TypeError that says what to write instead; a batch that held such a record would fail entirely.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prepare(
     value_serializer: Serializer | None,
     size_bytes_max: int,
 ) -> Outgoing:
-    """The record as it goes out. TypeError for what is not of the right type, MESSAGE_TOO_LARGE for what no request could hold."""
+    """The record as it is sent. TypeError for what is not of the right type, MESSAGE_TOO_LARGE for what no request could hold."""
     if type(topic) is not str or not topic:
         raise TypeError(f"the topic is {topic!r}: give its name as a str")
     if key_serializer is not None:

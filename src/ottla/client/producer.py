@@ -2,7 +2,7 @@
 
 ``send`` puts a record into its partition's open batch and returns a future; the sender (``sender.py``) takes batches that
 are full or have lingered. Idempotence is the default: a retry is never stored twice, and order is kept. A record that was not
-delivered cannot be overlooked: its future says why, and where nobody asked it, ``flush`` and ``close`` raise.
+delivered is always reported: its future has the reason, and where no caller looked at it, ``flush`` and ``close`` raise.
 
 Source: KIP-98 (idempotence), KIP-480 (sticky partitions), KIP-679 (strong defaults).
 """
@@ -52,8 +52,8 @@ class SentRecord(asyncio.Future[RecordMetadata]):
 
     @property
     def is_unseen(self) -> bool:
-        """It has failed, and nobody has asked it why."""
-        return self._log_traceback  # which is what asyncio itself goes by when it warns of such futures
+        """It has failed, and no caller has looked at its exception."""
+        return self._log_traceback  # which asyncio itself checks when it warns of such futures
 
 
 class Producer:
@@ -125,7 +125,7 @@ class Producer:
     async def flush(self) -> None:
         """Every record sent before the call is acknowledged or has failed.
 
-        DeliveryError when some were not delivered and nobody has asked their futures why.
+        DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
         await self._sender.flush()
         self._sender.failures.raise_unseen()
@@ -142,7 +142,7 @@ class Producer:
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.
 
     def prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
-        """The record as it goes out. Touches nothing that belongs to the loop."""
+        """The record as it is sent. Touches nothing that belongs to the loop."""
         return prepare(
             topic,
             value,
@@ -206,7 +206,7 @@ class Producer:
         count = len(self._cluster.topics[record.topic].partitions)
         if record.key is not None:
             return partition_for_key(record.key, count)
-        # The topic's current partition, or another one where its batch is full or gone.
+        # The topic's current partition, or another one where its batch is full or sent.
         partition = self._sticky.partition(record.topic, count)
         queue = queues.get(partition)
         if queue is None or queue.has_room(record.size_bytes, batch_bytes_max=self._settings.batch_size):

@@ -3,7 +3,7 @@
 Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, those of its
 partition that are in flight after it come back too (the broker refuses a gap), and all go again in order once none is in
 flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
-When the broker's sequence has been left behind (a batch was given up, or a broker lost its end of the log), the head
+When the broker's sequence no longer matches (a batch was given up, or a broker lost its end of the log), the head
 batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
 of other partitions, whose fate may be unknown, keep the id they had. Whatever is raised on the way fails the batches that it
 concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-360, KIP-480.
@@ -115,7 +115,7 @@ class Sender:
             self._wake.clear()
             try:
                 wait_ms = self._send_ready()
-            except Exception as error:  # noqa: BLE001 - the sender's edge: what it was about fails, and it goes on
+            except Exception as error:  # noqa: BLE001 - the sender's edge: what it was about fails, and it continues
                 wait_ms = None
                 self._fail_all(_as_kafka_error(error))
             try:
@@ -166,7 +166,7 @@ class Sender:
         return min(due_ms, default=None)
 
     def _may_go(self, queue: PartitionQueue, connection: ClientConnection) -> bool:
-        """Whether the partition's order is kept when its head batch goes over the connection now."""
+        """Whether the partition's order is kept when its head batch is sent over the connection now."""
         if not queue.may_go_over(connection):
             return False
         return not self._is_idempotent or (queue.may_number(self._producer_id) and queue.may_follow(self._producer_id))
@@ -293,7 +293,7 @@ class Sender:
             self._settle(queue, batch, answers.get(queue.partition, unanswered))
 
     def _settle(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        """The batch is acknowledged, or stands in line again, or is given up."""
+        """The batch is acknowledged, or queued again, or given up."""
         del self._flying[batch]
         queue.in_flight -= 1
         code = answer.error_code

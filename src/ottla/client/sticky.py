@@ -1,7 +1,7 @@
 """The sticky division: balanced first, then as few moves as possible.
 
 When all members want the same topics, each gets ``floor(partitions / members)``, and as many as do not come out evenly get
-one more. Everybody keeps what it owns up to its share; the rest goes round among those below theirs, in order of member
+one more. Each member keeps what it owns up to its share; the rest is divided among those below theirs, in order of member
 id. When the members want different topics, each free partition goes to the least loaded member that wants it, scarce ones
 first, and then partitions move from fuller to emptier members until no move brings two members closer together.
 
@@ -40,7 +40,7 @@ def divide_stickily(subscriptions: Mapping[str, Subscription], partition_counts:
 
 
 def all_partitions(subscriptions: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> list[TopicPartition]:
-    """Every partition that somebody wants, in order of topic and number."""
+    """Every partition that a member wants, in order of topic and number."""
     topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
     return [TopicPartition(topic, index) for topic in sorted(topics & partition_counts.keys()) for index in range(partition_counts[topic])]
 

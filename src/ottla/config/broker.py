@@ -1,7 +1,7 @@
 """The values of one broker: dynamic ones over the file's, the file's over defaults (KIP-226).
 
 A dynamic value for this broker is stronger than one for all brokers, and both are stronger than what the broker was started
-with. ``[]`` always gives the value in force, so whoever reads it when it is needed follows every change.
+with. ``[]`` always gives the value in force, so code that reads it when it is needed sees every change.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
     ignores_case: bool = False  # of the choices
     pattern: str | None = None  # what the whole text (of a list, each item) has to match
     scope: Scope = Scope.READ_ONLY
-    is_internal: bool = False  # accepted in a file, and not told by DescribeConfigs
+    is_internal: bool = False  # accepted in a file, and not returned by DescribeConfigs
     broker_key: str | None = None  # of a topic's or group's key: where its default comes from
     without_effect: str | None = None  # why the value is accepted and changes nothing
 
@@ -73,7 +73,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_sensitive(self) -> bool:
-        """Its value is never told."""
+        """Its value is never returned."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, raw: str) -> Any:

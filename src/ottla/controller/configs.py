@@ -1,7 +1,7 @@
 """Dynamic configuration: what AlterConfigs and IncrementalAlterConfigs decide over an image.
 
 A resource's values are the records of its name: a topic's, a group's, a client-metrics subscription's, those of one broker, or,
-under the empty name, of all brokers. Each resource is judged by itself, and the whole set that it would have then: one bad
+under the empty name, of all brokers. Each resource is judged by itself, and the complete set that it would have then: one bad
 value leaves all of them as they were.
 
 Source: KIP-226 (brokers), KIP-339 (incremental), KIP-714 (client metrics), KIP-848 (groups).
@@ -165,7 +165,7 @@ def _check_values(
 
 
 def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_default: bool) -> None:
-    """INVALID_REQUEST for all of it, as Kafka answers for brokers. Keys that nobody knows are kept, for whom they are meant."""
+    """INVALID_REQUEST for all of it, as Kafka answers for brokers. Unknown keys are kept, for the clients that use them."""
     parsed: dict[str, Any] = {}
     for name, value in values.items():
         key = find_broker_key(name)

@@ -48,7 +48,7 @@ def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType
 def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Recorded:
     """A broker gives up the partitions that it leads and cannot serve, and takes those without a leader whose data it has and can serve.
 
-    Nobody else can lead them here: there is one broker. Who gives up stays in the ISR as its last member, or becomes eligible
+    No other broker can lead them: there is one broker. A leader that resigns stays in the ISR as its last member, or becomes eligible
     where the cluster keeps eligible leader replicas.
     """
     records = []
@@ -66,7 +66,7 @@ def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, i
 
 
 def _led_by(leader: int, topic_id: bytes, index: int, partition: PartitionImage) -> PartitionChangeRecord:
-    """Whoever leads without having been in sync is all that is in sync then."""
+    """A replica that leads without having been in sync is then the only one in sync."""
     record = PartitionChangeRecord(index, topic_id, leader=leader)
     if leader not in partition.isr:
         record.isr = [leader]

@@ -15,7 +15,7 @@ from ottla.types import INTERNAL_TOPICS
 def create_partitions(
     image: ClusterImage, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, start: int, shift: int
 ) -> Recorded:
-    """The topic has ``count`` partitions, the new ones placed as told, or as ``placement`` does; KafkaError with Kafka's code."""
+    """The topic has ``count`` partitions, the new ones placed as requested, or as ``placement`` does; KafkaError with Kafka's code."""
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:80]!r} does not exist")

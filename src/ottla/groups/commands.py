@@ -219,7 +219,7 @@ class DeleteOffsetsResult(msgspec.Struct, frozen=True):
 
 
 class DeleteTopicOffsets(Command["DeleteResult"], msgspec.Struct, frozen=True):
-    """The topics were deleted: what groups had committed for them goes."""
+    """The topics were deleted: what groups had committed for them is deleted."""
 
     token: int
     topics: tuple[str, ...]
@@ -253,7 +253,7 @@ class ExpireRebalance(Command[None], msgspec.Struct, frozen=True):
 
 
 class ExpireSync(Command[None], msgspec.Struct, frozen=True):
-    """Whoever has joined this generation should have asked for its assignment by now."""
+    """Members of this generation should have asked for their assignments by now."""
 
     group_id: str
     generation_id: int

@@ -3,9 +3,9 @@
 Two things are kept apart. What is durable comes from records only: the committed offsets, and of each group its last
 synced generation. What is volatile, the groups as they are right now with their parked requests, comes from facts: a
 decision works on a copy of one group, and the fact says that the copy is the group. After a restart the groups are made
-anew from what is durable, and each member has a fresh session to show itself in.
+again from what is durable, and each member gets a new session.
 
-Time comes in as ``now_ms`` and goes into records: it should be the time of day.
+Time comes in as ``now_ms`` and is written to records: it should be the time of day.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class GroupCoordinator:
         draft = self._draft(command.group_id, now_ms) or Draft(ClassicGroup(command.group_id), self._settings, now_ms)
         joins.join(draft, command)
         if not is_known and not draft.group.members and not draft.group.pending:
-            return Decision(replies=tuple(draft.replies))  # nobody came in: there is no such group
+            return Decision(replies=tuple(draft.replies))  # no member was admitted: there is no such group
         return draft.decision()
 
     def _error_of_join(self, command: JoinGroup) -> ErrorCode:
@@ -201,7 +201,7 @@ class GroupCoordinator:
         if member is None and command.member_id not in draft.group.pending:
             return NOTHING
         if member is not None and member.is_waiting and not member.is_new:
-            return NOTHING  # it waits for us; its session begins anew with our answer
+            return NOTHING  # it waits for our answer, which renews its session
         requests.expire_member(draft, command.member_id)
         return draft.decision()
 
@@ -264,7 +264,7 @@ class GroupCoordinator:
         return _answer(command.token, FetchResult(ErrorCode.NONE, self._offsets.fetch(command.group_id, command.topics)))
 
     def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision:
-        """Offsets of topics that members read stay; of a group whose members are no consumers nobody can tell, so all do."""
+        """Offsets of topics that members read stay; of a group whose members are no consumers that is unknown, so all do."""
         group = self._groups.get(command.group_id)
         if group is None:
             return _answer(command.token, DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND))

@@ -2,7 +2,7 @@
 
 An offset is kept for the retention. For a group with a past the retention counts from the moment in which it became
 Empty; for one that never had members, from the commit. While a group of consumers is Stable, only offsets of topics
-that nobody in it reads any more grow old; other groups with members keep all. Source: KIP-211.
+that none of its members reads any more expire; other groups with members keep all. Source: KIP-211.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class CommittedOffsets:
                 yield StoredRecord(OffsetCommitKey(group_id, topic, partition), value)
 
     def tombstones_of_group(self, group_id: str) -> list[StoredRecord]:
-        """Everything that the group has committed goes."""
+        """Everything that the group has committed is deleted."""
         return [_tombstone(group_id, topic, partition) for topic, partition in self._by_group.get(group_id, {})]
 
     def tombstones_of_partitions(self, group_id: str, partitions: set[tuple[str, int]]) -> list[StoredRecord]:
-        """What the group has committed for the partitions goes."""
+        """What the group has committed for the partitions is deleted."""
         return [_tombstone(group_id, *partition) for partition in self._by_group.get(group_id, {}) if partition in partitions]
 
     def tombstones_of_topics(self, topics: frozenset[str]) -> list[StoredRecord]:
-        """Everything that was committed for the topics goes."""
+        """Everything that was committed for the topics is deleted."""
         return [
             _tombstone(group_id, topic, partition)
             for group_id, offsets in self._by_group.items()

@@ -16,6 +16,6 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
-    # A member that has not yet been told its id cannot send heartbeats while its JoinGroup is parked. This bound keeps
+    # A member that does not yet know its id cannot send heartbeats while its JoinGroup is parked. This bound keeps
     # clients that gave up waiting, and came back under another id, from piling up.
     new_member_join_timeout_ms: int = 300_000

@@ -1,4 +1,4 @@
-"""Moves the start of logs forward; the records before it are gone."""
+"""Moves the start of logs forward; the records before it are deleted."""
 
 from __future__ import annotations
 

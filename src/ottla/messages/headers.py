@@ -1,4 +1,4 @@
-"""What stands before every request and response.
+"""What precedes every request and response.
 
 Request header v1 is the old form, v2 the flexible one; the client id is never compact. Response header v0 or, flexible,
 v1; ApiVersions always answers with v0, so that a client of any age can read it. Source: KIP-482, KIP-511.

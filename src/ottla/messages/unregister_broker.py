@@ -1,4 +1,4 @@
-"""Takes a broker that is gone for good out of the cluster (KIP-500)."""
+"""Removes a broker that will not return from the cluster (KIP-500)."""
 
 from __future__ import annotations
 

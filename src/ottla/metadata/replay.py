@@ -156,7 +156,7 @@ class ImageBuilder:
 
 
 def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:
-    """The key of the table has the value, or is gone; a table without keys is gone, too."""
+    """The key of the table has the value, or is removed; a table without keys is removed, too."""
     values = dict(tables.get(table, {}))
     if value is None:
         values.pop(key, None)

@@ -1,6 +1,6 @@
 """Groups of metadata records that are larger than a batch: all of a group counts, or nothing of it.
 
-A group that fits into one batch is whole because the batch is. A larger one is framed: BeginTransactionRecord, the records,
+A group that fits into one batch is complete because the batch is. A larger one is framed: BeginTransactionRecord, the records,
 EndTransactionRecord. A crash may leave a frame without its end; its records never counted, and an AbortTransactionRecord
 closes it before anything else is appended. Source: KIP-868.
 """

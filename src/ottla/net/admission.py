@@ -2,11 +2,11 @@
 
 ====================================  ====================================================================================
 ``max.connections``                   of the broker; of one listener with the prefix ``listener.name.<name>.``. At the limit
-                                      nobody is accepted until a connection ends: newcomers wait in the kernel's backlog
+                                      no connection is accepted until one ends: new ones wait in the kernel's backlog
 ``max.connection.creation.rate``      a second, of the broker or of one listener. Above it, accepting pauses
-``max.connections.per.ip``            of one address, with exceptions by address. Above it, the newcomer is closed at once
-``connection_creation_rate``          a quota of one address, or of any, in connections a second. Above it, the newcomer is
-                                      not served, and closed once its address might have come again
+``max.connections.per.ip``            of one address, with exceptions by address. Above it, a new one is closed at once
+``connection_creation_rate``          a quota of one address, or of any, in connections a second. Above it, a new one is not
+                                      served, and closed once its address might have come again
 ====================================  ====================================================================================
 
 The brokers' own listener is protected, where there is another one: ``max.connections`` of the broker does not hold it up,
@@ -79,7 +79,7 @@ class Admission:
         self._ip_rates = rates
 
     def ip_pause_ms(self, ip: str, now_ms: int) -> int:
-        """The newcomer's address makes connections too fast: how long until it may make one again; 0 when this one was not too fast."""
+        """The address opens connections too fast: how long until it may open one again; 0 when this one was not too fast."""
         rate = self._ip_rates.get(ip, self._ip_rates.get(None))
         if rate is None:
             return 0
@@ -96,13 +96,13 @@ class Admission:
         return self._counts[listener]
 
     def has_room(self, listener: str) -> bool:
-        """False while newcomers to this listener must wait for a connection to end."""
+        """False while new connections to this listener must wait for one to end."""
         if self._counts[listener] >= self._of(listener).connections:
             return False
         return self._is_protected(listener) or self.count < self._limits.connections
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """How long the rates hold up the next newcomer to this listener."""
+        """How long the rates delay the next connection to this listener."""
         return max(self._rate.wait_ms(now_ms), self._listener_rates[listener].wait_ms(now_ms))
 
     def admitted(self, listener: str, ip: str, now_ms: int) -> bool:

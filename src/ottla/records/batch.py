@@ -113,12 +113,12 @@ class BatchHeader(msgspec.Struct, gc=False):
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
-    """Sequences run from 0 to 2**31 - 1 and begin anew."""
+    """Sequences run from 0 to 2**31 - 1 and then start again at 0."""
     return (sequence + increment) & SEQUENCE_MAX
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``. DecodeError when it is not whole, or plainly not of a v2 batch."""
+    """The header at ``position``. DecodeError when it is incomplete, or plainly not of a v2 batch."""
     if position < 0 or len(data) - position < HEADER_SIZE:
         raise DecodeError(f"a batch header has {HEADER_SIZE} bytes, {len(data) - position} are left at byte {position}")
     header = BatchHeader(*HEADER.unpack_from(data, position))
@@ -138,7 +138,7 @@ def has_valid_crc(data: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def iterate_batches(data: Buffer, position: int = 0, *, check_crc: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """``(position, header)`` of every whole batch; a batch cut off by the end of the data ends the walk silently.
+    """``(position, header)`` of every complete batch; a batch cut off by the end of the data ends the walk silently.
 
     DecodeError where bytes are not a batch, and with ``check_crc`` where a checksum is wrong.
     """
@@ -213,7 +213,7 @@ def stamp(view: memoryview | bytearray, *, base_offset: int, leader_epoch: int) 
 
 
 def stamp_log_append_time(view: memoryview | bytearray, *, now_ms: int) -> None:
-    """All records of the batch have the time ``now_ms``; the CRC is written anew."""
+    """All records of the batch have the time ``now_ms``; the CRC is recomputed."""
     (attributes,) = _ATTRIBUTES.unpack_from(view, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(view, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     _LONG.pack_into(view, _MAX_TIMESTAMP_AT, now_ms)

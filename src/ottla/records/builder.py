@@ -100,7 +100,7 @@ class BatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytearray:
-        """The whole batch; the builder can go on after it."""
+        """The complete batch; the builder can be used again."""
         assert self._count > 0, "a batch has at least one record"
         attributes = codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
         payload = compress(codec, self._records)

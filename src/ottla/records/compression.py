@@ -8,8 +8,8 @@ What clients write, and what is read here:
 
 ========  ==========================================================================================================
 gzip      members, one or more
-snappy    xerial frames (Java, Python clients) or one raw block (librdkafka). Told apart by the 8-byte magic alone: the
-          version words behind it come in both byte orders. Written: xerial.
+snappy    xerial frames (Java, Python clients) or one raw block (librdkafka). Distinguished by the 8-byte magic alone: the
+          version words after it come in both byte orders. Written: xerial.
 lz4       frames, one or more. Written with independent blocks: Java's reader knows no others.
 zstd      frames, one or more, with or without their content size
 ========  ==========================================================================================================

@@ -1,6 +1,6 @@
 """The records of a batch, one by one, as the record kernel reads them.
 
-Only ``DecodeError`` escapes: each length is held against the bytes left, each record must fill the length it declares, the
+Only ``DecodeError`` escapes: each length is checked against the bytes left, each record must fill the length it declares, the
 batch must hold exactly the records that it counts.
 """
 
@@ -78,7 +78,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _some_columns(data: bytes, position: int, count: int, header: BatchHeader, first_delta: int) -> tuple[RecordColumns, int]:
-    """Of the ``count`` records at ``position`` those with offset deltas from ``first_delta`` on; and the position behind them all."""
+    """Of the ``count`` records at ``position`` those with offset deltas from ``first_delta`` on; and the position after them all."""
     last_delta = header.last_offset_delta
     columns = RecordColumns([], [], [], [], [])
     position = decode_columns(

@@ -1,6 +1,6 @@
 """The record kernel: its compiled form where this installation has one, else the plain one.
 
-Both are made from ``plain_kernel`` and are equal in all but speed; why there are two stands in docs/decisions/0012-record-kernel.md.
+Both are made from ``plain_kernel`` and are equal in all but speed; docs/decisions/0012-record-kernel.md.
 ``OTTLA_KERNEL=plain`` chooses the plain one, and ``OTTLA_KERNEL=compiled`` fails where there is no other. One that was compiled from
 an older source than the one beside it is not used.
 """

@@ -6,9 +6,9 @@ differences to the batch's, key, value, and headers; each length -1 means null. 
 This is plain typed Python over bytes, ints and lists, which mypyc compiles too; what comes out, and what is raised, is the same
 either way. An ``i64`` wraps when it is compiled, and so does an ``int`` to which one is added: what is read is held to 32 bits,
 or used in nothing that may leave 64; absolute offsets and times, which may, are sums of ``int`` alone. Varints of one byte, the
-commonest, are read in place.
+most common ones, are read in place.
 
-Only ``DecodeError`` escapes from reading: each length is held against the bytes left, each record must fill the length that it
+Only ``DecodeError`` escapes from reading: each length is checked against the bytes left, each record must fill the length that it
 declares, the batch must hold exactly the records that it counts.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import DecodeError
 
-if TYPE_CHECKING:  # for the compiler alone: at run time nobody asks for it
+if TYPE_CHECKING:  # for the compiler only: not needed at run time
     from mypy_extensions import i64
 
     from ottla.types import Headers
@@ -44,7 +44,7 @@ def decode_columns(
     values: list[bytes | None] | None,
     headers: list[Headers] | None,
 ) -> i64:
-    """Adds the wanted ones of the next ``count`` records to the wanted columns; the position behind those records.
+    """Adds the wanted ones of the next ``count`` records to the wanted columns; the position after those records.
 
     ``last_delta`` is the offset of the batch's last record less ``base_offset``; records with ``delta_min <= delta <= delta_max``
     are wanted. Columns that are None are not made, and headers that are not wanted are not looked at.
@@ -133,7 +133,7 @@ MISSHAPEN: Final = -3
 
 
 def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> tuple[i64, i64, i64, i64]:
-    """Whether the next ``count`` records are whole and numbered ``first_delta``, ``first_delta + 1`` and so on.
+    """Whether the next ``count`` records are complete and numbered ``first_delta``, ``first_delta + 1`` and so on.
 
     The position after them, the smallest and the largest time delta, and how many have no key. In place of the position GARBAGE
     when a record's length is none that the data has, MISCOUNTED when the data ends before the last record, or a record has
@@ -212,7 +212,7 @@ def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> t
 
 
 def _checked_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
-    """As ``_varint``; a number that is none, or not whole, is -1."""
+    """As ``_varint``; a malformed or incomplete number is -1."""
     try:
         return _varint(data, position, first)
     except (IndexError, DecodeError):
@@ -220,7 +220,7 @@ def _checked_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
 
 
 def _pass_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
-    """The position after the headers; -1 when they are not whole."""
+    """The position after the headers; -1 when they are incomplete."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
     if count & 1 or count > end - position:

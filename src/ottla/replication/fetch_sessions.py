@@ -66,7 +66,7 @@ class _Cached:
 
 
 class FetchSession:
-    """One consumer's partitions. Those that gave data move to the end, so that a full answer starves nobody."""
+    """One consumer's partitions. Those that gave data move to the end, so that a full answer starves no partition."""
 
     __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
@@ -145,7 +145,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
-        """KafkaError with the code for the whole response when the session is not what the client thinks."""
+        """KafkaError with the response's top-level code when the session is not what the client thinks."""
         if request.session_epoch in (EPOCH_FINAL, EPOCH_INITIAL):
             if request.session_id:
                 self._sessions.pop(request.session_id, None)

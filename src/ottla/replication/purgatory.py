@@ -1,7 +1,7 @@
 """Requests that cannot be answered yet, by deadline.
 
-One heap for the whole broker instead of a timer each: the shell keeps a single timer for ``next_deadline_ms`` and takes
-what ``expired`` returns. What is done before its deadline stays in the heap as a husk and is passed over.
+One heap for the broker instead of a timer each: the shell keeps a single timer for ``next_deadline_ms`` and takes
+what ``expired`` returns. What is done before its deadline stays in the heap as a cancelled entry and is skipped.
 """
 
 from __future__ import annotations

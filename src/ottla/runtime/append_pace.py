@@ -2,7 +2,7 @@
 
 Into pages that the kernel has at hand 256 KiB are written in 80 us, less than a thread hop costs; where it must find fresh ones,
 or waits for the disk because too much is dirty, the same append takes a millisecond or a hundred. So the last appends
-decide: the loop writes what it expects to take ``QUICK_NS`` at most, a thread the rest, and each tells what it took.
+decide: the loop writes what it expects to take ``QUICK_NS`` at most, a thread the rest, and each reports the time it took.
 """
 
 from __future__ import annotations

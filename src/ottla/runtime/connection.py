@@ -80,7 +80,7 @@ class RealConnection:
         self._handler: ConnectionHandler | None = None
 
     def start(self, handler: ConnectionHandler) -> None:
-        if self.is_closed:  # refused by whoever made the handler
+        if self.is_closed:  # refused by the handler's factory
             handler.on_close(None)
             return
         self._handler = handler
@@ -141,9 +141,9 @@ class RealConnection:
             self._write()
 
     def _write(self, *, has_waited: bool = False) -> None:
-        """Sends until everything is gone, the socket takes no more, or the disk has to be asked.
+        """Sends until everything has been sent, the socket accepts no more, or the disk has to be read.
 
-        The handler hears of it when everything is gone, if some of it had to wait, for the socket or for the disk.
+        The handler is notified when everything has been sent, if some of it had to wait, for the socket or for the disk.
         """
         out = self._out
         try:
@@ -178,7 +178,7 @@ class RealConnection:
             self._loop.remove_writer(self._socket)
 
     def _warm_head(self) -> None:
-        """A worker reads the next window of the region at the head; then sending goes on."""
+        """A worker reads the next window of the region at the head; then sending continues."""
         region = self._out[0]
         assert isinstance(region, RealFileRegion), "only file regions can be cold"
         length = min(region.length, WINDOW_BYTES)
@@ -208,7 +208,7 @@ class RealConnection:
         self._out.popleft()
 
     def _send_gathered(self) -> None:
-        """One vectored send of what stands at the head up to the next large or cold region."""
+        """One vectored send of the head of the queue, up to the next large or cold region."""
         out = self._out
         flags = 0
         gathered: list[Buffer] = []

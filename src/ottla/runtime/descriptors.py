@@ -1,7 +1,7 @@
 """Open files of this process: how many there may be, and how many are kept for what must not fail.
 
 Partitions leave some to connections, connections to what logs open later, and logs to checkpoints, worker processes and the like:
-a broker that has too many of one kind refuses another of it and goes on.
+a broker that has too many of one kind refuses another of it and continues.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Class a (appends to the page cache, small positioned reads) runs inline: a system call of microseconds is cheaper than a
 thread hop of 150. Large appends, those of middle size while they are slow (``append_pace.py``), and class b (fsync, open,
 unlink, rename) go to a pool thread, one system call a hop.
-Class c goes to a worker process, or to a second one when nobody waits for it.
+Class c (worker-process jobs) runs in a worker process; jobs that no caller waits for run in a second one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RealFileRegion:
 
 
 class RealFile:
-    """One descriptor. It is closed when the last reference to the object goes: a region being sent holds one."""
+    """One descriptor. It is closed when the last reference to the object is dropped: a region being sent holds one."""
 
     def __init__(self, path: str, descriptor: int, size: int, pool: ThreadPoolExecutor, pace: AppendPace) -> None:
         self._pace = pace
@@ -127,7 +127,7 @@ class RealFile:
         await self._hop(lambda: os.fdatasync(self.descriptor))
 
     async def close(self) -> None:
-        """Nothing to wait for: the descriptor goes with the object, when no region needs it any more."""
+        """Nothing to wait for: the descriptor is closed with the object, when no region needs it any more."""
 
     async def _hop(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)

@@ -1,4 +1,4 @@
-"""Real files for a process that nobody waits for: every system call inline, no loop, no threads."""
+"""Real files for a process that no caller waits for: every system call inline, no loop, no threads."""
 
 from __future__ import annotations
 

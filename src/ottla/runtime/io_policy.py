@@ -28,13 +28,13 @@ class Paths:
     """Looked up whenever a way is chosen."""
 
     sendfile_bytes_min: float
-    """Smaller regions are read and sent with what stands beside them, which is cheaper below 64 KiB (docs/decisions/0002)."""
+    """Smaller regions are read and sent with the data around them, which is cheaper below 64 KiB (docs/decisions/0002)."""
     inline_append_bytes_max: float
     """Appends of this size and above would hold up every other connection while the kernel finds fresh pages for them."""
     paced_append_bytes_max: float
     """Appends between the two sizes are written where the last ones say (``append_pace.py``)."""
     nowait: int | None
-    """The flag with which the kernel tells what is cached; None where it is not asked, and all counts as cached."""
+    """The flag with which the kernel reports what is cached; None where it is not asked, and all counts as cached."""
     counts_as_cold: bool
     """Nothing counts as cached, and the kernel is not asked."""
 

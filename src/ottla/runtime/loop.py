@@ -1,6 +1,6 @@
 """The event loop of a broker: asyncio's own, whose turns are measured.
 
-A turn is what the loop does between two waits for something to do: while it lasts, nobody else is served. It is measured in
+A turn is what the loop does between two waits for something to do: while it lasts, no other connection is served. It is measured in
 processor time of the loop's thread, so that a busy machine does not look like a long request.
 """
 

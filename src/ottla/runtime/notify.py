@@ -1,4 +1,4 @@
-"""What systemd is told of a service (``Type=notify``). Source: sd_notify(3)."""
+"""What a service reports to systemd (``Type=notify``). Source: sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """``state`` is told, for example READY=1; nothing happens where nobody asked to be told."""
+    """``state`` is reported, for example READY=1; nothing happens where no service manager asked for it."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

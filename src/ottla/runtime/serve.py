@@ -1,4 +1,4 @@
-"""A broker in this process: an event loop that runs until it is told to stop.
+"""A broker in this process: an event loop that runs until it is asked to stop.
 
 SIGTERM and SIGINT stop in order; a second signal ends at once. ``BrokerThread`` runs one beside other code: for tests and
 for commands that need a broker of their own.

@@ -40,7 +40,7 @@ class RealListener:
 
     def _on_readable(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE_MAX):
-            if not self._is_watched:  # it was paused by whoever took the last one
+            if not self._is_watched:  # the handler of the last connection paused it
                 return
             try:
                 sock, _address = self._socket.accept()
@@ -55,7 +55,7 @@ class RealListener:
                 sock.close()
                 self._starve()
                 return
-            with contextlib.suppress(OSError):  # the peer may be gone already
+            with contextlib.suppress(OSError):  # the peer may have closed already
                 connection = self._network.adopt(sock)
                 connection.start(self._accept(connection))
 
@@ -76,7 +76,7 @@ class RealListener:
         self._watch()
 
     def _watch(self) -> None:
-        """Newcomers are looked for unless something speaks against it."""
+        """The socket is watched for new connections unless the listener is paused or closed."""
         is_wanted = not self._is_paused and not self._is_starved
         if is_wanted == self._is_watched or self._socket.fileno() < 0:
             return

@@ -1,7 +1,7 @@
 """Whether a range of a file is in the page cache, and bringing it there.
 
 A cold ``sendfile`` stops the whole loop for as long as the disk takes: 5 to 8 ms here, 64 at most. ``preadv`` with
-RWF_NOWAIT tells in a microsecond; what it finds cold is read by a worker, and the loop then sends it. The worker never
+RWF_NOWAIT reports it in a microsecond; a worker reads what is cold, and the loop then sends it. The worker never
 touches the socket. Where the kernel or the file system cannot tell (macOS, some network file systems), everything counts
 as warm.
 """

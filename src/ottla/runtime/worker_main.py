@@ -1,7 +1,7 @@
 """The child process of ``worker.py``: reads jobs, does them on the real disk, answers.
 
 A thread reads standard input, so that the end of the parent is noticed in the middle of a job as well. Everything on the
-disk is done inline here: nobody else waits for this process.
+disk is done inline here: no other work waits for this process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
         while True:
             frames.put(read_frame(sys.stdin.buffer))
     except EOFError:
-        os._exit(0)  # the parent has gone: nobody wants what is being done
+        os._exit(0)  # the parent has ended: no caller waits for the result
 
 
 def _do(frame: bytes) -> tuple[str, int, bytes]:
@@ -65,7 +65,7 @@ def _do(frame: bytes) -> tuple[str, int, bytes]:
         return "storage", 0, error.message.encode()
     except KafkaError as error:
         return "kafka", error.code, error.message.encode()
-    except Exception:  # noqa: BLE001 - the edge of the process: the parent is told
+    except Exception:  # noqa: BLE001 - the edge of the process: the error is returned to the parent
         return "failed", 0, traceback.format_exc().encode()
 
 

@@ -1,4 +1,4 @@
-"""The real world, whole."""
+"""The real world: all of its ports."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def idempotent_producers_store_once_and_in_order(history: History, logs: Logs) -
     found = []
     for partition, records in logs.items():
         values = [value for _, value in records if history.sent[value][0] in history.idempotent]
-        found += [f"{partition}: {value!r} stands {count} times" for value, count in Counter(values).items() if count > 1]
+        found += [f"{partition}: {value!r} is stored {count} times" for value, count in Counter(values).items() if count > 1]
         last: dict[str, int] = {}
         for value in values:
             name, number = history.sent[value][0], int(value.rsplit(b"-", 1)[1])
@@ -59,7 +59,7 @@ def idempotent_producers_store_once_and_in_order(history: History, logs: Logs) -
 
 
 def commits_are_kept(history: History, committed: Mapping[TopicPartition, int], *, since_crash: int = 0) -> list[str]:
-    """The group stands at or behind the last commit that was acknowledged."""
+    """The group's offset is at or after the last commit that was acknowledged."""
     newest: dict[TopicPartition, int] = {}
     for partition, offset, crashes in history.commits:
         if crashes >= since_crash:

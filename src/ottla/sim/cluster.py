@@ -66,7 +66,7 @@ class SimBroker:
         self.broker = None
 
     def kill(self, *, power_cut: bool) -> None:
-        """The process is gone; with ``power_cut`` so is what was not synced."""
+        """The process has ended; with ``power_cut`` what was not synced is lost."""
         if power_cut:
             self.machine.cut_power()
         else:

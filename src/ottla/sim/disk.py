@@ -1,6 +1,6 @@
 """A file system in memory that forgets what was not synced.
 
-Each file has two contents: what was written, which a process that dies leaves behind (the page cache outlives it), and what
+Each file has two contents: what was written, which survives the death of the process (it is in the page cache), and what
 is durable. ``File.sync`` makes contents durable, ``sync_dir`` makes names durable. A power cut keeps the durable part and,
 of the rest, what the seed says: nothing, everything, or some of the names and a torn end of each file.
 
@@ -39,7 +39,7 @@ VOLUME_BYTES: Final = 1 << 40
 
 
 class PowerCut(BaseException):
-    """The machine is gone: raised in whatever still runs on it."""
+    """The machine is down: raised in whatever still runs on it."""
 
 
 class _Inode:
@@ -164,7 +164,7 @@ class SimDisk:
         return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
 
     def kill(self) -> None:
-        """Whoever uses the disk from now on dies of it; what was written stays written."""
+        """Code that uses the disk from now on fails; what was written stays written."""
         self._is_dead = True
 
     def restart(self) -> None:
@@ -196,7 +196,7 @@ class SimDisk:
         self._renames.clear()
 
     def _surviving_names(self, mode: str) -> tuple[dict[str, _Inode], list[tuple[str, str]]]:
-        """The files by name, and the renames of folders that survive."""
+        """The files by name, and the renames of directories that survive."""
         if mode == "nothing":
             return dict(self._durable_files), []
         if mode == "everything":
@@ -212,7 +212,7 @@ class SimDisk:
         return names, [(source, target) for source, target in self._renames if chosen.get(self._family(source))]
 
     def _family(self, path: str) -> str:
-        """One name for all that unsynced renames connect with this one, those of the folders that it lies in among them."""
+        """One name for all that unsynced renames connect with this one, those of the directories that it lies in among them."""
         family = {path, *(name for pair in self._renames for name in pair if is_within_any(path, list(pair)))}
         for _ in self._renames:
             grown = family | {name for pair in self._renames if family & set(pair) for name in pair}
@@ -323,7 +323,7 @@ class SimDisk:
         await self.step("sync_dir", path, "")
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        for source, target in self._renames:  # what was durable in a renamed folder is so under its new name
+        for source, target in self._renames:  # what was durable in a renamed directory is so under its new name
             if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
                 self._durable_files.update({moved(name, source, target): found for name, found in self._durable_files.items()})
                 self._durable_folders.update({moved(name, source, target): None for name in self._durable_folders})
@@ -376,7 +376,7 @@ class SimDisk:
 
 
 def _nobody(operation: str, path: str, what: str) -> None:
-    """Nobody wants to know."""
+    """Does nothing."""
 
 
 def _copied(value: R, kind: type[R]) -> R:

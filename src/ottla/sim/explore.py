@@ -82,7 +82,7 @@ def explore(plan: Plan) -> Outcome:
 
 
 async def _break_disk(broker: SimBroker, fault: Fault, step: int, history: History) -> None:
-    """One operation fails. A log that failed takes no more writes, so after a while somebody restarts the broker."""
+    """One operation fails. A log that failed takes no more writes, so after a while the broker is restarted."""
     while broker.machine.disk.steps < step:
         await asyncio.sleep(0.001)
     broker.machine.disk.faults.append(fault)

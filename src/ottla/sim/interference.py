@@ -1,6 +1,6 @@
 """What may go wrong between a client and its brokers, exchange by exchange.
 
-``Interference`` stands between a client and its network and sees each request and each answer decoded. Two rules decide: ``refuse`` may
+``Interference`` sits between a client and its network and sees each request and each answer decoded. Two rules decide: ``refuse`` may
 answer a request in the broker's place, so that the broker never sees it; ``alter`` may change an answer, hold it back for some time, or
 lose it with the connection. Answers of one connection keep their order, so a held one holds those after it as well.
 """

@@ -1,8 +1,8 @@
 """An event loop whose time is a number.
 
-When nothing is ready the clock jumps to the next timer; it never waits. When nothing is ready and no timer is set, whoever
+When nothing is ready the clock jumps to the next timer; it never waits. When nothing is ready and no timer is set, the task that
 runs the loop waits for something that cannot come, and ``Deadlock`` says so. Virtual time is bounded, so that a simulation
-that goes round in circles ends as well.
+that makes no progress ends as well.
 """
 
 from __future__ import annotations

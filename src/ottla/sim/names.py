@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Names(MutableMapping[str, V]):
-    """Values by path, that know what lies in each folder."""
+    """Values by path, that know what lies in each directory."""
 
     def __init__(self, values: Mapping[str, V] = {}) -> None:
         self._values: dict[str, V] = {}
@@ -40,16 +40,16 @@ class Names(MutableMapping[str, V]):
         return len(self._values)
 
     def inside(self, folder: str) -> list[str]:
-        """The paths that lie in the folder itself."""
+        """The paths that lie in the directory itself."""
         return list(self._in.get(folder, ()))
 
     def drop(self, folder: str) -> None:
-        """The folder is gone, with all that lies in it, however deep."""
+        """The directory is deleted, with all that is in it, at any depth."""
         for path in self._within(folder):
             del self[path]
 
     def move(self, source: str, target: str) -> None:
-        """What lay in the one folder lies in the other."""
+        """What lay in the one directory lies in the other."""
         for path in self._within(source):
             self[moved(path, source, target)] = self.pop(path)
 

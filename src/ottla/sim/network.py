@@ -122,7 +122,7 @@ class SimListener:
 
     def _hand_over(self, connection: SimConnection) -> None:
         handler = self._accept(connection)
-        if connection.is_closed:  # refused by whoever made the handler
+        if connection.is_closed:  # refused by the handler's factory
             handler.on_close(None)
         else:
             connection.start(handler)
@@ -208,7 +208,7 @@ class Fabric:
     # Faults
 
     def crash(self, host: str, *, silently: bool = False) -> None:
-        """Nobody listens on the host any more. Its peers hear a reset, or, ``silently``, nothing."""
+        """The host has no listeners any more. Its peers get a reset, or, ``silently``, nothing."""
         self._trace.add(f"{host} leaves the network{' silently' if silently else ''}")
         for address in [address for address in self.listeners if address[0] == host]:
             del self.listeners[address]

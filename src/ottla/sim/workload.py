@@ -1,4 +1,4 @@
-"""Clients at work: producers that count, a committer, and the history of what they were told."""
+"""Clients at work: producers that count, a committer, and the history of the responses that they received."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class History:
-    """What clients did and heard, in order."""
+    """What clients sent and received, in order."""
 
     sent: dict[bytes, tuple[str, TopicPartition]] = field(default_factory=dict)  # value: producer, partition
     acknowledged: list[Acknowledged] = field(default_factory=list)

@@ -50,7 +50,7 @@ _DEFAULTS: Final = {
 
 
 def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
-    """The process's SparkSession, made with these defaults; ``config`` goes over them. JavaMissingError without a Java.
+    """The process's SparkSession, made with these defaults; ``config`` takes precedence over them. JavaMissingError without a Java.
 
     With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file.
     """
@@ -99,7 +99,7 @@ def stop_session() -> None:
         found.stop()
     process = getattr(gateway, "proc", None)
     if process is None:
-        return  # none was started, or it is somebody else's: spark-submit's, or behind Spark Connect
+        return  # none was started, or it is not ours: spark-submit's, or that of Spark Connect
     gateway.shutdown()
     process.stdin.close()  # the JVM ends with its standard input
     try:

@@ -1,10 +1,10 @@
 """Delivering a task's records: batches with sequence numbers, one in flight to each partition, sent again until acknowledged.
 
 One batch in flight keeps the order of a partition without any further care: a batch that is sent again carries the same
-sequence, so a broker that has it already says so, and nothing is stored twice within a task. Encoding goes on in the caller's
+sequence, so a broker that has it already says so, and nothing is stored twice within a task. Encoding continues in the caller's
 thread meanwhile.
 
-A topic that takes only smaller batches says so by MESSAGE_TOO_LARGE: the batch goes out again in halves, and later ones of the
+A topic that takes only smaller batches says so by MESSAGE_TOO_LARGE: the batch is sent again in halves, and later ones of the
 task are no larger than these. What open batches hold is bounded for all partitions together. Source: KIP-98.
 """
 

@@ -1,6 +1,6 @@
 """What the driver asks the cluster: which partitions there are, and offsets by bound.
 
-Everything is asked anew each time, so new partitions are seen with the next batch. What may pass is tried again as often as
+Everything is requested again each time, so new partitions are seen with the next batch. What may pass is retried as often as
 ``fetchOffset.numRetries`` says.
 """
 

@@ -41,14 +41,14 @@ class Numbers:
 
 @dataclass(slots=True)
 class Narrowing:
-    """Of all that the filters admit, what can be told before it is read."""
+    """Of all that the filters admit, what can be decided before it is read."""
 
     partitions: Numbers = field(default_factory=Numbers)
     offsets: Numbers = field(default_factory=Numbers)
     time_ms: int | None = None  # of the first record that is wanted
 
     def add(self, filter: Filter) -> None:
-        """What the filter does not admit is left out, where that can be told."""
+        """What the filter does not admit is left out, where that can be decided."""
         column = getattr(filter, "attribute", None)
         if column == ("timestamp",):
             low_ms = _first_ms(filter)

@@ -142,7 +142,7 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
 class FairLimit:
     """Ends of batches under a limit: each partition's share is in proportion to what it has waiting.
 
-    Shares are rounded down, and what is left over goes one by one to the partitions in turn, from batch to batch. So a limit below
+    Shares are rounded down, and the remainder is given one by one to the partitions in turn, from batch to batch. So a limit below
     the number of partitions moves on, and one with few offsets is not left waiting by another that always has more.
     """
 
@@ -150,7 +150,7 @@ class FairLimit:
         self._last: TopicPartition | None = None  # that was given one of what was left over
 
     def end(self, start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-        """An end no more than ``rows_max`` offsets behind the start."""
+        """An end no more than ``rows_max`` offsets after the start."""
         waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
         total = sum(waiting.values())
         if total <= rows_max:
@@ -163,7 +163,7 @@ class FairLimit:
         return {partition: start[partition] + shares[partition] if partition in shares else offset for partition, offset in end.items()}
 
     def _in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """In their order, beginning behind the one that had its turn last."""
+        """In their order, beginning after the one that had its turn last."""
         ordered = sorted(partitions)
         first = 0 if self._last is None else bisect.bisect_right(ordered, self._last)
         return ordered[first:] + ordered[:first]

@@ -1,7 +1,7 @@
 """The options of ``format("ottla")``: one table, which says of each what becomes of it.
 
 Every option of the guide to Spark's Kafka connector is here: honoured, ignored with a warning, or refused with the way out.
-``docs/spark.md`` is held against the table. Keys are looked up without regard to case, as everywhere in Spark; an option that
+``docs/spark.md`` is checked against the table. Keys are looked up without regard to case, as everywhere in Spark; an option that
 the table does not have is refused with the nearest name, for a misspelt limit would otherwise be no limit at all.
 """
 

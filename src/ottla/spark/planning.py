@@ -20,9 +20,9 @@ from ottla.spark.options import positive
 from ottla.types import TopicPartition
 
 TASKS_VARIABLE: Final = "OTTLA_SPARK_TASKS"
-"""How many tasks run at once, told by ``session``: a data source's own process has no SparkContext to ask."""
+"""How many tasks run at once, set by ``session``: a data source's own process has no SparkContext to ask."""
 FILTERS_VARIABLE: Final = "OTTLA_SPARK_FILTERS"
-"""Whether Spark gives filters to readers, told by ``session``: a data source's own process has no configuration to ask."""
+"""Whether Spark gives filters to readers, set by ``session``: a data source's own process has no configuration to ask."""
 ROWS_PER_TASK_MIN: Final = 10_000
 
 

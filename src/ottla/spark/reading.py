@@ -1,7 +1,7 @@
 """A task's reading: ranges of offsets in, Arrow record batches out.
 
 One fetch to each leader is under way while the records of the one before are decoded. Where the next one begins is known from
-the batch headers alone, so it goes out before decoding starts. What is passed over without a word: control batches, records of
+the batch headers alone, so it goes out before decoding starts. What is skipped silently: control batches, records of
 aborted transactions with read_committed, and gaps that compaction left.
 
 A response has room for the records of some partitions only, so those that had none come first in the next request. Nothing
@@ -40,7 +40,7 @@ _GONE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTIT
 
 
 class DataLossError(RuntimeError):
-    """Wanted records are gone, and failOnDataLoss is true."""
+    """Wanted records no longer exist, and failOnDataLoss is true."""
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class RangeFetcher:
             await self._cluster.refresh(names)
         is_filled = any(data.records for _, data in found)
         tried_ms = _now_ms() - asked_ms + self._retry_ms
-        # The first partition has room for a whole batch in any case, each other one for what is left: a part of one, or nothing.
+        # The first partition has room for a complete batch in any case, each other one for what is left: a part of one, or nothing.
         may_lack_room = {partition for partition, data in found if is_filled and not data.error_code} - {partitions[0]}
         return [_Answer(partition, data, 0 if partition in may_lack_room else tried_ms) for partition, data in found]
 
@@ -236,7 +236,7 @@ class RangeFetcher:
         return [_Part(partition, view, batches, start, end)] if batches and view is not None else []
 
     def _move(self, progress: _Progress, position: int) -> None:
-        """The range goes on at the position, when all others have had their turn; it is closed when that is its end."""
+        """The range continues at the position, after all others have had their turn; it is closed when that is its end."""
         progress.position, progress.tried_ms = position, 0
         del self._open[progress.wanted.partition]
         if position < progress.wanted.end:
@@ -280,7 +280,7 @@ class RangeFetcher:
 
 
 def report_loss(text: str, *, fails: bool) -> None:
-    """DataLossError, or a warning when the query goes on."""
+    """DataLossError, or a warning when the query continues."""
     if fails:
         raise DataLossError(f"{text}. Set failOnDataLoss=false to continue without the lost records")
     warnings.warn(f"data loss: {text}", stacklevel=2)

@@ -36,7 +36,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup: Lookup | None = None
         self._initial: Offsets | None = None
         self._limit = FairLimit()
-        self._seen: Offsets | None = None  # the ends as last heard, for progress reports
+        self._seen: Offsets | None = None  # the ends as last fetched, for progress reports
         self._target: Offsets | None = None  # where a query that is triggered availableNow ends
         self._batch_ms = time.monotonic_ns() // 1_000_000  # when the last batch was let go, for maxTriggerDelay
 
@@ -83,7 +83,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._look(begin)
         end = seen
         if self._target is not None:
-            # Never behind what the checkpoint has already, and nothing of partitions that have come since.
+            # Never before what the checkpoint has already, and nothing of partitions that have come since.
             bounds = {partition: max(self._target.get(partition, 0), begin.get(partition, 0)) for partition in {*self._target, *begin}}
             end = {partition: min(offset, bounds[partition]) for partition, offset in seen.items() if partition in bounds}
         start = begin | self._fresh(begin, end)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
 
-    ``on_batch`` hears of each batch that is written whole: its number, and how many rows it had.
+    ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
     """
     settings = checked(options, SINK)
 

@@ -86,7 +86,7 @@ class Producer(Blocking[aio.Producer]):
     def flush(self) -> None:
         """Every record sent before the call is acknowledged or has failed.
 
-        DeliveryError when some were not delivered and nobody has asked their futures why.
+        DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
 
         async def flush() -> None:

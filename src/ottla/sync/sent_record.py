@@ -1,4 +1,4 @@
-"""The future of a record that is sent: a ``concurrent.futures.Future`` that costs little while nobody waits for it.
+"""The future of a record that is sent: a ``concurrent.futures.Future`` that costs little while no caller waits for it.
 
 Of the many futures that a producer makes, most are never waited for one by one. The base class makes a lock and two lists for each;
 here they are made by the first thread that looks at them. The order in ``set_result`` and ``set_exception`` is what makes this safe: the
@@ -75,5 +75,5 @@ class SentRecord(Future[RecordMetadata]):
 
     @property
     def is_unseen(self) -> bool:
-        """It has failed, and nobody has asked it why."""
+        """It has failed, and no caller has looked at its exception."""
         return not self._is_seen

@@ -106,7 +106,7 @@ def _not_decoded(cls: type, version: int, error: Exception) -> DecodeError:
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
-    """The message that ``data`` holds, whole: bytes left over are an error."""
+    """The message that ``data`` holds: bytes left over are an error."""
     message, end = decode_from(cls, version, data)
     if end != len(data):
         raise DecodeError(f"{cls.__name__} v{version}: {len(data) - end} bytes after the end")

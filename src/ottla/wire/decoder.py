@@ -1,6 +1,6 @@
 """The source of a decoder: straight-line Python over the data ``d``, the position ``p`` and the end ``e``.
 
-A count is held against the bytes that are left before a list is made, and against a budget of elements for the whole
+A count is checked against the bytes that are left before a list is made, and against a budget of elements for the whole
 message, so that nothing is allocated for what a peer only declares. The forms of a codec (``Form``) differ in what they do
 with a message of many elements.
 """
@@ -167,7 +167,7 @@ class DecoderSource(Generator):
         self.depth -= 1
 
     def size_min(self, element: Any) -> int:
-        """The fewest bytes that one element can take: what a declared count is held against."""
+        """The fewest bytes that one element can take: what a declared count is checked against."""
         if isinstance(element, Field):
             if element.kind in FIXED_FORMATS:
                 return FIXED_FORMATS[element.kind][1]

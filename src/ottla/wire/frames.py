@@ -1,6 +1,6 @@
 """Frames: a 4-byte length, then that many bytes.
 
-``FrameCutter`` is fed what arrived and yields whole frames as views. A frame that lies wholly in what was fed is not
+``FrameCutter`` is fed what arrived and yields complete frames as views. A frame that is entirely in what was fed is not
 copied; one that is cut is collected in memory of its own, which was a frame's before (``FrameMemory``) or grows as bytes
 arrive and never ahead of them, so that a peer who only declares a large frame costs nothing.
 """
@@ -37,7 +37,7 @@ class FrameCutter:
         return bool(self._head) or self._length > 0
 
     def feed(self, data: memoryview) -> Iterator[tuple[memoryview, bool]]:
-        """Each whole frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
+        """Each complete frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
 
         DecodeError for a negative length or one above the limit: the connection cannot be read any further.
         """

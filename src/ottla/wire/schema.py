@@ -1,6 +1,6 @@
 """The language in which messages are declared.
 
-A message is a class whose fields say what stands on the wire, for all versions at once::
+A message is a class whose fields say what is on the wire, for all versions at once::
 
     class HeartbeatRequest(Request, api_key=12, versions=(0, 4), flexible=4):
         group_id: str = string()
@@ -171,7 +171,7 @@ class _MessageMeta(_StructMeta):
 
 
 class Message(Struct, metaclass=_MessageMeta):
-    """The root of a declaration: what is encoded and decoded as a whole."""
+    """The root of a declaration: what is encoded and decoded at once."""
 
 
 class Request(Message):

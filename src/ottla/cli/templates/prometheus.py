@@ -1,4 +1,4 @@
-"""What Prometheus is told: where to scrape, and when to wake somebody."""
+"""Configuration for Prometheus: where to scrape, and when to alert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all parts of the admin client share: the cluster, and how an item's error is told."""
+"""What all parts of the admin client share: the cluster, and how an item's error is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AdminBase:
         await self._cluster.close()
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-        """The partitions by the broker that leads them now, and those that nobody leads."""
+        """The partitions by the broker that leads them now, and those without a leader."""
         wanted = list(partitions)
         await self._cluster.refresh({partition.topic for partition in wanted})
         leaders: dict[int, list[TopicPartition]] = {}

@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, their folders, its metadata log and features, the producers of its partitions."""
+"""The cluster itself: its brokers, their directories, its metadata log and features, the producers of its partitions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BrokerAdmin(AdminBase):
     async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
         """The broker has begun to move its replicas to these log directories; ``describe_log_dirs`` shows how far it is.
 
-        REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the folder if it comes to be.
+        REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the directory if it comes to be.
         """
         by_path: dict[str, list[TopicPartition]] = {}
         for key, path in folders.items():

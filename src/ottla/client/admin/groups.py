@@ -107,7 +107,7 @@ class GroupAdmin(AdminBase):
                 raise_for(result.error_code, f"{answer.name}-{result.partition_index} of group {group_id!r}")
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Outcome]:
-        """What the group has committed for the partitions is gone. KafkaError for the group as a whole."""
+        """What the group has committed for the partitions is deleted. KafkaError for an error of the group."""
         wanted = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
             for topic, indexes in by_topic(partitions).items()

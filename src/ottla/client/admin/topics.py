@@ -55,7 +55,7 @@ class TopicAdmin(AdminBase):
         return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
-        """None for each topic that is gone, else why not."""
+        """None for each topic that was deleted, else why not."""
         request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], list(names), timeout_ms)
         response = await self._cluster.ask(None, request, DeleteTopicsResponse)
         return {result.name or "": error_of(result.error_code, result.error_message) for result in response.responses}

@@ -1,4 +1,4 @@
-"""Logs: folders, segments, retention, flushing, compaction, idempotent producers."""
+"""Logs: directories, segments, retention, flushing, compaction, idempotent producers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ClassicGroup:
     state: GroupState = GroupState.EMPTY
     state_timestamp_ms: int = -1
     generation_id: int = 0
-    protocol_type: str | None = None  # None: nobody has ever joined, only offsets were committed
+    protocol_type: str | None = None  # None: no member has ever joined, only offsets were committed
     protocol_name: str | None = None  # set while CompletingRebalance and Stable
     leader_id: str | None = None  # a member, unless there is none
     members: dict[str, Member] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class ClassicGroup:
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that any member wants; None when that cannot be told, because they are no consumers."""
+        """The topics that any member wants; None when that is unknown, because they are no consumers."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
             return None
         wanted: set[str] = set()
@@ -197,7 +197,7 @@ class ClassicGroup:
         return member
 
     def remove(self, member_id: str) -> None:
-        """The member is gone; if it led, the one that has been here longest leads."""
+        """The member is removed; if it led, the oldest remaining member leads."""
         member = self.members.pop(member_id)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -205,7 +205,7 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
-        """The static member goes by a new id, keeps its assignment, and waits for nothing. What it was before is returned."""
+        """The static member gets a new id, keeps its assignment, and waits for nothing. What it was before is returned."""
         old = self.members.pop(self.static_members[group_instance_id])
         if self.leader_id == old.member_id:
             self.leader_id = member_id
@@ -213,7 +213,7 @@ class ClassicGroup:
         return old
 
     def elect_joined_leader(self) -> bool:
-        """The leader is one of those that have joined. False when nobody has."""
+        """The leader is one of those that have joined. False when no member has."""
         if self.leader_id is not None and self.members[self.leader_id].join_token is not None:
             return True
         joined = next((member for member in self.members.values() if member.join_token is not None), None)

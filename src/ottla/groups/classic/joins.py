@@ -1,7 +1,7 @@
 """JoinGroup: who is let in, who is known already, and whether a rebalance follows.
 
 A dynamic member is first given an id and must come back with it (KIP-394), so that clients which never hear the answer
-leave nothing behind. A static member (KIP-345) that comes back without an id is the same member under a new id: the old
+leave no state. A static member (KIP-345) that comes back without an id is the same member under a new id: the old
 id is fenced, and a stable group does not rebalance for it.
 """
 
@@ -113,7 +113,7 @@ def _rejoin(draft: Draft, command: JoinGroup) -> None:
 
 
 def _park(draft: Draft, command: JoinGroup, member: Member) -> None:
-    """The member waits with what it now wants; an earlier request of its own is answered, nobody listens to it any more."""
+    """The member waits with what it now wants; an earlier request of its own is answered; the client no longer waits for it."""
     if member.join_token is not None:
         draft.reply(member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     draft.group.update(
@@ -164,7 +164,7 @@ def _wants_something_else(draft: Draft, old: Member, new: Member) -> bool:
 def _keep_generation(draft: Draft, command: JoinGroup, member: Member, *, old_leader_id: str | None) -> None:
     """The member takes over what its old id had, without a rebalance; its new id is stored.
 
-    A leader must not assign anew. From v9 it is told so; before that it is shown its old id as the leader, which makes it
+    A leader must not assign again. From v9 the answer says so; before that it is shown its old id as the leader, which makes it
     behave as a follower.
     """
     group = draft.group

@@ -3,7 +3,7 @@
 Joins are parked until every known member has joined, or until the longest rebalance timeout of the members has passed:
 then the others are removed, except static ones, which may be away for as long as their session lasts. The first
 rebalance of an empty group waits a little for members that start at the same time, and prolongs the wait while new ones
-arrive. Whoever then does not ask for its assignment within the rebalance timeout is removed, too.
+arrive. A member that then does not ask for its assignment within the rebalance timeout is removed, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _begin_generation(draft: Draft) -> None:
 
 
 def current_generation(draft: Draft, member_id: str) -> JoinResult:
-    """What a member is told of the generation; the leader also hears of the others."""
+    """What a member receives about the generation; the leader also receives the other members."""
     group = draft.group
     assert group.leader_id is not None, "a generation has a leader"
     members = group.joined_members() if member_id == group.leader_id else ()
@@ -104,7 +104,7 @@ def current_generation(draft: Draft, member_id: str) -> JoinResult:
 
 
 def hand_out(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
-    """Whoever waits for its assignment gets it, or the error; its session begins anew, as it could not send heartbeats."""
+    """Members that wait for their assignment get it, or the error; their sessions are renewed, as they could not send heartbeats."""
     group = draft.group
     for member in list(group.members.values()):
         if member.sync_token is not None:
@@ -127,7 +127,7 @@ def expire_sync(draft: Draft) -> None:
 
 
 def dismiss(draft: Draft, member_id: str) -> None:
-    """The member is gone; what it waited for is answered. The caller then starts or completes a rebalance."""
+    """The member is removed; what it waited for is answered. The caller then starts or completes a rebalance."""
     member = draft.group.members[member_id]
     if member.join_token is not None:
         draft.reply(member.join_token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER))

@@ -32,7 +32,7 @@ def sync(draft: Draft, command: SyncGroup) -> None:
         draft.reply(command.token, SyncResult(error))
         return
     member = group.members[command.member_id]
-    if member.sync_token is not None:  # nobody listens to the earlier request any more
+    if member.sync_token is not None:  # the client no longer waits for the earlier request
         draft.reply(member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
     if group.is_in(GroupState.STABLE):
         member = group.update(command.member_id, is_sync_due=False)
@@ -69,7 +69,7 @@ def _assign(draft: Draft, assignments: dict[str, bytes]) -> None:
 
 
 def heartbeat(group: ClassicGroup, command: Heartbeat, now_ms: int) -> Decision:
-    """A member's session begins anew. It hears when it should join again. Nothing of the group changes."""
+    """A member's session is renewed. The answer says when it should join again. The group does not change."""
     error = group.error_of_member(command.member_id, command.group_instance_id)
     if not error and command.generation_id != group.generation_id:
         error = ErrorCode.ILLEGAL_GENERATION
@@ -82,7 +82,7 @@ def heartbeat(group: ClassicGroup, command: Heartbeat, now_ms: int) -> Decision:
 
 
 def leave(draft: Draft, command: LeaveGroup) -> None:
-    """Each is removed or told why not; one rebalance follows for all."""
+    """Each is removed or gets an error; one rebalance follows for all."""
     count_before = len(draft.group.members)
     codes = [_leave_one(draft, leaving) for leaving in command.members]
     results = tuple((leaving.member_id, leaving.group_instance_id, code) for leaving, code in zip(command.members, codes))
@@ -117,7 +117,7 @@ def expire_member(draft: Draft, member_id: str) -> None:
 
 
 def describe(group: ClassicGroup) -> DescribeResult:
-    """What the members have and want is told of a Stable group only: before that it is about to change."""
+    """What the members have and want is returned for a Stable group only: before that it is about to change."""
     is_stable = group.is_in(GroupState.STABLE)
     members = tuple(
         DescribedMember(

@@ -32,7 +32,7 @@ class Meetings:
         disk.on_step = self._on_step
 
     def note(self, act: str, folder: str | None = None) -> None:
-        """The act has happened to the replica that lies in the directory, or lay in one of that name, or to the whole machine."""
+        """The act has happened to the replica that lies in the directory, or lay in one of that name, or to the entire machine."""
         name = posixpath.basename(folder) if folder is not None else None
         self.counts[act] += 1
         self.on_act(act)
@@ -46,7 +46,7 @@ class Meetings:
             self.counts[f"{act} during install"] += 1
 
     def note_end(self) -> None:
-        """The process is gone, and its work with it."""
+        """The process has ended, and its work is lost."""
         self._cleaned.clear()
         self._installing.clear()
         self._arrived.clear()
@@ -91,7 +91,7 @@ class Meetings:
 
 
 def nobody(act: str) -> None:
-    """Nobody wants to know."""
+    """Does nothing."""
 
 
 def _folder_of(request: Any) -> str:

@@ -15,7 +15,7 @@ ACTS: Final = ("install", "arrival of a move", "deletion of a topic", "retention
 
 
 async def make_trouble(known: Knowledge) -> None:
-    """Until the run is over; then the disk is whole again, but for what has rotted."""
+    """Until the run is over; then the disk works again, except for what has rotted."""
     disk, rng = known.broker.machine.disk, known.rng
     while not known.is_over:
         await asyncio.sleep(0.3 + 1.5 * rng.random())

@@ -41,14 +41,14 @@ def judge_events(known: Knowledge, events: Sequence[MutableMapping[str, Any]]) -
 
 
 def judge_context(known: Knowledge, context: Mapping[str, Any]) -> None:
-    """Nothing is raised where nobody awaits it; what a process did that is gone does not count."""
+    """Nothing is raised where no task awaits it; what a process did that has ended does not count."""
     problem = context.get("exception")
     if problem is not None and not isinstance(problem, PowerCut):
         known.findings.append(f"{context['message']}: {''.join(traceback.format_exception(problem)[-3:])}")
 
 
 async def watch_starts(known: Knowledge) -> None:
-    """No log's start goes back while a broker runs; and what was deleted with an answer is deleted for good."""
+    """No log's start goes back while a broker runs; and what was deleted with an answer stays deleted."""
     starts: dict[tuple[Broker, bytes, TopicPartition], int] = {}
     while not known.is_over:
         broker = known.running
@@ -86,7 +86,7 @@ async def heal(known: Knowledge) -> None:
 
 
 async def judge(known: Knowledge) -> None:
-    """The broker is whole, and everything that was promised is there."""
+    """The broker is intact, and everything that was promised is there."""
     broker = known.running
     assert broker is not None, "it runs"
     if broker.failure is not None:

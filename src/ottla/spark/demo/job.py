@@ -2,7 +2,7 @@
 
 The first half of the work is sending, the second Spark's; both run at once, in three processes with the broker. A Ctrl-C (or
 SIGTERM) at any point stops the sender, the query, Spark's JVM and the broker, in this order, each in the way it likes; what was
-sent and computed until then stays, and ``--keep`` goes on from it.
+sent and computed until then stays, and ``--keep`` resumes from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def run(folder: Path, *, keep: bool, count_max: int, master: str, say: Callable[[str], None]) -> Outcome:
-    """The whole job. KeyboardInterrupt after everything has been stopped."""
+    """The complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     on_interrupt = signal.getsignal(signal.SIGINT)
     with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:

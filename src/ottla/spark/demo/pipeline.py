@@ -4,7 +4,7 @@ The day is that of the event time, ``time_hour``, in UTC. There is no watermark:
 thousand groups, so nothing has to be forgotten, and no flight can come too late. In update mode a micro-batch emits the groups
 that it changed; under its key a later result replaces an earlier one.
 
-The query runs while flights are being sent, so that the latency which is told is that of a stream, and not the age of a backlog;
+The query runs while flights are being sent, so that the reported latency is that of a stream, and not the age of a backlog;
 a job that came after the sending would use ``Trigger.AvailableNow``, which the source has as well. The job ends the query when
 everything has been read.
 """
@@ -27,7 +27,7 @@ _AIRLINE: Final = "carrier string, name string"
 
 
 def start_query(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
-    """The running query; it goes on from the checkpoint where there is one."""
+    """The running query; it resumes from the checkpoint where there is one."""
     flights = _topic(spark.readStream, bootstrap, FLIGHTS).option("startingOffsets", "earliest")
     results = delays(
         flights.option("maxOffsetsPerTrigger", str(OFFSETS_PER_TRIGGER)).load(), _topic(spark.read, bootstrap, AIRLINES).load()

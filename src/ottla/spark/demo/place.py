@@ -1,6 +1,6 @@
 """Where the main job keeps its data, and the broker that serves it.
 
-A folder is ours when it has our mark; only then is it emptied. The mark is also a lock: of two jobs in one folder the second is
+A directory is ours when it has our mark; only then is it emptied. The mark is also a lock: of two jobs in one directory the second is
 refused. The broker is a process of its own, so that it shares no interpreter with the sender, and in a process group of its own,
 so that a Ctrl-C at the terminal reaches the job alone, which stops the broker in order.
 """
@@ -31,7 +31,7 @@ _BROKER: Final = {
 
 
 class PlaceError(RuntimeError):
-    """The folder cannot be used, or no broker starts in it."""
+    """The directory cannot be used, or no broker starts in it."""
 
 
 def default_folder() -> Path:
@@ -41,7 +41,7 @@ def default_folder() -> Path:
 
 @contextlib.contextmanager
 def held(folder: Path, *, keep: bool) -> Iterator[Path]:
-    """The folder is there and nobody else's meanwhile; empty but for the mark, unless its content is to be kept."""
+    """The directory exists and no other run uses it meanwhile; empty but for the mark, unless its content is to be kept."""
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK
     if not mark.exists() and any(folder.iterdir()):
@@ -61,7 +61,7 @@ def held(folder: Path, *, keep: bool) -> Iterator[Path]:
 
 
 class BrokerProcess:
-    """A broker on the folder's data; a context manager that stops it in order."""
+    """A broker on the directory's data; a context manager that stops it in order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
 """The sending half: flights into their topic, in a thread of its own.
 
-The sender keeps a bounded number of flights ahead of the reader, where it is told how far that is. A broker takes several times as
+The sender keeps a bounded number of flights ahead of the reader, where the reader's position is known. A broker takes several times as
 many records as the pipeline; without the bound the latency of a result would be the age of a backlog.
 
 With ``--keep``, what an earlier run sent is not sent again. Which flights those were is known from the log alone: a flight's
@@ -87,7 +87,7 @@ class FlightSender(threading.Thread):
         self._ahead_max = ahead_max
         self._stopping = threading.Event()
         self.sent_before = self.sent_count = sum(stored)
-        self.read_count = 0  # set by whoever knows, with ahead_max
+        self.read_count = 0  # set by the caller that knows it, with ahead_max
         self.error: BaseException | None = None
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class FlightSender(threading.Thread):
 
     @property
     def _is_far_ahead(self) -> bool:
-        """What an earlier run sent does not count: nobody may tell when that is read."""
+        """What an earlier run sent does not count: when that is read is unknown."""
         return self._ahead_max is not None and self.sent_count - max(self.read_count, self.sent_before) > self._ahead_max
 
     async def _settle(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:

@@ -2,13 +2,13 @@
 
 A record stays when it is the newest of its key. A newest record without a value (a tombstone) stays until its batch's delete
 horizon has passed: the first cleaning that meets it sets the horizon, ``delete.retention.ms`` ahead, in the batch's header.
-Records of aborted transactions go; the end marker of a transaction of which nothing is left goes by the horizon, too.
+Records of aborted transactions are removed; the end marker of a transaction without records is removed by the horizon, too.
 
-A batch without records is removed entirely, unless it is the last one of a producer that is still known, whose sequence it tells,
+A batch without records is removed entirely, unless it is the last one of a producer that is still known, whose sequence it holds,
 or the last one of all that is cleaned: a reader that has everything would never get to the log's end otherwise. So one cleaning
 leaves one empty batch at most, and the next removes it when the log has grown.
 
-Offsets never change. What lies at or behind ``end_offset`` was not looked at yet and stays as it is.
+Offsets never change. What is at or after ``end_offset`` was not examined yet and stays as it is.
 
 Source: KIP-534 (delete horizon), KIP-98 (transactions), Kafka's documentation of log compaction.
 """
@@ -51,7 +51,7 @@ class BatchCleaner:
         self.removed_records = 0
 
     def clean(self, batch: bytes, header: BatchHeader, *, is_end: bool, may_grow: bool) -> Buffer | None:
-        """The batch as it was, or with fewer records; None when it goes. ``is_end``: all that is cleaned ends with it.
+        """The batch as it was, or with fewer records; None when it is removed. ``is_end``: all that is cleaned ends with it.
 
         ``may_grow`` allows a delete horizon to be set, which can make the batch a little longer.
         """

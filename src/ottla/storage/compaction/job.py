@@ -4,7 +4,7 @@ Three walks. Over all headers: where transactions ended. Over the dirty part, wh
 of each key, until the map is full. Over everything up to there: what stays of each batch (``batch_cleaner.py``), written to
 ``.cleaned`` files. Neighbours become one segment as long as what stays of them fits, whatever their size was before.
 
-The job changes nothing of the log. Whoever asked for it installs the files (``swap.py``) and then knows that everything below
+The job does not change the log. Its caller installs the files (``swap.py``) and then knows that everything below
 ``end_offset`` is clean. Source: Kafka's documentation of log compaction.
 """
 
@@ -42,7 +42,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``sources`` are the log's first segments, in order; nothing at or behind ``end_offset`` is touched.
+    """``sources`` are the log's first segments, in order; nothing at or after ``end_offset`` is changed.
 
     ``later`` are the segments after them, which may tell how a transaction ended that began in one of the sources.
     """

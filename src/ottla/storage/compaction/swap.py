@@ -1,18 +1,18 @@
-"""Putting compacted segments in the place of those they came from, so that a crash finds the one or the other, whole.
+"""Putting compacted segments in the place of those they came from, so that a crash finds either the one or the other, complete.
 
 =================================  ==========================================  ==========================================
-state of the folder                how it came about                           what a start makes of it
+state of the directory             how it came about                           what a start makes of it
 =================================  ==========================================  ==========================================
 ``.cleaned`` files                 the cleaning was not finished               removed
 ``.log.<end>.swap`` beside the     all is written, and the names are durable:  the old ones from its base up to <end> are
 old segments                       from here on the new one counts             removed, and it gets its name
 ``.log.<end>.swap`` alone          the others have ``.deleted`` names          it gets its name
 other ``.swap`` files              only indexes were renamed yet, or still     removed: an index is rebuilt
-``.deleted`` files                 nobody needs them any more                  removed
+``.deleted`` files                 no longer needed                            removed
 =================================  ==========================================  ==========================================
 
 What is left of the records may end long before <end>, so that the name has to say which segments the new one replaces.
-The folder is synced between the steps: a power cut leaves one of these states, never one in which the old segments are gone
+The directory is synced between the steps: a power cut leaves one of these states, never one in which the old segments are deleted
 and the new one has not come. Source: the file names are Kafka's, but for <end>.
 """
 
@@ -39,7 +39,7 @@ async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int) -> 
 
 
 async def finish(disk: Disk, folder: str, base_offset: int, end_offset: int) -> None:
-    """The ``.swap`` files have the segment's names, durably. Whatever else they replace is durably gone already."""
+    """The ``.swap`` files have the segment's names, durably. Whatever else they replace is durably deleted already."""
     await disk.sync_dir(folder)
     stem = f"{folder}/{file_stem(base_offset)}"
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -54,7 +54,7 @@ def _log_path(folder: str, base_offset: int, end_offset: int) -> str:
 
 
 async def drop(disk: Disk, folder: str, base_offset: int) -> None:
-    """The ``.cleaned`` files are gone: what they were to replace is no longer there."""
+    """The ``.cleaned`` files are deleted: what they were to replace no longer exists."""
     for suffix in SUFFIXES:
         path = f"{folder}/{file_stem(base_offset)}{suffix}{CLEANED_SUFFIX}"
         if await disk.exists(path):

@@ -1,7 +1,7 @@
 """Where transactions ended in the part of a log that is being cleaned, and how.
 
 Filled by one walk over the batches' headers, asked by a second one in the same order. A batch belongs to the first end of its
-producer that comes behind it. Source: KIP-98.
+producer that follows it. Source: KIP-98.
 """
 
 from __future__ import annotations

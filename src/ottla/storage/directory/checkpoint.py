@@ -1,6 +1,6 @@
 """Kafka's checkpoint files: one offset for each partition of the log directory, as text.
 
-Version, number of lines, then ``topic partition offset`` a line. Written atomically: what is read is one whole state.
+Version, number of lines, then ``topic partition offset`` a line. Written atomically: a reader finds one complete state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def to_text(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def from_text(text: str) -> dict[TopicPartition, int]:
-    """DecodeError when the text is not a checkpoint, whole."""
+    """DecodeError when the text is not a complete checkpoint."""
     lines = text.split("\n")
     offsets: dict[TopicPartition, int] = {}
     try:

@@ -1,10 +1,10 @@
 """The log directory of one broker: whose it is, which partitions lie in it, and whether it was closed in order.
 
-``meta.properties`` says that a folder is ours and whose. A folder that has files but no such mark of ours is refused and not
+``meta.properties`` says that a directory is ours and whose. A directory that has files but no such mark of ours is refused and not
 touched: it may be Kafka's, or anybody's. The mark of a clean stop, ``.kafka_cleanshutdown``, is written as the last thing of
 an orderly end and removed as the first thing of a start, durably, so that a crash never finds an old one.
 
-A partition has a folder ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
+A partition has a directory ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
 ``topic-0.<id>-delete`` at once, which is atomic, and removed later; what a crash left of it is removed at the next start. One that
 is on its way here from another log directory is ``topic-0.<id>-future``, one that no topic claims ``topic-0.<id>-stray``.
 
@@ -35,12 +35,12 @@ _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
 _SLICE_PARTITIONS: Final = 20  # made without a pause
-_HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in folders that are otherwise empty
+_HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in directories that are otherwise empty
 
 
 @dataclass(frozen=True, slots=True)
 class FolderIdentity:
-    """Whose folder it is."""
+    """Whose directory it is."""
 
     cluster_id: str
     node_id: int
@@ -80,9 +80,9 @@ class DataFolder:
 
     @classmethod
     async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> DataFolder:
-        """The folder, created or recognised, without its mark of a clean stop.
+        """The directory, created or recognised, without its mark of a clean stop.
 
-        ``new_ids`` is what an empty folder gets. StorageError, and nothing is touched, when the folder is not ours, or is
+        ``new_ids`` is what an empty directory gets. StorageError, and nothing is touched, when the directory is not ours, or is
         another node's or another cluster's (``cluster_id`` None: whichever it is).
         """
         meta_path = f"{path}/{META_NAME}"
@@ -113,7 +113,7 @@ class DataFolder:
         return f"{self.path}/{key}"
 
     async def partitions(self) -> dict[TopicPartition, str | None]:
-        """The partitions whose folders are there, with their topic ids; None where a crash came before the id was written."""
+        """The partitions whose directories are there, with their topic ids; None where a crash came before the id was written."""
         found: dict[TopicPartition, str | None] = {}
         for name in await self._disk.list_dir(self.path):
             match = _FOLDER.fullmatch(name)
@@ -122,7 +122,7 @@ class DataFolder:
         return found
 
     async def create_partition(self, key: TopicPartition, topic_id: str, *, is_durable: bool = True) -> str:
-        """The partition's folder, durable unless the caller sees to that; StorageError when it is there with another topic id."""
+        """The partition's directory, durable unless the caller sees to that; StorageError when it is there with another topic id."""
         path = self.partition_path(key)
         if await self._disk.exists(path):
             known = await self._topic_id(str(key))
@@ -139,7 +139,7 @@ class DataFolder:
         return path
 
     async def create_future(self, key: TopicPartition, topic_id: str, unique: str, *, generation: int) -> str:
-        """An empty folder for a partition that is to come here, durable."""
+        """An empty directory for a partition that is to come here, durable."""
         path = self._renamed(key, unique, "future")
         await self._disk.make_dirs(path)
         await self._disk.sync_dir(self.path)
@@ -148,7 +148,7 @@ class DataFolder:
         return path
 
     async def generation(self, key: TopicPartition) -> int:
-        """How often the replica was moved, as its folder says; 0 where it does not."""
+        """How often the replica was moved, as its directory says; 0 where it does not."""
         try:
             return int(await self._disk.read_file(f"{self.partition_path(key)}/{GENERATION_NAME}"))
         except (FileNotFoundError, ValueError):
@@ -159,14 +159,14 @@ class DataFolder:
         await self._write_generation(self.partition_path(key), generation)
 
     async def promote(self, key: TopicPartition, future: str) -> str:
-        """The partition lies here, durably: its folder ``future`` has the partition's name."""
+        """The partition lies here, durably: its directory ``future`` has the partition's name."""
         path = self.partition_path(key)
         await self._disk.rename(future, path)
         await self._disk.sync_dir(self.path)
         return path
 
     async def remove_futures(self) -> list[TopicPartition]:
-        """Partitions that were on their way here and did not come; what there was of them is gone."""
+        """Partitions whose move to this directory was not completed; what was copied of them is deleted."""
         found = [(name, match) for name in await self._disk.list_dir(self.path) if (match := _FUTURE.fullmatch(name))]
         for name, _ in found:
             await self._disk.remove_tree(f"{self.path}/{name}")
@@ -187,7 +187,7 @@ class DataFolder:
         return f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
 
     async def delete_partition(self, key: TopicPartition, unique: str) -> str:
-        """The partition is gone; its renamed folder, which ``remove_deleted`` removes, is returned."""
+        """The partition no longer exists; its renamed directory, which ``remove_deleted`` removes, is returned."""
         return await self._rename(key, unique, "delete")
 
     async def set_aside(self, key: TopicPartition, unique: str) -> str:
@@ -201,7 +201,7 @@ class DataFolder:
         return renamed
 
     async def remove_deleted(self) -> int:
-        """The folders of deleted partitions are gone; how many there were."""
+        """The directories of deleted partitions are removed; how many there were."""
         deleted = [name for name in await self._disk.list_dir(self.path) if _DELETED.fullmatch(name)]
         for name in deleted:
             await self._disk.remove_tree(f"{self.path}/{name}")

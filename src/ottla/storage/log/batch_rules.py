@@ -1,4 +1,4 @@
-"""What a topic asks of a client's batch beyond being whole: true contents, its times, its keys, its codec.
+"""What a topic requires of a client's batch beyond a correct CRC: valid contents, its times, its keys, its codec.
 
 A batch is opened: its records must be what the header says, so that no reader stumbles over them. Kafka does the same.
 ``ottla.produce.validation=headers`` leaves a batch closed unless the topic's own rules need what is inside.
@@ -82,7 +82,7 @@ class HeavyBatch(Exception):
 def apply_rules(
     view: memoryview, header: tuple[int, ...], rules: BatchRules, now_ms: int, *, may_be_heavy: bool = False
 ) -> tuple[memoryview, int]:
-    """The batch as the topic wants it stored, and its largest time. ``view`` is a whole batch of a client's, as ``check_batch`` found it.
+    """The batch as the topic wants it stored, and its largest time. ``view`` is a client's complete batch, as ``check_batch`` found it.
 
     It may be changed in place. KafkaError when the topic refuses it; HeavyBatch, and nothing is changed, unless ``may_be_heavy``.
     """
@@ -148,7 +148,7 @@ def _unpacked(view: memoryview, codec: int, limit: int, *, may_be_heavy: bool) -
     try:
         return bytes(decompress(codec, view[HEADER_SIZE:], limit))
     except DecodeError as error:
-        if not may_be_heavy:  # what is malformed and what is only large are not always told apart within the limit
+        if not may_be_heavy:  # the limit cannot always distinguish what is malformed from what is only large
             raise HeavyBatch from None
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch does not unpack: {error.message}") from error
 

@@ -1,6 +1,6 @@
 """Compaction as a log sees it: what there is to clean, and putting a cleaned segment in the place of those it came from.
 
-The cleaning itself is a job over closed files (``compaction/job.py``). Meanwhile the log goes on: what the job returns is
+The cleaning itself is a job over closed files (``compaction/job.py``). Meanwhile the log keeps growing: what the job returns is
 installed only if its sources are still there as they were.
 """
 

@@ -84,5 +84,5 @@ class Durability:
         self.recovery_point = min(self.recovery_point, self._tail.end_offset)
 
     def all_is_durable(self) -> None:
-        """Somebody else has synced the whole log."""
+        """Another part has synced the entire log."""
         self.recovery_point = self._tail.end_offset

@@ -157,7 +157,7 @@ class PartitionLog:
     async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
         """Batches of one segment from the one that holds ``offset``, none that begins at or after ``end_offset``.
 
-        At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one whole. None when
+        At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one completely. None when
         there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
         and the log ``is_failed``.
         """

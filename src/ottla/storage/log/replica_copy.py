@@ -1,7 +1,7 @@
-"""A partition's log copied to another log directory while it goes on, until only little is missing; the rest while it stands still.
+"""A partition's log copied to another log directory while it grows, until only little is missing; the rest while appends are held.
 
 The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
-copied by a job (class c), at its rate, and synced; only the last of them, while the log stands still, are copied on the loop. What
+copied by a worker-process job, at its rate, and synced; only the last of them, while appends are held, are copied on the loop. What
 compaction or retention takes away meanwhile is removed from the copy, too. Indexes of closed segments come along; others are in
 memory or rebuilt.
 
@@ -26,7 +26,7 @@ from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUF
 from ottla.storage.segment.segment import Segment
 
 SMALL_BYTES: Final = 1 << 20
-"""So much may be missing when the log is made to stand still: about what a disk writes in ten milliseconds."""
+"""So much may be missing when appends are held: about what a disk writes in ten milliseconds."""
 ROUNDS_MAX: Final = 20
 """A log that grows as fast as it is copied is copied without a limit of the rate after so many rounds."""
 
@@ -106,7 +106,7 @@ class ReplicaCopy:
             rounds += 1
 
     async def finish(self) -> None:
-        """All is there and durable, nothing else is. The log must stand still, and little be missing: no worker is waited for."""
+        """All is there and durable, nothing else is. Appends must be held, and little be missing: no worker is waited for."""
         await self._copy_missing(None)
         for segment in [copied for copied in self._sizes if copied not in self._log.segments]:
             await self._drop(segment)
@@ -117,7 +117,7 @@ class ReplicaCopy:
         await self._disk.sync_dir(self._folder)
 
     async def open_files(self, folder: str) -> list[File]:
-        """The log file of each segment, in order, in the folder that the copy has become."""
+        """The log file of each segment, in order, in the directory that the copy has become."""
         return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
     async def _copy_missing(self, bytes_per_second: float | None, settled: Callable[[], Awaitable[None]] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Which segments are to be deleted: by time, by size. Nothing is deleted here.
 
-Whole segments are deleted, oldest first, and only while the next one is due as well. Source: Kafka's documentation of
+Entire segments are deleted, oldest first, and only while the next one is due as well. Source: Kafka's documentation of
 ``retention.ms`` and ``retention.bytes``.
 """
 

@@ -74,7 +74,7 @@ class Tail:
         self._end_markers: dict[int, EndMarker] = {}  # by base offset, of control batches in _pending
         self._staged_timestamp = -1  # the largest in _pending
         self._is_flushing = self._wants_roll = False
-        self.latest_ms = now_ms  # the newest time that a caller told
+        self.latest_ms = now_ms  # the newest time that a caller passed
         self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
         self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
         self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
@@ -197,7 +197,7 @@ class Tail:
             health.check(segments.folder)
 
     async def _write(self, batches: list[_Staged], buffers: list[memoryview]) -> None:
-        """One append for each run of batches that goes to the same segment, which may be a new one."""
+        """One append for each run of batches that belongs to the same segment, which may be a new one."""
         start = 0
         while start < len(batches):
             segment = self._segments.all[-1]

@@ -1,6 +1,6 @@
-"""Damage that the scrubber found is remembered beside the segment, so that a start does not serve it as if it were whole.
+"""Damage that the scrubber found is remembered beside the segment, so that a start does not serve it as if it were intact.
 
-``<base offset>.damaged`` says where the segment has to end and what was wrong. It is removed once the segment is whole again, or
+``<base offset>.damaged`` says where the segment has to end and what was wrong. It is removed once the segment is intact again, or
 no longer there.
 """
 

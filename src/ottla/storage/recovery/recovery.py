@@ -1,9 +1,9 @@
-"""From the files of a folder to a log.
+"""From the files of a directory to a log.
 
 After a clean stop the files are trusted: only the end of the last segment is read. Otherwise every segment from the recovery
 point on is walked with its CRCs. The first batch that is torn, or does not follow the one before it, ends the log: that
 segment is cut there, and the segments after it are removed. Before the recovery point everything was synced. What was
-appended since is therefore a prefix of what was written, never with a hole. Each cut is told to the caller.
+appended since is therefore a prefix of what was written, never with a hole. Each cut is reported to the caller.
 
 A log that would be cut below the recovery point was not torn, it is damaged: it is refused, and nothing of it is touched. Only
 compaction leaves offsets without a batch, and only below the recovery point, too.
@@ -12,7 +12,7 @@ Recovery may itself be cut short and run again: segments are removed from the la
 and synced, and each state in between is one from which the same log is found.
 
 The leader epochs of walked segments are taken from their batches. Producers come from the newest usable snapshot and the
-batches behind it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong.
+batches after it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a folder holds. At least one segment; the last one is open for appending."""
+    """What a directory holds. At least one segment; the last one is open for appending."""
 
     segments: list[Segment]
     end_offset: int
@@ -62,7 +62,7 @@ async def recover(
     index_interval_bytes: int,
     is_durable: bool = True,
 ) -> Recovered:
-    """The segments of the folder, cut to what is whole; a first, empty one when there was none, durable unless the caller sees to that.
+    """The segments of the directory, cut to what is intact; a first, empty one when there was none, durable unless the caller sees to that.
 
     StorageError when the log is damaged below the recovery point.
     """
@@ -110,7 +110,7 @@ async def _load(segments: Sequence[Segment]) -> int | None:
 async def _walk(
     disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache, recovery_point: int, cuts: list[Cut]
 ) -> int:
-    """The end offset; ``segments`` is shorter, and ``cuts`` tells by what, when something was torn."""
+    """The end offset; ``segments`` is shorter, and ``cuts`` lists by what, when something was torn."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for index in range(first, len(segments)):
@@ -147,7 +147,7 @@ async def _remove_cut(disk: Disk, folder: str, segments: list[Segment], first: i
 
 
 async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
-    """The offset after the segment's last whole batch; the segment counts what came before."""
+    """The offset after the segment's last complete batch; the segment counts what came before."""
     counted = await segment.count(segment.file.size, is_recovery=True)
     segment.take_over(counted)
     for epoch, start_offset in counted.epochs:
@@ -156,7 +156,7 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
 
 
 async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
-    """The bases without those of segments wholly below the start, whose files are gone.
+    """The bases without those of segments entirely below the start, whose files are deleted.
 
     Their deletion was cut short. A power cut may have kept an older one and not the next, and what has a hole is not a log.
     """
@@ -169,7 +169,7 @@ async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: i
 
 
 async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:
-    """Indexes whose log is gone: a removal was cut short."""
+    """Indexes whose log no longer exists: a removal was interrupted."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         for offset in await offsets_of(disk, folder, suffix):
             if offset not in bases:

@@ -1,7 +1,7 @@
 """Reading a closed segment to see whether it is still what was written: a background job (class c).
 
 Disks lose bits in silence. A broker that sends files without reading them would not notice; clients check what they get, but
-by then the good copies may be gone.
+by then the good copies may no longer exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ScrubRequest(msgspec.Struct, frozen=True):
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
-    """The first ``whole_bytes`` are whole batches in order, the last of which ends before ``end_offset``; then comes ``damage``."""
+    """The first ``whole_bytes`` are complete batches in order, the last of which ends before ``end_offset``; then comes ``damage``."""
 
     whole_bytes: int
     batch_count: int
@@ -38,7 +38,7 @@ async def _scrub(disk: Disk, request: ScrubRequest, pace: Pace) -> Scrubbed:
 
 
 async def scrub(file: File, request: ScrubRequest, pace: Pace) -> Scrubbed:
-    """What of the file is whole."""
+    """Which part of the file is intact."""
     walk = BatchWalk(file, 0, request.size, check_crc=True)
     whole_bytes, count, end_offset, damage = 0, 0, request.base_offset, None
     if file.size < request.size:

@@ -1,4 +1,4 @@
-"""Every file of a log directory held against what it must be, without changing any. For a folder that no broker has open.
+"""Every file of a log directory checked against what it must be, without changes. For a directory that no broker has open.
 
 *Damage* is what a start could not repair: bytes that were acknowledged are not what was written. A *note* is what a start
 repairs by itself: a torn end, an index that does not fit, what an interrupted deletion left.
@@ -30,7 +30,7 @@ _LEFTOVER: Final = re.compile(r".*\.(deleted|cleaned|swap|tmp)")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong with the file at ``path``, which is relative to the folder."""
+    """What is wrong with the file at ``path``, which is relative to the directory."""
 
     path: str
     is_damage: bool
@@ -52,7 +52,7 @@ class Verification(msgspec.Struct):
 
 
 async def verify(disk: Disk, folder: str) -> Verification:
-    """The whole log directory. StorageError when it is not one of ours."""
+    """The findings for the entire log directory. StorageError when it is not one of ours."""
     meta_path = f"{folder}/{META_NAME}"
     if not await disk.exists(meta_path):
         raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")

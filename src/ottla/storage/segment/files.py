@@ -15,7 +15,7 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
-DELETED_SUFFIX: Final = ".deleted"  # behind the others: of a file that nobody needs any more
+DELETED_SUFFIX: Final = ".deleted"  # after the others: of a file that is no longer needed
 _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
 
@@ -25,7 +25,7 @@ def file_stem(offset: int) -> str:
 
 
 async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
-    """The offsets in the names of the folder's files of one kind, rising."""
+    """The offsets in the names of the directory's files of one kind, rising."""
     matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
@@ -41,7 +41,7 @@ async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
 
 
 async def overwrite(disk: Disk, path: str, data: bytes) -> None:
-    """The file holds ``data``: for what can be made anew after a crash."""
+    """The file holds ``data``: for what can be rebuilt after a crash."""
     file = await disk.open(path, create=True)
     if file.size:
         await file.truncate(0)

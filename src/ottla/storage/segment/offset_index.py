@@ -51,7 +51,7 @@ class OffsetIndex:
         return (self._base_offset + self._offsets[index - 1], self._positions[index - 1]) if index else None
 
     def truncate(self, size: int) -> None:
-        """Entries at positions from ``size`` on are gone."""
+        """Entries at positions from ``size`` on are removed."""
         while self._positions and self._positions[-1] >= size:
             self._positions.pop()
             self._offsets.pop()

@@ -2,10 +2,10 @@
 
 The log file is the truth; both indexes can be rebuilt from it and are, when they are missing or wrong. While a segment is
 the last one its indexes live in memory and need not be on disk. Once closed they are files, loaded again when a reader
-looks something up. A looked-up entry is held against the batch that it names, so a wrong one cannot mislead. One that is
+looks something up. A looked-up entry is checked against the batch that it names, so a wrong one cannot mislead. One that is
 missing only makes the walk longer, but for the newest time of a closed segment: that it is there is believed.
 
-The log file of a closed segment is open while somebody looks into it, or it is not synced; a log of many segments needs few
+The log file of a closed segment is open while it is being read, or not yet synced; a log of many segments needs few
 descriptors. What was handed out of it (``ports.FileRegion``) keeps it open by itself.
 
 ``size`` counts the bytes that belong to the log: ``0 <= size <= file.size``. A reader never goes beyond it.
@@ -56,7 +56,7 @@ class Segment(Tally):
         self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
         self.is_arriving = False  # its files have other names yet: what it has open and in memory stays so
         self.appended_ms = 0  # when the last batch came: for records without times
-        self.is_retired = False  # its names are gone or another segment's: only who still reads in it has it
+        self.is_retired = False  # its files are deleted or replaced: only reads in progress still use it
 
     @classmethod
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
@@ -107,7 +107,7 @@ class Segment(Tally):
         )
 
     def relocated(self, folder: str, file: File) -> Segment:
-        """The same segment, whose log file is a copy in another folder; this one is retired."""
+        """The same segment, whose log file is a copy in another directory; this one is retired."""
         other = copy.copy(self)
         other._folder, other._path, other.file = folder, f"{folder}/{file_stem(self.base_offset)}", file
         self.is_retired = True
@@ -174,7 +174,7 @@ class Segment(Tally):
         self.unload()
 
     async def _read_indexes(self, suffix: str = "") -> tuple[OffsetIndex, TimeIndex]:
-        """DecodeError when they do not fit the log; the newest entries and the maximum are held against its batches."""
+        """DecodeError when they do not fit the log; the newest entries and the maximum are checked against its batches."""
         data = await self._disk.read_file(self._path + INDEX_SUFFIX + suffix)
         offset_index = OffsetIndex.from_bytes(data, self.base_offset, log_size=self.size)
         time_index = TimeIndex.from_bytes(await self._disk.read_file(self._path + TIME_INDEX_SUFFIX + suffix), self.base_offset)
@@ -211,7 +211,7 @@ class Segment(Tally):
         return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired and not self.is_arriving)
 
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
-        """The indexes are made anew from the log file, in memory and as files. DecodeError when the log itself is damaged."""
+        """The indexes are rebuilt from the log file, in memory and as files. DecodeError when the log itself is damaged."""
         size, was_retired = self.size, self.is_retired
         counted = await self.count(size, is_recovery=False)
         if self.is_retired and not was_retired:
@@ -282,24 +282,24 @@ class Segment(Tally):
         await self.rebuild()
 
     async def retire(self) -> list[str]:
-        """The files have ``.deleted`` names, which are returned. Whoever still reads in the segment is not disturbed."""
+        """The files have ``.deleted`` names, which are returned. Reads of the segment that are in progress are not disturbed."""
         self.is_retired = True
         return await rename_files(self._disk, self._path, "", DELETED_SUFFIX)
 
     async def remove(self) -> None:
-        """The files are gone from the folder. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
+        """The files are deleted from the directory. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
         await self._remove(SUFFIXES)
 
     async def _remove(self, suffixes: Sequence[str]) -> None:
-        """Those of its files are gone, whoever removes them beside."""
+        """These files of it are deleted, even if another part removes them at the same time."""
         for suffix in suffixes:
             with contextlib.suppress(FileNotFoundError):
                 await self._disk.remove(self._path + suffix)
 
 
 async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
-    """The segments from ``first`` on are gone and will stay so after a power cut, the last one first: none is left behind a hole."""
+    """The segments from ``first`` on are deleted, durably, the last one first: none remains after a gap."""
     while len(segments) > first:
         await segments.pop().remove()
         await disk.sync_dir(folder)

@@ -1,6 +1,6 @@
-"""What a walk over a segment's log file finds: how far it is whole, and all that is known of it besides.
+"""What a walk over a segment's log file finds: how far it is intact, and all else that is known of it.
 
-Recovery and index rebuilds need the same walk. A long one is a job (class c): the loop must not stand still while Python
+Recovery and index rebuilds need the same walk. A long one is a worker-process job: the loop must not block while Python
 goes over a gigabyte of batches. A short one is done at once, as a process takes longer to start than it takes to do.
 """
 
@@ -36,7 +36,7 @@ class CountRequest(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct):
-    """Of the first ``size`` bytes, which are whole batches: the indexes as their files have them, but for the newest time."""
+    """Of the first ``size`` bytes, which are complete batches: the indexes as their files have them, but for the newest time."""
 
     size: int
     end_offset: int
@@ -111,7 +111,7 @@ class Tally:
         self.max_timestamp_offset = -1  # last offset of the first batch that had it
 
     def count_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """The batch at the segment's end belongs to it; indexed once enough bytes lie behind the last entry."""
+        """The batch at the segment's end belongs to it; indexed once enough bytes follow the last entry."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset

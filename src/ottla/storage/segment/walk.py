@@ -13,7 +13,7 @@ _WHOLE_CHUNK: Final = 1 << 20
 
 
 class BatchWalk:
-    """The batches from a position on; with ``check_crc`` each is read whole, else only headers are, and few bytes around them."""
+    """The batches from a position on; with ``check_crc`` each is read completely, else only headers are, and few bytes around them."""
 
     __slots__ = ("_check_crc", "_chunk", "_chunk_start", "_end", "_file", "_next", "position")
 
