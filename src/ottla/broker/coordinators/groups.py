@@ -84,7 +84,7 @@ class GroupShards:
             self.close()
 
     async def open(self, partition: Partition) -> None:
-        """The partition's groups are read in; requests for them are told to wait until then."""
+        """The partition's groups are loaded; requests for them get COORDINATOR_LOAD_IN_PROGRESS until then."""
         self._topic_id = partition.topic_id
         machine = GroupCoordinator(_settings(self._config))
         shard = self._shards[partition.index] = Shard(
@@ -93,7 +93,7 @@ class GroupShards:
         await shard.load()
 
     def _take_up_anew(self, partition: Partition) -> None:
-        """The log did not take what the groups already have: they are read in again, or are gone with a log that has failed."""
+        """The log did not take what the groups already have: they are reloaded, or dropped if the log has failed."""
         self._shards.pop(partition.index).close()
         if not partition.log.is_failed:
             eager.run(self.open(partition), self._note_load)

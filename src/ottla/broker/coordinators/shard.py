@@ -1,7 +1,7 @@
 """Runs replicated machines: one for each partition of an internal topic that this broker leads.
 
 A command is decided over the applied state; its records are appended to the partition and applied at once; what may be
-told of it waits until the log has them. A parked token (a JoinGroup that waits for others) is answered by a later
+answered to it waits until the log has them. A parked token (a JoinGroup that waits for others) is answered by a later
 decision. When the partition goes away, whatever is parked fails with NOT_COORDINATOR.
 
 Commands are decided one after the other. Large decisions are encoded in slices, and later commands wait for them. When the
@@ -64,7 +64,7 @@ class Shard:
         self._machine = machine
         self._encode = encode
         self._decode = decode
-        self._on_lost = on_lost  # the machine has applied what the log did not take: both must be taken up anew
+        self._on_lost = on_lost  # the machine has applied what the log did not take: both must be rebuilt
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
         self._asked: deque[_Asked] = deque()
@@ -113,7 +113,7 @@ class Shard:
             self._machine.apply(stored)
 
     async def ask(self, make_command: Callable[[Token], Command[R]]) -> R:
-        """The reply to the command that ``make_command`` makes of a fresh token, once it may be told.
+        """The reply to the command that ``make_command`` makes of a fresh token, once it may be sent.
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
         """
@@ -132,7 +132,7 @@ class Shard:
             self._parked.pop(token, None)
 
     def tell(self, command: Command[Any]) -> None:
-        """The command is decided; nobody waits for it."""
+        """The command is decided; no caller waits for it."""
         self._ask(_Asked(command))
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 PARTS_MAX: Final = 100
-"""Parts of one entity and changes of its quotas: more cannot differ, and are refused as a whole."""
+"""Parts of one entity and changes of its quotas: more cannot differ, and are refused entirely."""
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:

@@ -1,6 +1,6 @@
 """AlterConfigs, versions 0-2: each resource gets exactly the values given, and loses its others.
 
-One result for each resource; a resource that stands twice in one request is refused, both times. v2 flexible.
+One result for each resource; a resource that is listed twice in one request is refused, both times. v2 flexible.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def default_config_entries(values: Mapping[str, str]) -> Entries:
 def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, Mapping[str, str]]) -> Entries:
     """Every broker key, with its own value: a key that takes its value from another one has none.
 
-    Keys that are narrowed to a listener come along where they are set, and so do those of ``dynamic`` that nobody knows.
+    Keys that are narrowed to a listener come along where they are set, and so do unknown ones of ``dynamic``.
     """
     for name in sorted({name for values in dynamic.values() for name in values if find_broker_key(name) is None}):
         yield _unknown_entry(name, [source for source, values in dynamic.items() if name in values])
@@ -83,7 +83,7 @@ def logger_config_entries() -> Entries:
 
 
 def _unknown_entry(name: str, sources: Sequence[ConfigSource]) -> DescribeConfigsResourceResult:
-    """A key that nobody knows may be a secret: as in Kafka its value is not told."""
+    """An unknown key may be a secret: as in Kafka its value is not returned."""
     return DescribeConfigsResourceResult(
         name=name,
         value=None,
@@ -121,5 +121,5 @@ def _entry(
 
 
 def _shown(key: ConfigKey, value: str | None) -> str | None:
-    """Secrets are never told."""
+    """Secrets are never returned."""
     return None if key.is_sensitive else value

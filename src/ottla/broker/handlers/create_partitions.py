@@ -1,6 +1,6 @@
 """CreatePartitions, versions 0-3: one result for each topic.  v2 flexible.
 
-A topic that stands twice in one request is refused, both times; assignments name the replicas of the new partitions only.
+A topic that is listed twice in one request is refused, both times; assignments name the replicas of the new partitions only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateTopics, versions 2-7: one result for each topic, in order.
 
 -1 partitions or replication factor mean the broker's default. v5 answers with the counts and configs, v7 with the id. A
-name that stands twice in one request is refused, both times.
+name that is listed twice in one request is refused, both times.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
 
 def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
     if count > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands {count} times in the request")
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is listed {count} times in the request")
     indexes = [assignment.partition_index for assignment in topic.assignments]
     if len(set(indexes)) != len(indexes):
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")

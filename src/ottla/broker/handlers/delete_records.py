@@ -1,6 +1,6 @@
 """DeleteRecords, versions 0-2: the logs begin at the offsets named (-1 means the high watermark).  v2 flexible.
 
-The new start is on disk before it is told; whole segments below it go with the next round of retention. A partition whose topic is
+The new start is on disk before the answer; the next round of retention deletes the segments below it. A partition whose topic is
 only compacted keeps its records (POLICY_VIOLATION).
 """
 

@@ -1,6 +1,6 @@
 """DeleteTopics, versions 1-6: by name, from v6 also by id; one result each.
 
-The data goes with the topic: its folders are renamed at once and removed behind the answer.
+The data is deleted with the topic: its directories are renamed at once and removed after the answer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str | No
     if state.name is not None and state.topic_id != ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
     if name is not None and counts[name] > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} stands {counts[name]} times in the request")
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is listed {counts[name]} times in the request")
     return None
 
 

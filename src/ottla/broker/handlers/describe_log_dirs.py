@@ -1,7 +1,7 @@
 """DescribeLogDirs, versions 1-5: each log directory with its replicas and their sizes.  v2 flexible; v4 space (KIP-827).
 
-Without topics in the request, all replicas are told; every folder is, even an empty one. A replica on its way to a folder is
-told there as a future one, with how many offsets it lacks.
+Without topics in the request, all replicas are listed, and every directory, even an empty one. A replica on its way to a directory is
+listed there as a future one, with how many offsets it lacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
         slices, here = Slices(parts.world.clock), parts.partitions.by_name
         wanted = {TopicPartition(topic, index) async for topic, index in slices.over(asked) if index in here.get(topic, ())}
     results = []
-    for folder, partitions in parts.partitions.by_folder():  # all of one moment: a replica that moves is never told twice, or not at all
+    for folder, partitions in parts.partitions.by_folder():  # all of one moment: a replica that moves is listed exactly once
         replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in partitions]
         replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(folder)]
         result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if folder.is_failed else ErrorCode.NONE, folder.path)

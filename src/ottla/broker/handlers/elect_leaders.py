@@ -1,6 +1,6 @@
 """ElectLeaders, versions 0-2: preferred or unclean elections, one result for each partition (KIP-183, KIP-460).
 
-Without partitions in the request, all are gone through, and those that need no election are not told. v1 knows unclean ones.
+Without partitions in the request, all are considered, and those that need no election are not listed. v1 knows unclean ones.
 """
 
 from __future__ import annotations

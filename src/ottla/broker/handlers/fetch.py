@@ -1,8 +1,8 @@
 """Fetch, versions 4-18.
 
 Answers at once when min_bytes are there, something failed or nothing may be waited for; else the request is parked and
-answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent whole even
-when it is larger than allowed, and an offset inside a batch brings the whole batch. v7 sessions (KIP-227); v12
+answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent completely even
+when it is larger than allowed, and an offset inside a batch returns the complete batch. v7 sessions (KIP-227); v12
 diverging epochs; v13 topic ids (KIP-516).
 """
 

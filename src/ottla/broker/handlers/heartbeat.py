@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0-4: the member lives, and hears whether a rebalance is on. v3 static members."""
+"""Heartbeat, versions 0-4: the member is alive, and the answer says whether a rebalance is in progress. v3 static members."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs, versions 0-1: SET, DELETE, APPEND and SUBTRACT single values (KIP-339).
 
-One result for each resource; a resource that stands twice in one request is refused, both times. Levels of loggers (type 8) are
+One result for each resource; a resource that is listed twice in one request is refused, both times. Levels of loggers (type 8) are
 this process's, and change at once. v1 flexible.
 """
 

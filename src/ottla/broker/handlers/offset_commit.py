@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""Members that name a group which is not known heard ILLEGAL_GENERATION before (KIP-848)."""
+"""Members that name a group which is not known got ILLEGAL_GENERATION before (KIP-848)."""
 
 
 async def handle(parts: Parts, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:

@@ -1,6 +1,6 @@
 """OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed.
 
-v2 null topics mean all, and an error for the whole; v7 require_stable; v8 many groups; v10 topic ids.
+v2 null topics mean all, and a top-level error; v7 require_stable; v8 many groups; v10 topic ids.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def _group(
     answer = OffsetFetchResponseGroup(group.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     wanted: WantedTopics | None = None
-    unknown: list[OffsetFetchResponseTopics] = []  # told after the others, as Kafka does
+    unknown: list[OffsetFetchResponseTopics] = []  # listed after the others, as Kafka does
     if group.topics is not None:
         wanted = []
         async for topic in slices.over(group.topics):
@@ -106,7 +106,7 @@ def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 async def _fetch(
     parts: Parts, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
 ) -> dict[str, list[CommittedOffset]]:
-    """Offsets by topic; KafkaError with the code for the whole group."""
+    """Offsets by topic; KafkaError with the group's code."""
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
         result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))

@@ -190,7 +190,7 @@ def answer(context: RequestContext, acks: int, response: ProduceResponse) -> Non
 
 
 def _problem(request: ProduceRequest) -> KafkaError | None:
-    """What is wrong with the request as a whole."""
+    """What is wrong with the request itself."""
     if request.acks not in (0, 1, -1):
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
     if request.transactional_id is not None:

@@ -1,8 +1,8 @@
 """The metadata log of a cluster with one voter: typed records, fsynced before they count, with snapshots.
 
 It is a partition log like any other, in the folder ``__cluster_metadata-0``. A snapshot is a file
-``<end offset>-<epoch>.checkpoint`` of record batches that rebuild the image; it is written whole or not at all, and the
-log before it is then no longer needed. A group of records counts as a whole or not at all, however large it is. Source: KIP-595
+``<end offset>-<epoch>.checkpoint`` of record batches that rebuild the image; it is written completely or not at all, and the
+log before it is then no longer needed. A group of records counts entirely or not at all, however large it is. Source: KIP-595
 (the log is the truth), KIP-630 (snapshots), KIP-868 (transactions).
 """
 
@@ -148,7 +148,7 @@ class MetadataLog:
             await self._move_mark()
 
     def _next_unstaged(self) -> tuple[Sequence[Stored], int]:
-        """The oldest group, and those after it that one batch has room for: together they are as whole as each for itself."""
+        """The oldest group, and those after it that one batch has room for: together they are as atomic as each alone."""
         records, now_ms = self._unstaged.popleft()
         gathered = list(records)
         while self._unstaged and len(gathered) + len(self._unstaged[0][0]) <= _BATCH_RECORDS_MAX:
@@ -163,7 +163,7 @@ class MetadataLog:
         return True
 
     async def write_snapshot(self) -> None:
-        """The image is on disk by itself; closed segments before it and older snapshots are gone."""
+        """The image is on disk by itself; closed segments before it and older snapshots are deleted."""
         offset, image = self._log.log_end_offset, self.image
         batches = await _build_batches(snapshot_records(image), 0)
         await self._disk.write_file_atomic(f"{self._folder}/{_snapshot_name(offset)}", b"".join(batches))
@@ -226,7 +226,7 @@ async def _snapshots(disk: Disk, folder: str) -> list[str]:
 
 
 async def _newest_snapshot(disk: Disk, folder: str) -> tuple[ClusterImage, int]:
-    """The image and the offset it stands for; an empty one at 0 without snapshots. StorageError for a damaged one."""
+    """The image and its end offset; an empty one at 0 without snapshots. StorageError for a damaged one."""
     names = await _snapshots(disk, folder)
     if not names:
         return EMPTY_IMAGE, 0

@@ -1,8 +1,8 @@
 """Up to which offset the metadata log is known to be durable, in a file of its own.
 
-Without it a start could not tell a torn tail, which nobody was told of, from damage to what was committed. The mark is written
+Without it a start could not tell a torn tail, which was never acknowledged, from damage to what was committed. The mark is written
 after each sync of the log and not synced itself: a process that is killed leaves the newest one, a power cut an older one, which
-is true as well. The file holds the last few marks; the last whole one counts.
+is true as well. The file holds the last few marks; the last complete one counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SyncedMark:
 
     @classmethod
     async def open(cls, disk: Disk, folder: str) -> SyncedMark:
-        """The mark of the log in the folder; 0 where there is none that is whole."""
+        """The mark of the log in the folder; 0 where there is no complete one."""
         file = await disk.open(f"{folder}/{MARK_NAME}", create=True)
         data = await file.pread(0, file.size)
         whole = len(data) // _MARK.size * _MARK.size

@@ -1,6 +1,6 @@
 """What this broker leads follows what it can serve.
 
-A partition whose log has failed gets no leader, so that clients are told by Metadata and do not ask in vain; one that can be
+A partition whose log has failed gets no leader, so that Metadata reports it and clients do not ask in vain; one that can be
 opened again, after a start, gets its leader back. The metadata log keeps both, each with a leader epoch of its own.
 """
 
@@ -39,7 +39,7 @@ class Leadership:
         self._is_due = False
 
     async def start(self) -> None:
-        """The image says what this broker leads now, and every later failure will be told by ``settle_soon``."""
+        """The image says what this broker leads now, and every later failure will be reported by ``settle_soon``."""
         self._is_on = True
         await self._settle()
 

@@ -1,6 +1,6 @@
 """Replicas on their way from one log directory of this broker to another, one after the other (``storage/log/replica_copy.py``).
 
-A partition is served as ever while it is copied, and stands still only for the last of it. Then the copy gets the partition's
+A partition is served as ever while it is copied, and appends are held only for the last of it. Then the copy gets the partition's
 name, durably, and what it was copied from is removed: a crash in between finds two, of which the one with the higher generation
 counts (``storage/directory/directory.py``). A move that the end of the broker cuts short begins again with the next start. One
 that fails leaves the partition where it was, and is tried again after the others, ``RETRY_MS`` later.
@@ -139,7 +139,7 @@ class ReplicaMover:
             await copy.catch_up(bytes_per_second=rate, settled=partition.settled)
             await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
         finally:
-            if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it tells the next start of the move
+            if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it records the move for the next start
                 await disk.remove_tree(future)
 
     async def _finish(

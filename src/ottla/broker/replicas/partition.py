@@ -1,6 +1,6 @@
 """One partition as this broker serves it: the log, and who waits for it to grow.
 
-A partition whose log has failed is offline: it answers KAFKA_STORAGE_ERROR until the broker is started anew.
+A partition whose log has failed is offline: it answers KAFKA_STORAGE_ERROR until the broker is restarted.
 
 With one replica the high watermark is the end of what has been flushed to the log: ``0 <= log_start_offset <=
 high_watermark == log_end_offset``, and what is acknowledged is what readers see.
@@ -132,12 +132,12 @@ class Partition:
         return True
 
     def retire(self) -> None:
-        """The partition was deleted. Whoever waits for it is answered now."""
+        """The partition was deleted. Requests that wait for it are answered now."""
         self.log.retire()
         self.wake(2**62)
 
     def fail(self) -> None:
-        """The partition is offline. Whoever waits for it is answered now."""
+        """The partition is offline. Requests that wait for it are answered now."""
         self.log.health.fail()
         self.wake(2**62)
 

@@ -37,7 +37,7 @@ log = get_logger(__name__)
 
 WANTED_FOLDERS_MAX: Final = 10_000
 SINGLY_MAX: Final = 32
-"""Above so many partitions one sync of the whole file system is cheaper than theirs one by one."""
+"""Above so many partitions one sync of the file system is cheaper than theirs one by one."""
 
 
 class PartitionStore:
@@ -60,12 +60,14 @@ class PartitionStore:
         self._undeleted: list[tuple[DataFolder, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
-        self._left: dict[Partition, DataFolder] = {}  # whose offsets are only told by the folder that they were moved from, as yet
+        self._left: dict[
+            Partition, DataFolder
+        ] = {}  # whose offsets are so far only in the checkpoints of the directory that they were moved from
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, DataFolder] = {}  # found by the scan
         self._wanted_folders: dict[TopicPartition, DataFolder] = {}  # of partitions that do not exist yet
-        self._must_be_found = has_offline_folders  # what is not found while starting lies in one of those, and is not made anew
+        self._must_be_found = has_offline_folders  # what is not found while starting is in one of those, and is not created again
         self.offline: dict[TopicPartition, DataFolder | None] = {}  # that could not be opened, and where they lie if that is known
         self._is_closed = False
         self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
@@ -78,7 +80,7 @@ class PartitionStore:
             await self._offsets.read(folder)
 
     async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
-        """Open exactly what the image gives to this broker; the partitions opened and the topics gone.
+        """Open exactly what the image gives to this broker; the partitions opened and the topics deleted.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
@@ -369,7 +371,7 @@ class PartitionStore:
 
     async def _discard(self, partition: Partition) -> None:
         self._left.pop(partition, None)
-        folder = self.folder_of.pop(partition)  # not before it stands still: it may be about to arrive in another one
+        folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if not folder.is_failed:
             await self._try_to_delete(folder, partition.key)
 

@@ -5,7 +5,7 @@ once, then the answers that are ready leave in one send. A connection with too m
 read its answers, is not read until that is over: back-pressure instead of memory.
 
 A burst whose requests take longer than the connection's share of the loop ends early: the frames that are left wait
-(``behind``), and go on as a burst of their own after the other connections had their turn.
+(``behind``), and continue as a burst of their own after the other connections had their turn.
 """
 
 from __future__ import annotations

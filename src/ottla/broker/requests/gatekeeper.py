@@ -1,6 +1,6 @@
 """The broker's listeners, and who gets in through them (``net/admission.py`` has the limits and their meaning).
 
-A listener whose newcomers must wait is paused: they stay in the kernel's backlog and cost the broker nothing. While the
+A listener whose new connections must wait is paused: they stay in the kernel's backlog and cost the broker nothing. While the
 broker itself has more to do than it may (``queued.max.requests``), all listeners are.
 """
 
@@ -55,7 +55,7 @@ class Gatekeeper:
         return {name: self._admission.count_of(name) for name in self._listeners}
 
     async def bind(self, addresses: Iterable[ListenerAddress]) -> None:
-        """The ports are taken; nobody is let in before ``open``. OSError when one is taken already, INVALID_CONFIG for a bad limit."""
+        """The ports are bound; no connection is accepted before ``open``. OSError when one is in use, INVALID_CONFIG for a bad limit."""
         addresses = list(addresses)
         self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
         backlog = self._given("socket.listen.backlog.size", BACKLOG)  # Kafka's 50 are few for one loop that does it all
@@ -79,7 +79,7 @@ class Gatekeeper:
         self._let_in()
 
     async def close(self) -> None:
-        """Nobody is let in any more; connections that are open stay."""
+        """No connection is accepted any more; open ones stay."""
         self._is_serving = False
         if self._timer is not None:
             self._timer.cancel()
@@ -87,7 +87,7 @@ class Gatekeeper:
             await listener.close()
 
     def hold(self, is_held: bool) -> None:
-        """While held, nobody is let in."""
+        """While held, no connection is accepted."""
         self._is_held = is_held
         self._let_in()
 
@@ -105,7 +105,7 @@ class Gatekeeper:
         self._admission.set_ip_rates(rates)
 
     def left(self, connection: BrokerConnection) -> None:
-        """A connection has ended: whoever waited for its place is let in."""
+        """A connection has ended: one that waited for its place is accepted."""
         self._admission.left(connection.listener, connection.client_host)
         self._let_in()
 

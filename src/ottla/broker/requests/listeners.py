@@ -1,4 +1,4 @@
-"""Listeners: where the broker binds, and what it tells clients to connect to."""
+"""Listeners: where the broker binds, and which addresses it advertises."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    """What clients are told: hosts as they are written. Port 0 stands for the bound port; a listener on every interface is localhost."""
+    """The advertised addresses: hosts as they are written. Port 0 means the bound port; a listener on every interface is localhost."""
     own = controller_names(config)
     given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ()) if listener.name not in own}
     unknown = sorted(given.keys() - bound.keys())
@@ -69,7 +69,7 @@ def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[
 
 
 def advertised_controller(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    """What tools are told of the controller; empty without a listener of its own."""
+    """The controller's advertised addresses; empty without a listener of its own."""
     given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
     return _endpoints(controller_listeners(config), given, bound)
 

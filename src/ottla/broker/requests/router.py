@@ -50,7 +50,7 @@ class Router:
     """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``).
 
     Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
-    the bound no socket is read, and nobody is let in, until half of it is done.
+    the bound no socket is read, and no connection accepted, until half of it is done.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The answer leaves first, and the connection is mute afterwards (KIP-219), so that a client which does not wait by itself waits all
 the same. Bytes are counted where they are produced and fetched; request time is what a request keeps the loop busy for, in percent
-of a second, whatever it then waits for. While nobody has a quota, nothing is measured.
+of a second, whatever it then waits for. While no quota is set, nothing is measured.
 
 The user of a quota is the principal of the connection.
 """
@@ -54,7 +54,7 @@ class Throttling:
             context.work_us = self._clock.monotonic_us() - self._began_us
 
     def on_reply(self, context: RequestContext, response: Any) -> None:
-        """The response tells the pause, if there is one; a response that has no place for it is only followed by the pause."""
+        """The response carries the pause, if there is one; a response that has no place for it is only followed by the pause."""
         work_us = self._clock.monotonic_us() - self._began_us if context is self._current else context.work_us
         pause_ms = self._record(QuotaKind.REQUEST, context, work_us * 100 / 1_000_000)
         if pause_ms and hasattr(response, "throttle_time_ms"):

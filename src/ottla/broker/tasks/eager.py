@@ -21,7 +21,7 @@ def run(coroutine: Coroutine[Any, Any, T], on_done: Callable[[T | None, BaseExce
     except StopIteration as stop:
         on_done(stop.value, None)
         return True
-    except Exception as error:  # noqa: BLE001 - the edge of a task: its owner is told
+    except Exception as error:  # noqa: BLE001 - the edge of a task: its owner gets the error
         on_done(None, error)
         return True
     task = asyncio.get_running_loop().create_task(_go_on(coroutine, awaited))

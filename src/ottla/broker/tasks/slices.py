@@ -24,7 +24,7 @@ _paused: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]
 
 
 async def pause() -> None:
-    """Others have had their turn, and those who paused before have gone on."""
+    """Others have had their turn, and those that paused before have continued."""
     loop = asyncio.get_running_loop()
     paused = _paused.setdefault(loop, deque())
     if not paused:

@@ -35,7 +35,7 @@ class Housekeeping:
         self._retention = Retention(config, partitions)
         self._timer: TimerHandle | None = None
         self._is_running = self._is_working = False
-        self._has_ended: asyncio.Event | None = None  # somebody waits for the round to end
+        self._has_ended: asyncio.Event | None = None  # a caller waits for the round to end
         self._has_deleted = False
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0

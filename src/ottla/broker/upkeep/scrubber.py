@@ -1,6 +1,6 @@
 """The scrubber: reads every closed segment once in a while, slowly, and takes a partition offline whose files are damaged.
 
-It stays offline, over restarts too, until the segment is whole again (``storage.damage``).
+It stays offline, over restarts too, until the segment is intact again (``storage.damage``).
 """
 
 from __future__ import annotations
