@@ -88,6 +88,10 @@ class SimLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         raise AssertionError("a simulated loop has one thread")
 
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """A generator that a killed process left behind is not brought to its end: what is killed runs nothing more."""
+        self._asyncgens.discard(agen)  # type: ignore[attr-defined]
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """The result of ``main``, in virtual time. Tasks that are still running then are cancelled."""
