@@ -156,7 +156,7 @@ def test_no_circle_of_imports_inside_a_package(package: str) -> None:
     assert circles(rooms_of(inside, f"ottla.{package}")) == [], "rooms of the package import each other"
 
 
-def test_only_the_node_and_who_starts_it_know_the_whole_broker() -> None:
+def test_only_the_node_and_its_starters_know_the_complete_broker() -> None:
     allowed = {"ottla.runtime.serve", "ottla.cli.broker", "ottla.cli.dev"}  # and the simulation, which looks into everything
     users = {
         module
@@ -181,7 +181,7 @@ def test_the_package_itself_imports_nothing_of_its_own() -> None:
     assert not found
 
 
-def test_each_package_stands_on_one_line_of_the_table_only() -> None:
+def test_each_package_is_on_one_line_of_the_table_only() -> None:
     names = [name for line in CONTRACT.layers for name in line]
     assert len(names) == len(set(names))
 
@@ -237,7 +237,7 @@ def test_asyncio_begins_at_broker_and_client(package: str, is_allowed: bool) -> 
     assert (CONTRACT.violations(f"ottla.{package}", "from asyncio import sleep") == []) is is_allowed
 
 
-def test_the_ground_stands_on_the_standard_library_only() -> None:
+def test_the_ground_imports_the_standard_library_only() -> None:
     assert len(CONTRACT.violations("ottla.errors", "import msgspec")) == 1
     assert CONTRACT.violations("ottla.errors", "import enum") == []
     assert CONTRACT.violations("ottla.wire.schema", "import msgspec") == []

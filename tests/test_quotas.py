@@ -40,7 +40,7 @@ def test_the_most_specific_quota_counts(ranks: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("entity", [((CLIENT_ID, "other"),), ((USER, "other"),), ((CLIENT_ID, "c"), (USER, "other")), ((IP, "127.0.0.1"),)])
-def test_a_quota_of_somebody_else_does_not_count(entity: QuotaEntity) -> None:
+def test_a_quota_of_another_client_does_not_count(entity: QuotaEntity) -> None:
     made = quotas({entity: 1.0})
     assert made.limit(PRODUCE, "u", "c") is None
     assert made.record(PRODUCE, "u", "c", 1e9, NOW_MS) == 0
@@ -136,7 +136,7 @@ def test_partitions_may_be_created_while_a_token_is_left_however_many_they_are()
     assert made.spend("v", "c", 1000, NOW_MS, is_strict=True) == (0, True), "somebody without a quota"
 
 
-def test_who_cannot_be_told_is_let_through_and_pauses() -> None:
+def test_a_client_that_cannot_see_the_pause_is_let_through_and_paused() -> None:
     made = quotas({((USER, "u"),): 1.0}, QuotaKind.MUTATION)
     assert made.spend("u", "c", 10, NOW_MS, is_strict=False) == (0, True)
     assert made.spend("u", "c", 5, NOW_MS, is_strict=False) == (4001, True)

@@ -40,7 +40,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def test_no_file_names_a_package_registry_or_a_folder_of_one_machine() -> None:
+def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {word}"
         for path in tracked_files()

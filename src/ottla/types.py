@@ -52,7 +52,7 @@ def topic_name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"the name may not be {name!r}"
     if len(name) > TOPIC_NAME_LENGTH_MAX:
-        return f"the name has {len(name)} characters, {TOPIC_NAME_LENGTH_MAX} is the most"
+        return f"the name has {len(name)} characters, the limit is {TOPIC_NAME_LENGTH_MAX}"
     for character in name:
         if not (character.isascii() and (character.isalnum() or character in "._-")):
             return f"the character {character!r} is not one of ASCII letters, digits, '.', '_' and '-'"

@@ -103,7 +103,7 @@ def test_the_names_that_dashboards_read_are_there(broker: BrokerProcess) -> None
     assert value(found, "kafka_server_replicamanager_underreplicatedpartitions") == 0
 
 
-def test_records_bytes_and_requests_are_counted_whole_and_by_topic(broker: BrokerProcess) -> None:
+def test_records_bytes_and_requests_are_counted_in_total_and_by_topic(broker: BrokerProcess) -> None:
     found = metrics(broker, "/metrics")
     assert value(found, "kafka_server_brokertopicmetrics_messagesin_total", topic="events") == 10
     assert value(found, "kafka_server_brokertopicmetrics_messagesin_total") == 10
@@ -133,7 +133,7 @@ def test_partitions_have_a_page_of_their_own(broker: BrokerProcess) -> None:
     assert not [name for name, _ in metrics(broker, "/metrics") if name.startswith("kafka_log_log_")]
 
 
-def test_lag_of_groups_is_told_under_the_names_of_kafka_exporter(broker: BrokerProcess) -> None:
+def test_lag_of_groups_is_reported_under_the_names_of_kafka_exporter(broker: BrokerProcess) -> None:
     found = metrics(broker, "/metrics/lag")
     group = {"consumergroup": "readers", "topic": "events"}
     assert value(found, "kafka_consumergroup_current_offset", **group, partition="0") == 4
@@ -159,7 +159,7 @@ def test_what_is_not_there_and_what_is_not_allowed(broker: BrokerProcess) -> Non
     assert get(broker, "/metrics", "HEAD")[2] == b""
 
 
-def test_a_peer_that_talks_nonsense_or_not_at_all_costs_nobody_anything(broker: BrokerProcess) -> None:
+def test_a_peer_that_talks_nonsense_or_not_at_all_costs_other_clients_nothing(broker: BrokerProcess) -> None:
     address = ("127.0.0.1", int(broker.properties["ottla.admin.listener"]))
     with socket.create_connection(address, WAIT_SECONDS_MAX) as silent, socket.create_connection(address, WAIT_SECONDS_MAX) as loud:
         loud.sendall(b"x" * 20_000)

@@ -48,7 +48,7 @@ def test_a_log_of_many_segments_needs_few_open_files(tmp_path: Path) -> None:
         assert open_files(broker.pid) - before < 15
 
 
-def test_a_broker_with_few_descriptors_refuses_and_goes_on(tmp_path: Path) -> None:
+def test_a_broker_with_few_descriptors_refuses_and_continues(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, command=FEW_FILES, log_flush_offset_checkpoint_interval_ms="1000") as broker:
         with Admin(broker.bootstrap) as admin:
             assert admin.create_topics([NewTopic("t", 10, configs={"segment.bytes": "1048576"})]) == {"t": None}

@@ -23,7 +23,7 @@ def test_a_coroutine_that_does_not_suspend_is_done_at_once() -> None:
     assert done == [(7, None)]
 
 
-def test_its_failure_is_told_like_its_result() -> None:
+def test_its_failure_is_returned_like_its_result() -> None:
     async def work() -> int:
         raise ValueError("no")
 
@@ -34,7 +34,7 @@ def test_its_failure_is_told_like_its_result() -> None:
     assert isinstance(error, ValueError)
 
 
-def test_a_suspended_coroutine_goes_on_where_it_was() -> None:
+def test_a_suspended_coroutine_continues_where_it_was() -> None:
     async def main() -> None:
         steps: list[str] = []
         first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -80,7 +80,7 @@ def test_an_exception_of_what_it_waits_for_reaches_it() -> None:
     asyncio.run(main())
 
 
-def test_a_failure_after_suspending_is_told() -> None:
+def test_a_failure_after_suspending_is_reported() -> None:
     async def main() -> None:
         async def work() -> None:
             await asyncio.sleep(0)

@@ -162,7 +162,7 @@ def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_lo
 
 
 @pytest.mark.parametrize(("host", "told"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("", "localhost")])
-def test_a_listeners_host_is_told_as_it_is_written(tmp_path: Path, host: str, told: str) -> None:
+def test_a_listeners_host_is_advertised_as_it_is_written(tmp_path: Path, host: str, told: str) -> None:
     """Kafka advertises the name, and not the address that it was bound to; for every interface, the name of the machine."""
     with running(tmp_path, listeners=f"PLAINTEXT://{host}:0") as broker, client_of(broker) as client:
         assert [found.host for found in client.ask(MetadataRequest([]), 9).brokers] == [told]
@@ -175,7 +175,7 @@ def test_offsets_of_an_empty_group_id_cannot_be_deleted(client: RawClient) -> No
     assert client.ask(OffsetDeleteRequest("", topics), 0).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_brokers_unknown_keys_are_kept_and_never_told(tmp_path: Path) -> None:
+def test_a_brokers_unknown_keys_are_kept_and_never_returned(tmp_path: Path) -> None:
     """Kafka lists such a key as sensitive, read-only and of no known type, with a synonym for each place where it is set."""
     with running(tmp_path) as broker, client_of(broker) as client:
         for name in ("1", ""):
@@ -264,7 +264,7 @@ def test_loggers_are_changed_on_their_own_node_by_names_and_levels_that_there_ar
     assert [(found.resource_name, found.resource_type) for found in listed] == [("1", RESOURCE_BROKER_LOGGER)]
 
 
-def test_tools_that_ask_the_controller_find_it_behind_its_listener(tmp_path: Path) -> None:
+def test_tools_that_ask_the_controller_find_it_on_its_listener(tmp_path: Path) -> None:
     """DescribeCluster with endpoint type 2, DescribeQuorum's nodes and the APIs that are listed are those of Kafka's controllers."""
     names = {"listeners": "CONTROLLER://localhost:0,PLAINTEXT://127.0.0.1:0", "controller_listener_names": "CONTROLLER"}
     with running(tmp_path, **names) as broker, client_of(broker) as client:

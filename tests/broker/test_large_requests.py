@@ -240,7 +240,7 @@ def test_what_no_honest_client_sends_so_many_of_is_refused(client: RawClient) ->
     assert joined.error_code == ErrorCode.INVALID_REQUEST
     configs = [AlterableConfig(f"c{number}", 0, "1") for number in range(1001)]
     [altered] = client.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(2, "t", configs)]), 1).responses
-    assert (altered.error_code, altered.error_message) == (ErrorCode.INVALID_REQUEST, "1001 configs of one resource; 1000 is the most")
+    assert (altered.error_code, altered.error_message) == (ErrorCode.INVALID_REQUEST, "1001 configs of one resource; the limit is 1000")
     made = CreatableTopic("u", 1, 1, configs=[CreatableTopicConfig(f"c{number}", "1") for number in range(1001)])
     [created] = client.ask(CreateTopicsRequest([made], 30_000), 7).topics
     assert (created.error_code, created.error_message) == (altered.error_code, altered.error_message)

@@ -62,7 +62,7 @@ def hears_nothing(broker: BrokerThread, client: RawClient) -> bool:
     return False
 
 
-def test_above_max_connections_newcomers_wait_until_somebody_leaves(tmp_path: Path) -> None:
+def test_above_max_connections_new_ones_wait_until_one_closes(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"max.connections": "3"})))
         first, *others = [stack.enter_context(RawClient(port_of(broker))) for _ in range(3)]
@@ -146,7 +146,7 @@ def ask_api_versions(connection: Connection) -> None:
     connection.send([len(frame).to_bytes(4, "big") + frame])
 
 
-def test_the_creation_rate_spreads_newcomers_over_time() -> None:
+def test_the_creation_rate_spreads_new_connections_over_time() -> None:
     async def main() -> None:
         simulation = Simulation(1)
         broker = SimBroker(simulation, {"max.connection.creation.rate": "5"})
@@ -249,7 +249,7 @@ def test_an_io_thread_that_waits_for_the_disk_holds_up_those_alone_that_need_it(
         assert waiting.receive().responses[0].partition_responses[0].error_code == 0
 
 
-def test_above_queued_max_requests_no_socket_is_read_and_nobody_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_above_queued_max_requests_no_socket_is_read_and_no_connection_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"queued.max.requests": "2"})))
         create_synced_topics(broker, "a", "b")
@@ -300,7 +300,7 @@ def fetch_that_waits() -> FetchRequest:
     return FetchRequest(max_wait_ms=30_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic("plain", partitions=[partition])])
 
 
-def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_fetch_whose_client_has_left_leaves_no_state(tmp_path: Path) -> None:
     """However far its deadline: clients choose it."""
     with BrokerThread(properties(tmp_path)) as thread:
         create_synced_topics(thread)
@@ -332,7 +332,7 @@ def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_pa
 
 
 @pytest.mark.usefixtures("default_paths")
-def test_a_request_behind_records_that_a_thread_writes_waits_until_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_after_records_that_a_thread_writes_waits_until_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And other connections do not wait for either."""
     large = produce_request("plain", batch_of(bytes(600_000)), acks=0)
     asked = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("plain", [ListOffsetsPartition(0, timestamp=-1)])])

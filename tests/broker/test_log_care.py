@@ -83,7 +83,7 @@ async def files_of(broker: SimBroker, partition: str, suffix: str) -> list[str]:
     return [name for name in await broker.machine.disk.list_dir(f"/data/{partition}") if name.endswith(suffix)]
 
 
-def test_mechanism_51_segments_go_by_time_and_a_reader_behind_them_starts_anew() -> None:
+def test_mechanism_51_segments_are_deleted_by_time_and_a_reader_that_lags_starts_again() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", retention_ms="10000", file_delete_delay_ms="5000")
         await send(broker, "t", [(None, b"x" * 300)] * 20)
@@ -113,7 +113,7 @@ def test_mechanism_51_segments_go_by_time_and_a_reader_behind_them_starts_anew()
     play(act)
 
 
-def test_mechanism_51_segments_go_by_size_and_the_start_survives_a_power_cut() -> None:
+def test_mechanism_51_segments_are_deleted_by_size_and_the_start_survives_a_power_cut() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", retention_bytes="3000", retention_ms="-1")
         await send(broker, "t", [(None, b"x" * 300)] * 40)
@@ -280,7 +280,7 @@ def folder_of(broker: SimBroker, topic: str, partition: int) -> str:
 
 
 @pytest.mark.parametrize(("operation", "code"), [("sync", errno.EIO), ("sync", errno.ENOSPC), ("append", errno.EIO)])
-def test_a_disk_error_takes_its_data_folder_offline_and_no_other(operation: str, code: int) -> None:
+def test_a_disk_error_takes_its_log_directory_offline_and_no_other(operation: str, code: int) -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 4, flush_messages="1")
         for partition in range(4):
@@ -349,7 +349,7 @@ def test_a_segment_whose_name_cannot_be_made_durable_for_want_of_room_is_made_ag
     play(act, log_dirs="/data,/spare")
 
 
-def test_the_broker_ends_with_the_folder_of_the_metadata_log() -> None:
+def test_the_broker_ends_with_the_directory_of_the_metadata_log() -> None:
     failed: list[str] = []
 
     async def act(broker: SimBroker) -> None:
@@ -452,7 +452,7 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
     play(act, ottla_log_scrub_interval_ms="3600000")
 
 
-def test_a_data_folder_that_cannot_be_opened_is_left_out_and_its_partitions_are_not_made_anew() -> None:
+def test_a_log_directory_that_cannot_be_opened_is_left_out_and_its_partitions_are_not_created_again() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 4)
         for partition in range(4):

@@ -100,7 +100,7 @@ def test_a_group_that_is_our_mistake_changes_nothing(tmp_path: Path) -> None:
     with_disk(body)
 
 
-def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path) -> None:
+def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     async def body(disk: Disk) -> None:
         log = await open_log(disk, tmp_path, snapshot_bytes=1)
         for number in range(1, 6):

@@ -62,14 +62,14 @@ def test_mechanism_06_deleting_a_topic_removes_its_data(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*-delete"))
 
 
-def test_mechanism_40_each_partition_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_mechanism_40_each_partition_has_its_own_directory(tmp_path: Path) -> None:
     with BrokerThread(properties(tmp_path)) as broker, Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic("topic1", 5), NewTopic("topic2", 10)])
         folders = [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("topic")]
     assert sorted(folders) == sorted([*(f"topic1-{index}" for index in range(5)), *(f"topic2-{index}" for index in range(10))])
 
 
-def test_partitions_are_spread_over_several_data_folders(tmp_path: Path) -> None:
+def test_partitions_are_spread_over_several_log_directories(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     config = properties(tmp_path) | {"log.dirs": ",".join(map(str, folders))}
     with BrokerThread(config) as broker, Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
@@ -82,12 +82,12 @@ def test_partitions_are_spread_over_several_data_folders(tmp_path: Path) -> None
         assert [ends[TopicPartition("t", index)][0] for index in range(4)] == [1, 1, 1, 1]
 
 
-def test_a_data_folder_belongs_to_one_running_broker(tmp_path: Path) -> None:
+def test_a_log_directory_belongs_to_one_running_broker(tmp_path: Path) -> None:
     with BrokerThread(properties(tmp_path)), pytest.raises(StorageError, match="in use by another broker"):
         BrokerThread(properties(tmp_path)).start()
 
 
-def test_a_folder_of_somebody_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_a_directory_of_another_program_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not touch")
     with pytest.raises(StorageError, match="not a log directory"):
         BrokerThread(properties(tmp_path)).start()

@@ -86,7 +86,7 @@ def test_a_topic_that_is_deleted_while_it_is_scrubbed_costs_nothing_but_the_topi
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("what", ["delete", "retain"])
-def test_a_log_whose_files_are_removed_while_it_is_compacted_goes_on(what: str, seed: int) -> None:
+def test_a_log_whose_files_are_removed_while_it_is_compacted_stays_in_use(what: str, seed: int) -> None:
     async def act(broker: SimBroker) -> None:
         await create(
             broker, "t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01", retention_ms="30000", file_delete_delay_ms="0"
@@ -295,7 +295,7 @@ def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: s
 
 
 @pytest.mark.parametrize("steps", range(24))
-def test_a_compacted_replica_is_whole_after_a_crash_soon_after_its_move(steps: int) -> None:
+def test_a_compacted_replica_is_intact_after_a_crash_soon_after_its_move(steps: int) -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
         await broker.start()
@@ -326,7 +326,7 @@ def test_a_compacted_replica_is_whole_after_a_crash_soon_after_its_move(steps: i
     run(main())
 
 
-def test_a_deleted_topic_whose_partition_could_not_be_opened_leaves_no_folder() -> None:
+def test_a_deleted_topic_whose_partition_could_not_be_opened_leaves_no_directory() -> None:
     async def act(broker: SimBroker) -> None:
         disk = broker.machine.disk
         disk.faults.append(Fault("create", "t-0/00000000000000000000.log", errno.EMFILE, lasts=True))
@@ -386,7 +386,7 @@ def test_a_metadata_log_damaged_below_what_was_synced_is_refused() -> None:
         whole = bytes(inode.written)
         for position in (len(whole) // 2, len(whole) - 1):
             inode.written[position] ^= 1
-            with pytest.raises(StorageError, match=r"damaged.*put a good copy"):
+            with pytest.raises(StorageError, match=r"damaged.*restore a good copy"):
                 await broker.start()
             assert len(inode.written) == len(whole), "nothing was cut"
             inode.written[position] ^= 1
@@ -439,7 +439,7 @@ def test_a_recovery_that_would_cut_what_was_synced_takes_the_partition_offline_a
     play(act, log_flush_interval_messages="1")
 
 
-def test_every_cut_of_a_recovery_is_told() -> None:
+def test_every_cut_of_a_recovery_is_reported() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")
         await send(broker, "t", [(None, b"x" * 100)] * 4)
@@ -511,7 +511,7 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
 
 
 @pytest.mark.parametrize("steps", range(12))
-def test_a_topic_that_is_deleted_while_its_replica_arrives_is_gone_from_both_folders(steps: int) -> None:
+def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_directories(steps: int) -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})
         await broker.start()
@@ -716,7 +716,7 @@ def test_a_segment_is_not_scrubbed_while_another_one_has_its_name(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_came_instead(policy: str, seed: int) -> None:
+def test_a_look_up_in_segments_that_are_replaced_or_deleted_finds_what_came_instead(policy: str, seed: int) -> None:
     async def act(broker: SimBroker) -> None:
         lag = str(10**15)  # never overdue, and looked at for that
         await create(
@@ -754,7 +754,7 @@ def test_whoever_looks_into_segments_that_are_replaced_or_deleted_finds_what_cam
 
 
 @pytest.mark.parametrize("how", ["read", "time"])
-def test_a_file_that_somebody_removed_takes_its_partition_offline_and_no_other(how: str) -> None:
+def test_a_file_that_another_program_removed_takes_its_partition_offline_and_no_other(how: str) -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")
         await create(broker, "kept")

@@ -156,7 +156,7 @@ def test_a_crash_at_any_disk_operation_of_a_move_loses_nothing_and_leaves_one_re
     assert step > 30, "a move has many steps"
 
 
-def test_a_move_goes_on_after_a_restart() -> None:
+def test_a_move_continues_after_a_restart() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
@@ -178,7 +178,7 @@ def test_a_move_goes_on_after_a_restart() -> None:
     run(main())
 
 
-def test_a_move_is_taken_back_by_asking_for_the_old_folder() -> None:
+def test_a_move_is_cancelled_by_asking_for_the_old_directory() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
@@ -221,7 +221,7 @@ def test_compaction_and_retention_go_on_while_a_replica_moves(what: str) -> None
     run(main())
 
 
-def test_a_topic_deleted_on_its_way_is_gone() -> None:
+def test_a_topic_deleted_on_its_way_no_longer_exists() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
@@ -288,7 +288,7 @@ def test_what_cannot_be_moved_is_answered_for_itself() -> None:
     run(main())
 
 
-def test_a_replica_that_moves_while_folders_are_described_is_told_once() -> None:
+def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS)
         await broker.start()

@@ -28,7 +28,7 @@ def test_a_broker_or_one_combined_node_is_accepted(given: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"process.roles": "controller"}, "has to be a broker"),
+        ({"process.roles": "controller"}, "does not include broker"),
         ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "3 voters"),
         ({"controller.quorum.voters": "2@a:1"}, "node.id is 1"),
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
@@ -41,7 +41,7 @@ def test_a_node_of_a_larger_quorum_is_refused_rather_than_half_obeyed(given: dic
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_the_controllers_listener_is_not_told_to_clients_of_the_broker() -> None:
+def test_the_controllers_listener_is_not_advertised_to_clients_of_the_broker() -> None:
     config = BrokerConfig(parse_properties(COMBINED_NODE))
     assert controller_listeners(config) == [ListenerAddress("CONTROLLER", "", 9093)]
     assert listeners(config) == [ListenerAddress("PLAINTEXT", "", 9092)]

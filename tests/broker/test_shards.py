@@ -103,7 +103,7 @@ def test_offsets_expire_however_many_they_are_and_so_do_later_ones() -> None:
     play(act, offsets_retention_minutes="1", offsets_retention_check_interval_ms="7000")
 
 
-def test_a_commit_larger_than_a_batch_is_refused_whole() -> None:
+def test_a_commit_larger_than_a_batch_is_refused_entirely() -> None:
     """Kafka's answer is UNKNOWN_SERVER_ERROR for each partition, and nothing of it is stored."""
 
     async def act(broker: SimBroker, admin: Admin) -> None:

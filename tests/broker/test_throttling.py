@@ -83,7 +83,7 @@ async def start(properties: dict[str, str] | None = None) -> tuple[SimBroker, Cl
     return broker, Client(cluster)
 
 
-def test_a_producer_above_its_quota_is_told_to_pause_and_is_not_read_meanwhile() -> None:
+def test_a_producer_above_its_quota_gets_a_pause_and_is_not_read_meanwhile() -> None:
     async def main() -> None:
         broker, client = await start()
         assert await client.produce() == 0
@@ -205,7 +205,7 @@ def test_quotas_are_kept_changed_and_removed_at_once() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_quotas_are_told_as_they_were_set_each_entity_for_itself(tmp_path: Path, version: int) -> None:
+def test_quotas_are_returned_as_they_were_set_each_entity_for_itself(tmp_path: Path, version: int) -> None:
     config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
     with BrokerThread(config) as broker, RawClient(int(broker.bootstrap.rpartition(":")[2])) as client:
         entries = [

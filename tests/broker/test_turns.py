@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.tasks.single_flight import Turns
 
 
-def test_runs_never_overlap_and_each_caller_sees_a_whole_run() -> None:
+def test_runs_never_overlap_and_each_caller_sees_a_complete_run() -> None:
     async def main() -> None:
         running = 0
         begun: list[int] = []

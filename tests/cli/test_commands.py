@@ -186,7 +186,7 @@ def test_dump_log_shows_batches_and_damage(bootstrap: str, tmp_path: Path) -> No
     assert "reason=" in damaged.stdout
 
 
-def test_dev_serves_until_it_is_told_to_stop_and_leaves_nothing() -> None:
+def test_dev_serves_until_it_is_asked_to_stop_and_leaves_nothing() -> None:
     process = subprocess.Popen([sys.executable, "-m", "ottla", "dev", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -236,7 +236,7 @@ def test_refusals_are_reported_one_by_one_and_end_with_1(bootstrap: str) -> None
 
 
 @pytest.mark.parametrize("command", [("produce", "t"), ("consume", "t", "-g", "group")])
-def test_produce_and_consume_say_that_the_broker_is_gone_and_that_it_is_back(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_produce_and_consume_report_that_no_broker_can_be_reached_and_that_one_can_again(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = {"log.dirs": str(tmp_path), "offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     first = BrokerThread(config | {"listeners": "PLAINTEXT://127.0.0.1:0"}).start()
     address = first.bootstrap

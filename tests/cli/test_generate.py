@@ -99,7 +99,7 @@ def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     assert os.path.isabs(command.split()[0])
 
 
-def test_a_service_manager_is_told_when_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_manager_is_notified_when_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(20)

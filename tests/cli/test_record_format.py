@@ -46,7 +46,7 @@ def test_an_unknown_directive_is_refused(layout: str) -> None:
         RecordFormat(layout)
 
 
-def test_json_tells_bytes_that_are_not_text_as_base64() -> None:
+def test_json_shows_bytes_that_are_not_text_as_base64() -> None:
     item = msgspec.json.decode(RecordFormat("json").render(ConsumerRecord("t", 0, 1, 2, 0, None, b"\xff", (("h", b"a"),), 0), Marks()))
     assert item == {
         "topic": "t", "partition": 0, "offset": 1, "timestamp_ms": 2, "key": None, "value_base64": "/w==",
@@ -62,7 +62,7 @@ def test_lines_are_values() -> None:
     assert [record.value for record in parse("%v\\n", b"a\nb\n\nlast")] == [b"a", b"b", b"", b"last"]
 
 
-def test_fields_end_at_the_literal_behind_them() -> None:
+def test_fields_end_at_the_literal_after_them() -> None:
     [first, second] = parse("%t:%k %v\\n", b"t1:k1 v 1\nt2:k2 v2\n")
     assert (first.topic, first.key, first.value) == ("t1", b"k1", b"v 1")
     assert (second.topic, second.key, second.value) == ("t2", b"k2", b"v2")

@@ -21,7 +21,7 @@ def verify(folder: Path, *options: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_whole_a_damaged_a_used_and_a_foreign_folder(tmp_path: Path) -> None:
+def test_an_intact_a_damaged_a_used_and_a_foreign_directory(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder)}) as broker:
         with Producer(broker.bootstrap) as producer:

@@ -113,7 +113,7 @@ def test_committed_offsets_are_deleted(admin: Admin, topic: str) -> None:
     assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_leaders_replicas_folders_quorum_and_features_are_told(admin: Admin, topic: str) -> None:
+def test_leaders_replicas_directories_quorum_and_features_are_described(admin: Admin, topic: str) -> None:
     assert code_of(admin.elect_leaders([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]) == ErrorCode.ELECTION_NOT_NEEDED
     assert admin.elect_leaders() == {}
     results = admin.alter_partition_reassignments({TopicPartition(topic, 0): [1], TopicPartition(topic, 1): None})

@@ -26,7 +26,7 @@ def user_data_of(subscription: bytes) -> bytes | None:
     return data
 
 
-def test_a_sticky_member_tells_what_it_had_as_kafka_python_does() -> None:
+def test_a_sticky_member_lists_what_it_had_as_kafka_python_does() -> None:
     theirs = StickyAssignorUserData([("a", [0, 2]), ("b", [1])], 7).encode(header=False)
     assert user_data_of(encode_subscription("sticky", ["a", "b"], Share(), HAD)) == theirs
 

@@ -60,7 +60,7 @@ def test_flush_and_close_end_when_a_topic_is_deleted_under_them(seed: int) -> No
     with_broker(body, seed, auto_create_topics_enable="false")
 
 
-def test_a_failure_that_nobody_foresaw_fails_the_batch_and_not_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_failure_fails_the_batch_and_not_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     intact = exchange.exchange
 
     async def broken(cluster: Any, connection: Any, batches: list[Any], **arguments: Any) -> Any:
@@ -82,7 +82,7 @@ def test_a_failure_that_nobody_foresaw_fails_the_batch_and_not_the_sender(monkey
 
 
 @pytest.mark.parametrize(("call", "settings"), [("leader", {}), ("ask", {}), ("connection", {"enable_idempotence": False})])
-def test_a_failure_that_nobody_foresaw_before_the_request_fails_the_batch_and_not_the_sender(call: str, settings: dict[str, Any]) -> None:
+def test_an_unexpected_failure_before_the_request_fails_the_batch_and_not_the_sender(call: str, settings: dict[str, Any]) -> None:
     """In the sender's loop, while it gets a producer id, and while it connects."""
 
     async def body(broker: SimBroker) -> None:
@@ -106,7 +106,7 @@ def test_a_failure_that_nobody_foresaw_before_the_request_fails_the_batch_and_no
     with_broker(body)
 
 
-def test_a_batch_whose_topic_leaves_the_metadata_before_its_request_is_made_goes_again() -> None:
+def test_a_batch_whose_topic_leaves_the_metadata_before_its_request_is_made_is_sent_again() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         cluster = broker.client("p")
@@ -263,7 +263,7 @@ def test_headers_are_a_dict_or_pairs_and_contents_anything_that_has_bytes() -> N
     with_broker(body)
 
 
-def test_flush_raises_what_failed_and_nobody_saw() -> None:
+def test_flush_raises_failures_that_the_application_has_not_seen() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         cluster = broker.client("p")

@@ -50,7 +50,7 @@ def test_a_slow_member_causes_one_rebalance(seed: int, strategy: tuple[str, ...]
     with_broker(body, seed)
 
 
-def test_no_heartbeat_goes_out_while_the_group_is_joined() -> None:
+def test_no_heartbeat_is_sent_while_the_group_is_joined() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         cluster = broker.client("c")

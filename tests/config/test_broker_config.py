@@ -42,7 +42,7 @@ def test_retention_is_taken_from_milliseconds_else_minutes_else_hours(given: dic
     assert BrokerConfig(given)["log.retention.ms"] == milliseconds
 
 
-def test_a_value_that_stands_in_is_a_synonym_behind_the_keys_own_alone() -> None:
+def test_a_value_that_stands_in_is_a_synonym_after_the_keys_own_alone() -> None:
     """Kafka drops the synonyms before the key's own name: without a value of its own it has none."""
     config = BrokerConfig({"log.roll.hours": "3"})
     assert config["log.roll.ms"] == 3 * HOUR_MS
@@ -83,7 +83,7 @@ def test_unknown_keys_are_remembered_with_the_nearest_known_one_and_illegal_valu
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_folders_come_from_log_dirs_else_from_log_dir() -> None:
+def test_directories_come_from_log_dirs_else_from_log_dir() -> None:
     assert BrokerConfig({"log.dir": "/a"}).log_dirs == ["/a"]
     assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ["/b", "/c"]
     with pytest.raises(KafkaError, match=r"log\.dirs"):

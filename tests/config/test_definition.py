@@ -53,7 +53,7 @@ def test_illegal_texts_are_refused_with_key_value_and_reason(key: ConfigKey, tex
     assert len(refused.value.message) < 400
 
 
-def test_a_secret_is_not_told_when_it_is_refused() -> None:
+def test_a_secret_is_not_shown_when_it_is_refused() -> None:
     assert "s3cret" not in password("k", None, "", choices=("a",)).refuse("s3cret", "is wrong").message
 
 

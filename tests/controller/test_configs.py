@@ -141,7 +141,7 @@ def test_what_cannot_be_changed_has_kafkas_code(
     assert len(refused.value.message) < 1000
 
 
-def test_threads_may_be_halved_and_doubled_and_keys_that_nobody_knows_are_kept(image: ClusterImage) -> None:
+def test_threads_may_be_halved_and_doubled_and_unknown_keys_are_kept(image: ClusterImage) -> None:
     """As Kafka takes them: it keeps unknown keys of a broker for the plug-ins that may know them."""
     after = change(image, RESOURCE_BROKER, "1", ("num.io.threads", SET, "16"), ("my.key", SET, "x"), ("log.cleaner.threads", SET, "2"))
     assert after.broker_configs("1") == {"num.io.threads": "16", "my.key": "x", "log.cleaner.threads": "2"}
@@ -183,7 +183,7 @@ def test_one_bad_value_leaves_all_as_they_were(image: ClusterImage, values: Mapp
         change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "2097152"), ("retention.ms", SET, "soon"))
 
 
-def test_a_value_may_not_be_changed_twice_in_one_request(image: ClusterImage) -> None:
+def test_a_value_may_not_be_listed_twice_in_one_request(image: ClusterImage) -> None:
     with pytest.raises(KafkaError) as refused:
         change(image, RESOURCE_TOPIC, "t", ("segment.bytes", SET, "2097152"), ("segment.bytes", DELETE, None))
     assert refused.value.code == ErrorCode.INVALID_REQUEST

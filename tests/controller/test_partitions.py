@@ -40,7 +40,7 @@ def refused(call: Any, *arguments: Any, **named: Any) -> ErrorCode:
     return caught.value.code
 
 
-def test_partitions_are_added_behind_those_there_are_with_as_many_replicas(image: ClusterImage) -> None:
+def test_partitions_are_added_after_the_existing_ones_with_as_many_replicas(image: ClusterImage) -> None:
     partitions = grown(image, 5).topics["t"].partitions
     assert sorted(partitions) == [0, 1, 2, 3, 4]
     assert (partitions[0].replicas, partitions[1].replicas) == ((1, 2), (2, 3)), "what was there stays"
@@ -108,7 +108,7 @@ def test_an_unclean_election_is_for_a_partition_without_a_leader(image: ClusterI
     assert refused(elect_leader, nobody, "t", 0, UNCLEAN) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_replicas_may_be_ordered_anew_and_not_moved(image: ClusterImage) -> None:
+def test_replicas_may_be_reordered_and_not_moved(image: ClusterImage) -> None:
     after = replay(image, reassign(image, "t", 0, [2, 1], keeps_factor=True).records)
     assert after.topics["t"].partitions[0].replicas == (2, 1)
     assert reassign(image, "t", 0, [1, 2], keeps_factor=True).records == ()

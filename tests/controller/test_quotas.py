@@ -64,7 +64,7 @@ def test_what_is_no_quota_is_refused(entity: list[tuple[str, str | None]], chang
     assert len(refused.value.message) < 300
 
 
-def test_a_quota_is_not_changed_twice_in_one_entry() -> None:
+def test_a_quota_is_not_listed_twice_in_one_entry() -> None:
     with pytest.raises(KafkaError, match="listed twice"):
         alter_quotas(EMPTY_IMAGE, [A], [("producer_byte_rate", 1.0), ("producer_byte_rate", None)])
 

@@ -148,7 +148,7 @@ def delete_records(client: RawClient, topic: str, offset: int, partition: int = 
     return result.error_code, result.low_watermark
 
 
-def test_records_before_an_offset_are_gone_for_good(broker: BrokerProcess, client: RawClient, topic: str) -> None:
+def test_records_before_an_offset_are_deleted_permanently(broker: BrokerProcess, client: RawClient, topic: str) -> None:
     append(client, topic, 10)
     assert delete_records(client, topic, 4, version=0) == (ErrorCode.NONE, 4)
     assert delete_records(client, topic, 3, version=1) == (ErrorCode.NONE, 4), "a log never begins earlier again"
@@ -202,7 +202,7 @@ def test_foreign_clients_delete_records(broker: BrokerProcess, client: RawClient
 # Directories
 
 
-def test_folders_tell_their_replicas_sizes_and_space(client: RawClient, broker: BrokerProcess, topic: str) -> None:
+def test_log_directories_report_their_replicas_sizes_and_space(client: RawClient, broker: BrokerProcess, topic: str) -> None:
     append(client, topic, 3)
     for version in range(1, 6):
         answer = client.ask(DescribeLogDirsRequest(None), version)
@@ -223,7 +223,7 @@ def test_folders_tell_their_replicas_sizes_and_space(client: RawClient, broker: 
     ]
 
 
-def test_kafka_python_describes_folders(broker: BrokerProcess, topic: str) -> None:
+def test_kafka_python_describes_log_directories(broker: BrokerProcess, topic: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         assert topic in str(admin.describe_log_dirs())
@@ -231,7 +231,7 @@ def test_kafka_python_describes_folders(broker: BrokerProcess, topic: str) -> No
         admin.close()
 
 
-def test_kafka_python_moves_a_replica_to_another_folder(broker: BrokerProcess, client: RawClient, topic: str) -> None:
+def test_kafka_python_moves_a_replica_to_another_log_directory(broker: BrokerProcess, client: RawClient, topic: str) -> None:
     append(client, topic, 3)
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
@@ -266,7 +266,7 @@ def folder_of(client: RawClient, topic: str) -> str:
 # Producers
 
 
-def test_the_producers_of_a_partition_are_told(client: RawClient, topic: str) -> None:
+def test_the_producers_of_a_partition_are_described(client: RawClient, topic: str) -> None:
     append(client, topic, 3, producer_id=4711, producer_epoch=2, base_sequence=0)
     request = describe_producers.DescribeProducersRequest(
         [describe_producers.TopicRequest(topic, [0, 1, 9]), describe_producers.TopicRequest("a/b", [0])]

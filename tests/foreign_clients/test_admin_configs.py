@@ -70,7 +70,7 @@ def append(client: RawClient, topic: str, size: int) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def test_every_key_of_every_resource_is_told_with_type_and_documentation(client: RawClient, topic: str) -> None:
+def test_every_key_of_every_resource_is_described_with_type_and_documentation(client: RawClient, topic: str) -> None:
     for kind, name, keys in (
         (TOPIC, topic, TOPIC_KEYS),
         (BROKER, "1", BROKER_KEYS),
@@ -156,7 +156,7 @@ def test_t21_good_bad_and_repeated_resources_in_one_request_are_answered_each_fo
     assert describe(client, BROKER, "").keys() == {MIN_ISR}
 
 
-def test_the_older_request_replaces_the_whole_set(client: RawClient, topic: str) -> None:
+def test_the_older_request_replaces_the_complete_set(client: RawClient, topic: str) -> None:
     assert change(client, TOPIC, topic, ("retention.ms", SET, "1000"), ("flush.ms", SET, "7")) == ErrorCode.NONE
     for version in range(3):
         entries = [alter_configs.AlterableConfig("retention.ms", str(version)), alter_configs.AlterableConfig("segment.bytes", "2097152")]
@@ -169,7 +169,7 @@ def test_the_older_request_replaces_the_whole_set(client: RawClient, topic: str)
     assert client.ask(request, 2).responses[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_secrets_are_kept_and_never_told(client: RawClient) -> None:
+def test_secrets_are_kept_and_never_returned(client: RawClient) -> None:
     name = "listener.name.inside.ssl.keystore.password"
     try:
         assert change(client, BROKER, "1", (name, SET, "s3cret")) == ErrorCode.NONE

@@ -142,7 +142,7 @@ def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_an
     assert claims.count >= 6 + (6 if strategy != "cooperative-sticky" else 3), "partitions changed hands"
 
 
-def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group_behind(broker: BrokerProcess) -> None:
+def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group(broker: BrokerProcess) -> None:
     topic = create(broker, "free", 1, record_count=100)
     with sync.Admin(broker.bootstrap) as admin:
         before = {group.group_id for group in admin.list_groups()}

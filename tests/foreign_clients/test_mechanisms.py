@@ -205,7 +205,7 @@ def test_mechanism_06_topics_are_created_listed_described_and_deleted_by_each_ad
     assert not any(broker.data.glob("of-confluent*"))
 
 
-def test_mechanism_40_each_partition_has_a_folder(tmp_path: Path) -> None:
+def test_mechanism_40_each_partition_has_a_directory(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as fresh:
         create(fresh, "topic1", 5)
         create(fresh, "topic2", 10)
@@ -539,7 +539,7 @@ def kafka_partition(topic: str) -> Any:
     return TopicPartition(topic, 0)
 
 
-def test_mechanism_60_a_consumer_far_behind_and_a_live_producer_both_go_on(broker: BrokerProcess) -> None:
+def test_mechanism_60_a_consumer_far_behind_and_a_live_producer_both_make_progress(broker: BrokerProcess) -> None:
     """In turns, so that neither could get on if the other kept the broker to itself: a fetch of the backlog, an acknowledged record."""
     topic = create(broker, "backlog")
     count = 5_000

@@ -196,7 +196,7 @@ def test_t8_topics_are_found_by_id_from_version_12_on(client: RawClient, topic: 
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_t8_librdkafka_asks_for_all_topics_with_bytes_behind_the_request(client: RawClient, topic: str) -> None:
+def test_t8_librdkafka_asks_for_all_topics_with_bytes_after_the_request(client: RawClient, topic: str) -> None:
     """From Metadata v9 on it writes four bytes for the null list where one is due; Kafka does not look behind a request."""
     header = encode_request_header(RequestHeader(ApiKey.METADATA, 13, 1, "rdkafka"), is_flexible=True)
     client.send_frame(header + bytes.fromhex("00000000 01 00 00"))
@@ -206,7 +206,7 @@ def test_t8_librdkafka_asks_for_all_topics_with_bytes_behind_the_request(client:
 # Produce and fetch
 
 
-def test_t10_an_offset_inside_a_batch_brings_the_whole_batch(client: RawClient, topic: str) -> None:
+def test_t10_an_offset_inside_a_batch_returns_the_complete_batch(client: RawClient, topic: str) -> None:
     for values in ([b"a", b"b", b"c"], [b"d", b"e", b"f"]):
         client.ask(produce_request(topic, batch_of(*values)), 9)
     for version in range(4, 13):
@@ -253,7 +253,7 @@ def test_t22_special_timestamps_from_the_versions_that_name_them(client: RawClie
         assert ask(-7, version) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
-def test_t14_an_unknown_partition_is_told_for_it_alone(client: RawClient, topic: str) -> None:
+def test_t14_an_unknown_partition_is_reported_for_it_alone(client: RawClient, topic: str) -> None:
     answer = client.ask(produce_request(topic, batch_of(b"there"), batch_of(b"there"), batch_of(b"nowhere")), 9)
     codes = [partition.error_code for partition in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -399,7 +399,7 @@ def test_a_transactional_id_is_refused_in_a_way_that_clients_take_as_final(clien
     assert "transaction" in (refused.error_message or "")
 
 
-def test_t12_who_asks_while_the_topic_of_commits_is_made_hears_of_the_coordinator_when_there_is_one(tmp_path: Path) -> None:
+def test_t12_a_client_that_asks_while_the_topic_of_commits_is_created_gets_the_coordinator_when_there_is_one(tmp_path: Path) -> None:
     """librdkafka asks on two connections at once, and waits three seconds when it is sent to a coordinator that is none yet."""
     with BrokerProcess(tmp_path, offsets_topic_num_partitions="50") as broker:
         clients = [RawClient(broker.port) for _ in range(8)]

@@ -56,7 +56,7 @@ def test_sticky_begins_as_round_robin_does() -> None:
     }
 
 
-def test_sticky_keeps_what_the_others_have_when_a_member_goes() -> None:
+def test_sticky_keeps_what_the_others_have_when_a_member_leaves() -> None:
     members = {"c0": wanting("t0 t1 t2 t3", "t0p0 t1p1 t3p0", 1), "c2": wanting("t0 t1 t2 t3", "t1p0 t2p1", 1)}
     assert names(assign("sticky", members, dict.fromkeys(("t0", "t1", "t2", "t3"), 2))) == {
         "c0": "t0p0 t0p1 t1p1 t3p0",

@@ -12,7 +12,7 @@ from ottla.groups.coordinator import GroupSettings
 OTHER = subscription("payments")
 
 
-def test_first_join_without_an_id_is_told_one_and_must_come_back_with_it() -> None:
+def test_first_join_without_an_id_gets_one_and_must_come_back_with_it() -> None:
     runner = Runner()
     told = runner.joined(runner.join(fresh="a", known_id=True))
     assert (told.error_code, told.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "a")
@@ -30,7 +30,7 @@ def test_an_id_that_was_given_out_and_never_used_is_forgotten_after_the_session_
     assert runner.joined(runner.join("a")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_ids_that_were_given_out_and_goes_on_when_they_expire() -> None:
+def test_a_rebalance_waits_for_ids_that_were_given_out_and_continues_when_they_expire() -> None:
     runner = Runner()
     runner.stable("a")
     runner.join(fresh="b", known_id=True)
@@ -80,7 +80,7 @@ def test_join_of_an_unknown_member_is_refused_whether_or_not_the_group_exists() 
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_join_that_cannot_be_right_is_refused_and_leaves_no_group_behind(wrong: dict, error: ErrorCode) -> None:
+def test_a_join_that_cannot_be_right_is_refused_and_leaves_no_group(wrong: dict, error: ErrorCode) -> None:
     runner = Runner()
     assert runner.joined(runner.join(**wrong)).error_code == error
     assert runner.state(wrong.get("group", "g")) == "Dead"
@@ -158,7 +158,7 @@ def test_without_an_initial_delay_the_first_member_is_alone_at_once() -> None:
     assert runner.joined(first).generation_id == 1
 
 
-def test_only_the_leader_hears_of_the_other_members() -> None:
+def test_only_the_leader_receives_the_other_members() -> None:
     runner = Runner()
     tokens = [runner.join(fresh=member_id) for member_id in "abc"]
     runner.advance(2 * DELAY_MS)
@@ -205,7 +205,7 @@ def test_the_leader_forces_a_rebalance_by_joining_again() -> None:
     assert runner.state() == "PreparingRebalance"
 
 
-def test_a_follower_that_joins_again_with_the_same_metadata_is_told_the_current_generation() -> None:
+def test_a_follower_that_joins_again_with_the_same_metadata_gets_the_current_generation() -> None:
     runner = Runner()
     generation = runner.stable("a", "b")
     result = runner.joined(runner.join("b"))
@@ -231,7 +231,7 @@ def test_while_the_leader_assigns_a_repeated_join_is_answered_with_the_generatio
     assert runner.state() == "CompletingRebalance"
 
 
-def test_while_the_leader_assigns_changed_metadata_begins_the_rebalance_anew() -> None:
+def test_while_the_leader_assigns_changed_metadata_restarts_the_rebalance() -> None:
     runner = Runner()
     for member_id in "ab":
         runner.join(fresh=member_id)
@@ -273,7 +273,7 @@ def test_a_new_member_whose_client_gave_up_is_removed_after_five_minutes() -> No
     assert (runner.joined(given_up).error_code, runner.joined(given_up).member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_accepts_no_new_member() -> None:
     runner = Runner(GroupSettings(group_max_size=2))
     runner.stable("a", "b")
     refused = runner.joined(runner.join(fresh="c"))
@@ -281,7 +281,7 @@ def test_a_full_group_takes_nobody_new() -> None:
     assert runner.state() == "Stable"
 
 
-def test_a_full_group_takes_nobody_new_while_a_rebalance_gathers_its_members() -> None:
+def test_a_full_group_accepts_no_new_member_while_a_rebalance_gathers_its_members() -> None:
     runner = Runner(GroupSettings(group_max_size=2))
     first, second = runner.join(fresh="a"), runner.join(fresh="b")
     assert runner.joined(runner.join(fresh="c")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

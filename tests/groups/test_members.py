@@ -143,7 +143,7 @@ def test_a_member_that_waits_in_join_or_sync_needs_no_heartbeats() -> None:
     assert runner.describe().members == ()
 
 
-def test_a_session_begins_anew_when_the_join_is_answered() -> None:
+def test_a_session_is_renewed_when_the_join_is_answered() -> None:
     runner = completing("a")
     runner.advance(SESSION_MS - DELAY_MS - 1)
     assert len(runner.describe().members) == 1
@@ -202,7 +202,7 @@ def test_leaving_a_group_that_is_not_known() -> None:
     assert runner.leave(("a", None)).members == (("a", None, ErrorCode.UNKNOWN_MEMBER_ID),)
 
 
-def test_a_group_is_described_whole_only_while_it_is_stable() -> None:
+def test_a_group_is_described_completely_only_while_it_is_stable() -> None:
     runner = completing("a")
     described = runner.describe()
     assert (described.state, described.protocol_type, described.protocol_name) == ("CompletingRebalance", "consumer", "")

@@ -14,7 +14,7 @@ P0, P1 = ("orders", 0), ("orders", 1)
 DAY_MS = 24 * 3_600_000
 
 
-def test_a_commit_comes_back_whole_and_what_was_not_committed_is_minus_one() -> None:
+def test_a_commit_is_returned_completely_and_what_was_not_committed_is_minus_one() -> None:
     runner = Runner()
     assert runner.commit({P0: 42}, metadata="to the letter: é") == (ErrorCode.NONE,)
     result = runner.ask(FetchOffsets(runner.token(), "g", (P1, P0), True))

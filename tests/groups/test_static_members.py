@@ -46,7 +46,7 @@ def test_an_unknown_instance_id_is_an_unknown_member() -> None:
     assert runner.heartbeat("a", 1, instance="i-c") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_restarts_is_told_to_skip_the_assignment() -> None:
+def test_a_leader_that_restarts_is_asked_to_skip_the_assignment() -> None:
     runner = stable()
     result = runner.joined(runner.join(fresh="a2", instance="i-a"))
     assert (result.leader, result.skip_assignment) == ("a2", True)
@@ -100,7 +100,7 @@ def test_an_instance_that_waits_is_fenced_when_it_joins_again_under_a_new_id() -
     assert runner.joined(second).error_code == ErrorCode.NONE
 
 
-def test_an_instance_that_comes_back_while_the_leader_assigns_begins_the_rebalance_anew() -> None:
+def test_an_instance_that_comes_back_while_the_leader_assigns_restarts_the_rebalance() -> None:
     runner = Runner()
     for member_id, instance in INSTANCES.items():
         runner.join(fresh=member_id, instance=instance)

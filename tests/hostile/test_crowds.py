@@ -37,7 +37,7 @@ def connect(judge: Judge, stack: contextlib.ExitStack) -> socket.socket:
     return stack.enter_context(socket.create_connection(("127.0.0.1", judge.broker.port), 20))
 
 
-def test_3000_idle_connections_and_200_slow_writers_hold_up_nobody(judge: Judge) -> None:
+def test_3000_idle_connections_and_200_slow_writers_delay_no_other_client(judge: Judge) -> None:
     request = produce(batch_of(b"slow but honest" * 20))
     with contextlib.ExitStack() as stack:
         idle = [connect(judge, stack) for _ in range(IDLE_COUNT)]

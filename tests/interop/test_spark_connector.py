@@ -87,7 +87,7 @@ def test_ranges_of_offsets_and_times_are_read_as_asked(spark: SparkSession, brok
         read(spark, broker, "ranges", startingTimestamp="9000000000000", startingOffsetsByTimestampStrategy="error")
 
 
-def test_a_stream_goes_on_where_it_stopped_though_the_broker_was_restarted(
+def test_a_stream_resumes_where_it_stopped_though_the_broker_was_restarted(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     create(broker, "stream-in")

@@ -67,7 +67,7 @@ def test_a_wheel_has_the_form_that_it_promises(pythons: dict[str, Path], form: s
     assert (done.stdout.strip(), done.stderr) == (form, "")
 
 
-def test_the_compiled_wheel_can_be_told_to_be_plain(pythons: dict[str, Path]) -> None:
+def test_the_compiled_wheel_can_be_set_to_be_plain(pythons: dict[str, Path]) -> None:
     assert run(pythons["compiled"], "-c", ROUND, OTTLA_KERNEL="plain").stdout.strip() == "plain"
     assert "installation has the plain kernel only" in run(pythons["plain"], "-c", ROUND, OTTLA_KERNEL="compiled").stderr
 

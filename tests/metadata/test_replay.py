@@ -40,7 +40,7 @@ def test_a_topic_and_its_partitions_are_in_the_image() -> None:
     assert image.topics["orders"].partitions[0].leader == 1
 
 
-def test_a_removed_topic_leaves_nothing_behind() -> None:
+def test_a_removed_topic_leaves_no_state() -> None:
     image = replay(EMPTY_IMAGE, [*topic_records(), ConfigRecord(RESOURCE_TOPIC, "orders", "segment.bytes", "2048")])
     assert image.topic_configs("orders") == {"segment.bytes": "2048"}
     image = replay(image, [RemoveTopicRecord(ID)])

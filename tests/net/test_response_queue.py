@@ -23,7 +23,7 @@ def test_answers_leave_in_order_whatever_is_ready_first(ready: list[int]) -> Non
         assert len(line) == 8 - whole
 
 
-def test_a_request_without_an_answer_holds_nobody_up() -> None:
+def test_a_request_without_an_answer_delays_no_other() -> None:
     line = ResponseQueue()
     first, second = line.enter(), line.enter()
     out: list[str] = []

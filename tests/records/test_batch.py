@@ -58,7 +58,7 @@ def test_a_good_batch_passes() -> None:
     assert header[9:] == (7, 0, 5, 3)
 
 
-def test_every_flipped_bit_behind_the_leader_epoch_is_found() -> None:
+def test_every_flipped_bit_after_the_leader_epoch_is_found() -> None:
     batch = batch_of()
     for position in range(16, len(batch)):
         for bit in range(8):

@@ -97,7 +97,7 @@ def test_raw_snappy_is_read_as_librdkafka_writes_it() -> None:
     assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"raw" * 100)))) == b"raw" * 100
 
 
-def test_xerial_is_told_by_its_magic_alone() -> None:
+def test_xerial_is_recognised_by_its_magic_alone() -> None:
     data = bytearray(compress(Codec.SNAPPY, b"framed"))
     data[8:16] = struct.pack("<II", 1, 1)  # little-endian version words, as Redpanda writes them
     assert bytes(decompress(Codec.SNAPPY, data)) == b"framed"
@@ -172,6 +172,6 @@ def test_an_unknown_codec_is_a_decode_error() -> None:
         decompress(6, b"")
 
 
-def test_gzip_with_bytes_behind_it_is_malformed() -> None:
+def test_gzip_with_bytes_after_it_is_malformed() -> None:
     with pytest.raises(DecodeError):
         decompress(Codec.GZIP, zlib.compress(b"x", wbits=31) + b"garbage")

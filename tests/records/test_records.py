@@ -121,7 +121,7 @@ def test_varints_are_zig_zag(value: int, encoded: str) -> None:
     assert varint(value).hex() == encoded
 
 
-def test_the_builder_tells_its_size_without_compression() -> None:
+def test_the_builder_reports_its_size_without_compression() -> None:
     builder = BatchBuilder()
     size = 0
     for index in range(500):

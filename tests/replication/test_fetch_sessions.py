@@ -52,7 +52,7 @@ def test_a_session_answers_in_full_first_and_then_only_what_is_news() -> None:
     assert answered(third, p0=5, p1=6) == []
 
 
-def test_an_error_is_told_and_so_is_its_end() -> None:
+def test_an_error_is_returned_and_so_is_its_end() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
     answer(first, PartitionData(0, high_watermark=5, records=b""))
@@ -69,7 +69,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert [(wanted.partition, wanted.fetch_offset) for _, wanted in plan.partitions()] == [(1, 7), (2, 7)]
 
 
-def test_what_gave_data_goes_to_the_end_of_the_line() -> None:
+def test_what_gave_data_moves_to_the_end_of_the_queue() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
     answer(first, PartitionData(0, high_watermark=5, records=b"data"), PartitionData(1, high_watermark=5, records=b""))

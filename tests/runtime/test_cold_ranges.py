@@ -105,7 +105,7 @@ def pieces(regions: Callable[[int, int], RealFileRegion]) -> tuple[Sequence[byte
 
 
 @pytest.mark.usefixtures("all_is_cold")
-def test_cold_ranges_arrive_whole_and_in_order(path: str) -> None:
+def test_cold_ranges_arrive_completely_and_in_order(path: str) -> None:
     async def body(pairs: Pairs) -> None:
         file = await pairs.world.disk.open(path)
         sender, receiver = await pairs.make()
@@ -120,7 +120,7 @@ def test_cold_ranges_arrive_whole_and_in_order(path: str) -> None:
 
 
 @pytest.mark.usefixtures("all_is_cold")
-def test_a_sender_hears_that_what_waited_for_the_disk_alone_is_gone(path: str) -> None:
+def test_a_sender_is_notified_when_what_waited_only_for_the_disk_was_sent(path: str) -> None:
     async def body(pairs: Pairs) -> None:
         file = await pairs.world.disk.open(path)
         sender, receiver = await pairs.make()

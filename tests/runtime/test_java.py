@@ -92,7 +92,7 @@ def test_the_wrapper_is_made_once_and_mended_when_it_is_damaged(tmp_path: Path, 
     assert os.listdir(wrapper.parent) == ["java"]
 
 
-def test_a_cache_that_cannot_be_made_is_replaced_by_a_temporary_folder(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_cache_that_cannot_be_made_is_replaced_by_a_temporary_directory(tmp_path: Path, environ: dict[str, str]) -> None:
     fake_java(tmp_path / "cut", version="25", modules="none")
     (tmp_path / "file").touch()
     environ |= {"JAVA_HOME": str(tmp_path / "cut"), "XDG_CACHE_HOME": str(tmp_path / "file")}

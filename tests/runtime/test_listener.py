@@ -63,7 +63,7 @@ def test_the_backlog_is_what_the_configuration_says(tmp_path: Path, given: dict[
         assert backlog_of(listener) == min(expected, int(Path("/proc/sys/net/core/somaxconn").read_text()))
 
 
-def test_newcomers_wait_for_descriptors_and_for_a_listener_that_was_paused_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_connections_wait_for_descriptors_and_for_a_listener_that_was_paused_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "OUT_OF_DESCRIPTORS_SECONDS", 0)
 
     async def main() -> None:

@@ -15,7 +15,7 @@ async def busy(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-def test_the_longest_turn_since_the_last_look_is_told() -> None:
+def test_the_longest_turn_since_the_last_look_is_reported() -> None:
     async def main() -> None:
         await asyncio.sleep(0)
         take_longest_turn_seconds()
@@ -31,7 +31,7 @@ def test_the_longest_turn_since_the_last_look_is_told() -> None:
         runner.run(main())
 
 
-def test_a_loop_that_is_not_measured_tells_nothing() -> None:
+def test_a_loop_that_is_not_measured_reports_nothing() -> None:
     async def main() -> float:
         await busy(0.01)
         return take_longest_turn_seconds()

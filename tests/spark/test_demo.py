@@ -63,7 +63,7 @@ def descendants(session: int) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_an_interrupted_run_ends_everything_and_a_kept_one_goes_on_from_it(tmp_path: Path):
+def test_an_interrupted_run_ends_everything_and_a_kept_one_resumes_from_it(tmp_path: Path):
     demo = Demo(tmp_path)
     demo.read_until("broker ")
     demo.interrupt()  # while the flights are read, or Spark starts
@@ -110,7 +110,7 @@ def test_a_sender_that_was_stopped_leaves_the_rest_to_the_next(tmp_path: Path):
         assert sum(end_offsets(broker.bootstrap, FLIGHTS)) == second.sent_count == 30_000
 
 
-def test_a_fresh_run_empties_its_own_folder_only(tmp_path: Path):
+def test_a_fresh_run_empties_its_own_directory_only(tmp_path: Path):
     ours, foreign = tmp_path / "ours", tmp_path / "foreign"
     with held(ours, keep=False):
         (ours / "broker").mkdir()
@@ -126,7 +126,7 @@ def test_a_fresh_run_empties_its_own_folder_only(tmp_path: Path):
     assert (foreign / "thesis.txt").read_text() == "precious"
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path):
+def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path):
     with held(tmp_path, keep=False), pytest.raises(PlaceError, match="another run"), held(tmp_path, keep=False):
         pass
 

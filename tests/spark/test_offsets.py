@@ -17,7 +17,7 @@ def test_offsets_come_back_from_their_json(value):
 
 
 @given(st.dictionaries(partitions, st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), max_size=8), st.integers(1, 10**6))
-def test_a_limited_end_takes_as_much_as_it_may_and_leaves_nothing_behind_its_start(waiting, rows_max):
+def test_a_limited_end_takes_as_much_as_it_may_and_leaves_nothing_after_its_start(waiting, rows_max):
     start = {partition: begin for partition, (begin, _) in waiting.items()}
     end = {partition: begin + count for partition, (begin, count) in waiting.items()}
     total = sum(count for _, count in waiting.values())

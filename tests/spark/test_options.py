@@ -67,7 +67,7 @@ def test_the_table_says_what_becomes_of_each_option_of_the_guide(name):
     assert name in {option.name for option in TABLE}
 
 
-def test_no_option_is_in_the_table_twice():
+def test_no_option_is_listed_twice():
     names = [option.name.lower() for option in TABLE]
     assert len(names) == len(set(names))
 

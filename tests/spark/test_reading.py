@@ -54,7 +54,7 @@ def test_an_empty_task_reads_nothing(topics: Topics):
     assert read(topics.options("nothing")) == []
 
 
-def test_offsets_behind_the_end_of_the_log_are_data_loss(topics: Topics):
+def test_offsets_past_the_end_of_the_log_are_data_loss(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [(None, b"v")] * 3)
     with pytest.raises(DataLossError, match=f"{topic}-0"):
@@ -73,7 +73,7 @@ def test_a_log_that_ends_early_is_data_loss_and_what_it_has_is_read(topics: Topi
         assert len(read(options | {"failOnDataLoss": "false"}, (topic, 0, (0, 20)))) == 3
 
 
-def test_a_topic_that_is_gone_is_data_loss(topics: Topics):
+def test_a_topic_that_no_longer_exists_is_data_loss(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [(None, b"v")] * 3)
     assert len(read(topics.options(topic), (topic, 0, (0, 3)))) == 3
@@ -154,7 +154,7 @@ def test_offsets_that_retention_has_deleted_are_data_loss(topics: Topics):
         assert accepted(topics.options("t", failOnDataLoss="false"), (10, 30), log_start=40, error=1) == ([], None)
 
 
-def test_a_backlog_of_more_partitions_than_a_response_has_room_for_is_read_whole(topics: Topics):
+def test_a_backlog_of_more_partitions_than_a_response_has_room_for_is_read_completely(topics: Topics):
     topic = topics.create(60)
     rows = pa.RecordBatch.from_pydict(
         {"value": [bytes(500)] * 600, "partition": pa.array([index % 60 for index in range(600)], pa.int32())}
@@ -186,7 +186,7 @@ def test_an_empty_answer_is_no_loss_where_the_log_has_the_records(topics: Topics
         assert accepted(options, (10, 60), high_watermark=10, tried_ms=120_001) == ([], None)
 
 
-def test_a_task_goes_on_trying_for_as_long_as_it_was_told(topics: Topics):
+def test_a_task_keeps_trying_for_as_long_as_it_was_configured(topics: Topics):
     for seconds in (1, 600):
         options = topics.options("t", **{"kafkaConsumer.pollTimeoutMs": str(seconds * 1000)})
         assert accepted(options, (10, 60), high_watermark=10, tried_ms=seconds * 1000) == ([], 10)

@@ -101,7 +101,7 @@ def test_rows_without_a_key_are_spread_in_batches(topics: Topics):
     assert min(counts) > 200  # each has its turn some 50 times; that one has fewer than 10 will not be seen
 
 
-def test_the_option_topic_goes_before_the_column(topics: Topics):
+def test_the_option_topic_takes_precedence_over_the_column(topics: Topics):
     topic = topics.create()
     write_rows(iter([batch(topic=["elsewhere"], value=["v"])]), options(topics, topic=topic))
     assert len(stored(topics, topic)[0]) == 1

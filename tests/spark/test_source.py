@@ -123,7 +123,7 @@ def test_a_read_that_cannot_be_says_why(spark, topics: Topics, options, schema, 
         (reader if schema is None else reader.schema(schema)).load().collect()
 
 
-def test_a_stream_goes_on_from_its_checkpoint_in_limited_batches(spark, topics: Topics, tmp_path: Path):
+def test_a_stream_resumes_from_its_checkpoint_in_limited_batches(spark, topics: Topics, tmp_path: Path):
     topic = topics.create(3)
     for partition, count in enumerate((60, 30, 10)):
         topics.produce(topic, [(None, b"first %d %d" % (partition, index)) for index in range(count)], partition=partition)
@@ -156,7 +156,7 @@ def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(sp
     assert values(collect_stream(frame, tmp_path / "second")) == []
 
 
-def test_lost_data_fails_a_query_unless_it_is_told_to_go_on(spark, topics: Topics, tmp_path: Path):
+def test_lost_data_fails_a_query_unless_it_is_set_to_continue(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"old")] * 5)
     strict = load(spark.readStream, topics, topic, startingOffsets="earliest")

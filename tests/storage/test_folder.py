@@ -21,7 +21,7 @@ def open_folder(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str | None = 
     return run(DataFolder.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
 
 
-def test_an_empty_folder_becomes_ours_and_is_recognised_again() -> None:
+def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
     disk = MemoryDisk()
     assert open_folder(disk).identity == IDS
     other_ids = FolderIdentity("cluster-two", 1, "directory-two")
@@ -41,7 +41,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_folder_that_is_not_ours_is_refused_and_not_touched(name: str) -> None:
+def test_a_directory_that_is_not_ours_is_refused_and_not_touched(name: str) -> None:
     disk = MemoryDisk()
     for path, data in FOREIGN[name].items():
         run(disk.make_dirs(path.rsplit("/", 1)[0]))
@@ -53,7 +53,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_not_touched(name: str) -> None
     assert disk.contents() == before
 
 
-def test_a_folder_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
+def test_a_directory_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
     disk = MemoryDisk()
     run(open_folder(disk).mark_clean())
     before = disk.contents()
@@ -72,7 +72,7 @@ def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
     assert not open_folder(disk.power_cut(lambda path, durable, written: durable)).was_clean
 
 
-def test_partition_folders_are_found_with_their_topic_ids() -> None:
+def test_partition_directories_are_found_with_their_topic_ids() -> None:
     disk = MemoryDisk()
     folder = open_folder(disk)
     keys = [TopicPartition("a-topic.with_all", 0), TopicPartition("orders", 11), TopicPartition("orders", 2)]
@@ -88,7 +88,7 @@ def test_partition_folders_are_found_with_their_topic_ids() -> None:
 
 
 @pytest.mark.parametrize("topic", ["orders", "t" * 249])
-def test_a_deleted_partition_is_gone_at_once_and_removed_later(topic: str) -> None:
+def test_a_deleted_partition_is_renamed_at_once_and_removed_later(topic: str) -> None:
     disk = MemoryDisk()
     folder = open_folder(disk)
     run(folder.create_partition(TopicPartition(topic, 0), "one"))
@@ -136,7 +136,7 @@ def test_a_damaged_checkpoint_is_none(text: str) -> None:
 # -- dump
 
 
-def test_mechanism_42_a_dump_tells_what_lies_in_the_files() -> None:
+def test_mechanism_42_a_dump_shows_what_is_in_the_files() -> None:
     disk = MemoryDisk()
     log = open_log(disk, index_interval_bytes=0)
     append(log, batch(b"a", b"b", codec=Codec.ZSTD), leader_epoch=5)

@@ -87,7 +87,7 @@ def test_a_worker_process_recovers_the_same_bytes(everything_is_long: None, tmp_
     assert files_in(tmp_path) == recovered(disk)[0]
 
 
-def test_the_death_of_the_worker_in_the_middle_of_a_job_is_told_and_survived(tmp_path: Path) -> None:
+def test_the_death_of_the_worker_in_the_middle_of_a_job_is_reported_and_survived(tmp_path: Path) -> None:
     """A job at a slow pace is certainly still at work when its process is killed; the next one gets a new process."""
     disk = torn()
     write_to(tmp_path, disk)

@@ -262,7 +262,7 @@ def test_a_read_never_goes_beyond_its_end_offset() -> None:
                 assert end_offset <= offset + (2 if offset % 2 == 0 else 1)
 
 
-def test_reads_are_bounded_in_bytes_but_the_first_batch_is_whole() -> None:
+def test_reads_are_bounded_in_bytes_but_the_first_batch_is_complete() -> None:
     log = open_log(MemoryDisk())
     append(log, *[batch() for _ in range(10)])
     assert len(read(log, 0, max_bytes=SIZE * 3 + 5, end_offset=10).region) == SIZE * 3 + 5
@@ -399,7 +399,7 @@ def test_truncation_leaves_what_lies_before(offset: int) -> None:
     assert again.producers.states == log.producers.states
 
 
-def test_a_log_can_start_anew_at_any_offset() -> None:
+def test_a_log_can_start_again_at_any_offset() -> None:
     disk = MemoryDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[idempotent(index) for index in range(10)])

@@ -82,7 +82,7 @@ def log_files(disk: MemoryDisk) -> list[str]:
     return sorted(path for path in disk.names if path.endswith(".log"))
 
 
-def test_mechanism_50_a_log_cut_at_any_byte_is_recovered_to_whole_batches() -> None:
+def test_mechanism_50_a_log_cut_at_any_byte_is_recovered_to_complete_batches() -> None:
     disk = MemoryDisk()
     everything = records_of(filled(disk))
     lengths = set()
@@ -126,7 +126,7 @@ def test_a_tail_of_garbage_is_cut(fill: bytes) -> None:
         check_found(damaged, everything, at_least=len(everything))
 
 
-def test_a_batch_of_an_earlier_life_behind_the_cut_is_not_served_again() -> None:
+def test_a_batch_of_an_earlier_life_after_the_cut_is_not_served_again() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
     append(log, batch(b"one"))
@@ -288,7 +288,7 @@ def test_index_files_have_kafkas_format() -> None:
 
 @pytest.mark.parametrize("text", [None, b"", b"0\n1\n", b"\xff"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_or_damaged_epoch_file_is_made_anew_from_the_batches(text: bytes | None, clean: bool) -> None:
+def test_a_missing_or_damaged_epoch_file_is_rebuilt_from_the_batches(text: bytes | None, clean: bool) -> None:
     disk = MemoryDisk()
     log = filled(disk)
     run(log.close())

@@ -6,7 +6,7 @@ from tests.storage.batches import append, batch, open_log
 from tests.storage.memory_disk import MemoryDisk, run
 
 
-def test_a_young_segment_keeps_the_old_ones_behind_it() -> None:
+def test_a_young_segment_keeps_the_old_ones_after_it() -> None:
     disk, size = MemoryDisk(), len(batch())
     log = open_log(disk, segment_bytes=size, retention_ms=1000)
     for timestamp_ms in (1000, 1000, 99_500, 1000, 99_000):

@@ -50,7 +50,7 @@ def notes(disk: MemoryDisk) -> list[Finding]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_folder_that_a_broker_left_has_nothing_wrong_and_is_not_changed(clean: bool) -> None:
+def test_a_directory_that_a_broker_left_has_nothing_wrong_and_is_not_changed(clean: bool) -> None:
     disk = folder(clean=clean)
     before = disk.contents()
     result = run(verify(disk, "/data"))
@@ -116,7 +116,7 @@ def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:
     }
 
 
-def test_what_is_not_a_data_folder_is_refused() -> None:
+def test_what_is_not_a_log_directory_is_refused() -> None:
     disk = MemoryDisk()
     run(disk.make_dirs("/data"))
     with pytest.raises(StorageError, match="not a log directory"):

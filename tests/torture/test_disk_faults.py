@@ -29,7 +29,7 @@ def outcome(bootstrap: str, partition: int) -> int:
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev,pwritev2"])
-def test_a_failing_disk_takes_its_folder_offline_and_the_broker_goes_on(tmp_path: Path, call: str) -> None:
+def test_a_failing_disk_takes_its_log_directory_offline_and_the_broker_continues(tmp_path: Path, call: str) -> None:
     dirs = f"{tmp_path / 'data'},{tmp_path / 'spare'}"
     with BrokerProcess(tmp_path, log_dirs=dirs) as broker, Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic("t", 4, configs={"flush.messages": "1"})])

@@ -59,7 +59,7 @@ def test_large_frames_in_pieces(size: int) -> None:
     assert cut(FrameCutter(LIMIT), pieces) == [content[:size], b"next"]
 
 
-def test_frames_that_arrive_whole_are_not_copied() -> None:
+def test_frames_that_arrive_complete_are_not_copied() -> None:
     data = memoryview(frame(b"one") + frame(b"two") + frame(b"cut")[:5])
     frames = list(FrameCutter(LIMIT).feed(data))
     assert [(bytes(view), is_shared) for view, is_shared in frames] == [(b"one", True), (b"two", True)]

@@ -62,7 +62,7 @@ def test_tagged_fields_of_a_header_are_skipped() -> None:
     assert (correlation_id, wire[position:]) == (7, b"body")
 
 
-def test_tagged_fields_that_end_behind_the_frame_are_refused() -> None:
+def test_tagged_fields_that_end_after_the_frame_are_refused() -> None:
     section = b"\1" + b"\0\5abc"
     with pytest.raises(DecodeError):
         decode_request_header(
@@ -115,7 +115,7 @@ def test_random_bytes_are_a_decode_error_and_nothing_worse(wire: bytes, is_flexi
         assert position <= len(wire)
 
 
-def test_client_ids_are_told_apart_however_many_there_are() -> None:
+def test_client_ids_are_distinguished_however_many_there_are() -> None:
     for at in range(3_000):
         header = RequestHeader(0, 0, at, f"client-{at}")
         assert decode_request_header(memoryview(encode_request_header(header, is_flexible=False)), is_flexible=False)[0] == header

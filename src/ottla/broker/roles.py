@@ -20,10 +20,10 @@ def check_roles(config: BrokerConfig) -> None:
     """The configuration is that of a broker, or of one combined broker and controller; else INVALID_CONFIG."""
     roles = config["process.roles"]
     if roles is not None and "broker" not in roles:
-        raise _refused(f"process.roles={','.join(roles)}", "process.roles must include broker; `broker,controller` is a combined node")
+        raise _refused(f"process.roles={','.join(roles)}", "does not include broker; `broker,controller` is a combined node")
     voters = config["controller.quorum.voters"]
     if len(voters) > 1:
-        raise _refused("controller.quorum.voters", f"names {len(voters)} voters; this node must be the only one")
+        raise _refused("controller.quorum.voters", f"lists {len(voters)} voters; this node must be the only one")
     for voter in voters:
         matched = _VOTER.fullmatch(voter)
         if matched is None:

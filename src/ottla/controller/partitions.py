@@ -25,7 +25,7 @@ def create_partitions(
     if count <= first:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {first} partitions; {count} would not be more")
     if count - first > PARTITIONS_PER_TOPIC_MAX:
-        text = f"{count - first} more partitions; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
+        text = f"{count - first} more partitions; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     rows = _placed(image, topic, count, start, shift) if assignments is None else _assigned(image, topic, count, assignments)
     return Recorded(tuple(new_partition(index, topic.topic_id, row, image) for index, row in enumerate(rows, first)))

@@ -97,7 +97,7 @@ def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, star
     count = config["num.partitions"] if topic.partition_count == -1 else topic.partition_count
     factor = config["default.replication.factor"] if topic.replication_factor == -1 else topic.replication_factor
     if count > PARTITIONS_PER_TOPIC_MAX:
-        text = f"{count} partitions in one topic; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
+        text = f"{count} partitions in one topic; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     brokers = {broker.broker_id: broker.rack for broker in image.live_brokers}
     rows = assign_replicas(brokers, partition_count=count, replication_factor=factor, start=start, shift=shift)
@@ -106,7 +106,7 @@ def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, star
 
 def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[int]]:
     if len(topic.assignments) > PARTITIONS_PER_TOPIC_MAX:
-        text = f"{len(topic.assignments)} partitions in one topic; {PARTITIONS_PER_TOPIC_MAX} is the most that one request may ask for"
+        text = f"{len(topic.assignments)} partitions in one topic; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     factor = len(next(iter(topic.assignments.values())))
     if sorted(topic.assignments) != list(range(len(topic.assignments))):

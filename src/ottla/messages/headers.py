@@ -78,7 +78,7 @@ def _remember(raw: bytes) -> str:
 def encode_request_header(header: RequestHeader, *, is_flexible: bool) -> bytes:
     raw = b"" if header.client_id is None else header.client_id.encode()
     if len(raw) > _CLIENT_ID_BYTES_MAX:
-        raise EncodeError(f"the client id has {len(raw)} bytes, {_CLIENT_ID_BYTES_MAX} is the most")
+        raise EncodeError(f"the client id has {len(raw)} bytes, the limit is {_CLIENT_ID_BYTES_MAX}")
     length = -1 if header.client_id is None else len(raw)
     start = _REQUEST.pack(header.api_key, header.api_version, header.correlation_id, length)
     return start + raw + b"\0" if is_flexible else start + raw

@@ -80,7 +80,7 @@ def check_tag(tag: int, last: int, field_end: int, end: int) -> int:
 
 
 def too_many_tags(count: int) -> NoReturn:
-    raise DecodeError(f"{count} tagged fields in one struct; {TAGS_MAX} is the most")
+    raise DecodeError(f"{count} tagged fields in one struct; the limit is {TAGS_MAX}")
 
 
 def bad_tag_size(tag: int) -> NoReturn:

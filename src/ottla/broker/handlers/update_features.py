@@ -25,7 +25,7 @@ UPDATES_MAX: Final = 1000
 
 async def handle(parts: Parts, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if len(request.feature_updates) > UPDATES_MAX:
-        text = f"{len(request.feature_updates)} feature updates in one request; {UPDATES_MAX} is the most"
+        text = f"{len(request.feature_updates)} feature updates in one request; the limit is {UPDATES_MAX}"
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
     updates = [FeatureUpdate(key.feature, key.max_version_level, _upgrade_type(key, context.version)) for key in request.feature_updates]
     decision = partial(update_features, updates=updates, supported=parts.features, min_isr=parts.controller.static_min_isr)
