@@ -1,4 +1,4 @@
-"""COMPATIBILITY.md says what is so: its tables are held against the code and the tests."""
+"""COMPATIBILITY.md says what is so: its tables are checked against the code and the tests."""
 
 from __future__ import annotations
 

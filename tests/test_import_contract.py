@@ -1,4 +1,4 @@
-"""Who may import whom: every module of src is held against the table of [tool.ottla] in pyproject.toml.
+"""Who may import whom: every module of src is checked against the table of [tool.ottla] in pyproject.toml.
 
 Imports are read from the source, so that those inside functions and under TYPE_CHECKING count like any other.
 """
@@ -64,11 +64,11 @@ class Contract:
                 return None
             return f"{importer} may not import {target}: {'same line' if self._same_line(importer, target) else 'it lies above'}"
         if top in self.outside_modules and self.height_of(importer) <= shell:
-            return f"{importer} may not import {top}: the outside world is behind ports"
+            return f"{importer} may not import {top}: the outside world is reached through ports"
         if top in self.loop_modules and self.height_of(importer) < shell:
             return f"{importer} may not import {top}: below broker and client nothing runs on a loop"
         if self.height_of(importer) == 0 and top not in sys.stdlib_module_names:
-            return f"{importer} may not import {top}: the ground stands on the standard library only"
+            return f"{importer} may not import {top}: the ground imports the standard library only"
         return None
 
     def _same_line(self, one: str, other: str) -> bool:
@@ -82,7 +82,7 @@ def package_of(module: str) -> str | None:
 
 
 def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of everything that the source imports, wherever it stands; relative names are resolved."""
+    """(line, dotted name) of everything that the source imports, anywhere in it; relative names are resolved."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):

@@ -88,7 +88,7 @@ def test_what_would_be_above_the_quota_does_not_count_and_is_waited_for() -> Non
     assert made.record_unless_above(FETCH, "u", "c", 900, NOW_MS) == (0, True)
     assert made.record_unless_above(FETCH, "u", "c", 500, NOW_MS) == (4000, False)
     assert made.record_unless_above(FETCH, "u", "c", 100, NOW_MS) == (0, True)
-    assert made.record_unless_above(FETCH, "v", "c", 500, NOW_MS) == (0, True), "somebody without a quota"
+    assert made.record_unless_above(FETCH, "v", "c", 500, NOW_MS) == (0, True), "a client without a quota"
 
 
 def test_what_can_never_fit_is_given_to_a_client_that_had_nothing_and_paid_for_afterwards() -> None:
@@ -133,7 +133,7 @@ def test_partitions_may_be_created_while_a_token_is_left_however_many_they_are()
     assert made.spend("u", "c", 1, NOW_MS, is_strict=True) == (4001, False), "four are owed, and one is needed"
     assert made.spend("u", "other", 1, NOW_MS + 4000, is_strict=True) == (1, False), "a user's clients share the user's tokens"
     assert made.spend("u", "c", 1, NOW_MS + 4001, is_strict=True) == (0, True)
-    assert made.spend("v", "c", 1000, NOW_MS, is_strict=True) == (0, True), "somebody without a quota"
+    assert made.spend("v", "c", 1000, NOW_MS, is_strict=True) == (0, True), "a client without a quota"
 
 
 def test_a_client_that_cannot_see_the_pause_is_let_through_and_paused() -> None:

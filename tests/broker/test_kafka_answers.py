@@ -140,7 +140,7 @@ def test_metadata_before_version_12_takes_no_ids(client: RawClient) -> None:
 
 
 def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_none(tmp_path: Path) -> None:
-    """Kafka creates and deletes __consumer_offsets for whoever asks; __cluster_metadata is INVALID_REQUEST, or unknown."""
+    """Kafka creates and deletes __consumer_offsets for any client; __cluster_metadata is INVALID_REQUEST, or unknown."""
     with running(tmp_path) as broker, client_of(broker) as client:
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
             create(client, name)

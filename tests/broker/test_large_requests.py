@@ -1,4 +1,4 @@
-"""Requests and responses of many elements: worked off in steps, whole, in order, and from memory that nobody else writes to."""
+"""Requests and responses of many elements: processed in steps, completely, in order, and from memory that is not reused meanwhile."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_few_of_those_that_pause_go_on_in_each_turn_of_the_loop() -> None:
             seen = len(order)
 
     asyncio.run(main())
-    assert order == list(range(7)) * 3, "whoever has waited longest goes on first"
+    assert order == list(range(7)) * 3, "the request that has waited longest continues first"
 
 
 def test_a_pause_that_is_cancelled_keeps_no_other_one_waiting() -> None:

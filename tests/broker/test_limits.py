@@ -113,7 +113,7 @@ def test_an_address_with_too_many_connections_is_refused_at_once(tmp_path: Path,
                 assert third.is_closed_by_broker()
         assert is_served(first)
         second.socket.close()
-        assert is_served(first), "so the broker has heard of the end before the next one knocks"
+        assert is_served(first), "so the broker has seen the end before the next one connects"
         with RawClient(port_of(broker)) as again:
             assert is_served(again)
         assert is_served(first)

@@ -304,7 +304,7 @@ def test_a_disk_error_takes_its_log_directory_offline_and_no_other(operation: st
         await assert_offline(broker, "t", {partition: partition in bad for partition in range(4)})
         await broker.stop()
         assert await broker.machine.disk.exists("/data/.kafka_cleanshutdown")
-        assert not await broker.machine.disk.exists("/spare/.kafka_cleanshutdown"), "nobody knows what is in it"
+        assert not await broker.machine.disk.exists("/spare/.kafka_cleanshutdown"), "its content is unknown"
         await broker.start()
         for partition in range(4):
             assert await attempt(broker, partition) == ErrorCode.NONE
@@ -442,7 +442,7 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
             await broker.start()
         assert await broker.machine.disk.exists(damaged)
         broker.kill(power_cut=False)
-        file._inode.written[200] ^= 1  # somebody has put the right bytes there
+        file._inode.written[200] ^= 1  # the right bytes were restored
         await broker.start()
         await assert_offline(broker, "t", {0: False, 1: False})
         assert not await broker.machine.disk.exists(damaged)
@@ -477,7 +477,7 @@ def test_a_log_directory_that_cannot_be_opened_is_left_out_and_its_partitions_ar
 
 
 async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool]) -> None:
-    """Metadata tells which replicas are offline and names no leader for them; who asks one for offsets hears of its storage."""
+    """Metadata reports which replicas are offline and no leader for them; a request for their offsets gets KAFKA_STORAGE_ERROR."""
     assert broker.broker is not None
     await broker.broker._leadership._settle()  # the decision may still be on its way
     cluster = broker.client("asker")

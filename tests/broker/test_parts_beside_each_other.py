@@ -226,7 +226,7 @@ def test_a_partition_that_found_no_room_is_opened_once_there_is_some() -> None:
 
 
 def test_a_partition_that_is_opened_late_is_the_one_that_was_closed() -> None:
-    """It lies where it lay, begins where it began, and lacks what compaction took: nothing of it is cut or made anew."""
+    """It lies where it lay, begins where it began, and lacks what compaction took: nothing of it is cut or created again."""
 
     async def main() -> None:
         broker = SimBroker(Simulation(1), SMALL | {"log.dirs": "/data,/spare"})

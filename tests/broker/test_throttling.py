@@ -1,4 +1,4 @@
-"""Quotas in force, on a virtual clock: what a client above its quota is told, and that it is not read for that time."""
+"""Quotas in force, on a virtual clock: the pause that a client above its quota gets, and that it is not read for that time."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Client:
         return await (await self._cluster.connection(1)).ask(request, response, timeout_ms=600_000, version_max=12)
 
     async def produce(self, count: int = 1) -> int:
-        """The pause that is told after so many batches in one request."""
+        """The pause that is returned after so many batches in one request."""
         answer = await self.ask(batches(count), ProduceResponse)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
         return int(answer.throttle_time_ms)
 
     async def fetch(self, **fields: int) -> tuple[int, int]:
-        """The pause that is told, and the bytes that came."""
+        """The pause that is returned, and the bytes that came."""
         wanted = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
         answer = await self.ask(FetchRequest(min_bytes=1, topics=[FetchTopic(TOPIC, partitions=[wanted])], **fields), FetchResponse)  # type: ignore[arg-type]
         return answer.throttle_time_ms, sum(len(part.records or b"") for topic in answer.responses for part in topic.partitions)
@@ -127,7 +127,7 @@ def test_a_consumer_above_its_quota_gets_the_pause_instead_of_records_and_the_re
             assert size_bytes or pause_ms
             assert told_ms < 60_000
         assert size_bytes == 3 * len(BATCH)
-        assert client.now_ms - began_ms >= told_ms > 2000, "the connection was mute for as long as was told"
+        assert client.now_ms - began_ms >= told_ms > 2000, "the connection was mute for as long as was returned"
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""Dashboards, rules and units: they ask only for what a broker tells."""
+"""Dashboards, rules and units: they ask only for what a broker reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def generate(*arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Every metric that a broker in use tells, with the names of its labels."""
+    """Every metric that a broker in use reports, with the names of its labels."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     found: dict[str, set[str]] = {}

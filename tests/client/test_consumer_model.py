@@ -1,6 +1,6 @@
 """The laws of a consumer group, under members that are slow, leave, stop and come back, on a network that delays, loses and refuses.
 
-What a commit covers was handed out to somebody; what a member hands out follows on what was handed out before, without a gap; in the end
+What a commit covers was handed out to a member; what a member hands out follows on what was handed out before, without a gap; in the end
 every record has been handed out. Kafka's guarantee of "at least once" in three sentences.
 """
 
@@ -139,7 +139,7 @@ class World:
                 case "leave":
                     self.members[index] = None
                     await consumer.close()
-                case "stop":  # as a process that is killed: nothing of it is heard any more
+                case "stop":  # as a process that is killed: it sends nothing any more
                     self.members[index] = None
                     await consumer._membership.close()  # type: ignore[union-attr]
                     self.stopped.append(consumer)

@@ -58,7 +58,7 @@ def script(rng: random.Random) -> list[tuple[Any, ...]]:
 
 
 def payload_of(data: PartitionProduceData) -> bytes:
-    """What tells a batch from others, whatever its numbers are: all after its base sequence."""
+    """What distinguishes a batch from others, whatever its numbers are: all after its base sequence."""
     assert isinstance(data.records, bytes | bytearray | memoryview)
     return bytes(data.records[57:])
 

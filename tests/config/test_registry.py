@@ -137,7 +137,7 @@ def test_compatibility_lists_the_keys_without_effect_under_their_reasons() -> No
         names_of.setdefault(key.without_effect or "", set()).add(key.name)
     all_names = {key.name for key in ALL_KEYS}
     known_reasons = {value for name, value in vars(reasons).items() if name.isupper()}
-    assert names_of.keys() - {""} == known_reasons, "every reason is somebody's"
+    assert names_of.keys() - {""} == known_reasons, "every reason is used"
     for reason in known_reasons:
         row = re.search(rf"^\| {re.escape(reason)} \| (.*) \|$", text, re.MULTILINE)
         assert row is not None, f"COMPATIBILITY.md has no row: {reason}"

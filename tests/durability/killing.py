@@ -123,7 +123,7 @@ def wait_for_group(history: History, newcomer: Member) -> None:
 
 
 def assert_commits_are_kept(bootstrap: str, confirmed: dict[int, int]) -> None:
-    """The group stands at least where its last confirmed commits were."""
+    """The group is at least where its last confirmed commits were."""
     with sync.Admin(bootstrap) as admin:
         found = admin.committed_offsets(GROUP)
     for partition, offset in confirmed.items():

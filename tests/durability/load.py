@@ -49,7 +49,7 @@ def place_of(message: Message) -> Place:
 
 
 class History:
-    """What all threads have seen. ``changed`` is told of each step."""
+    """What all threads have seen. ``changed`` is notified of each step."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -102,7 +102,7 @@ class History:
 
 
 class WorkerThread:
-    """Runs until it is told to stop; what went wrong in it is raised by ``join``."""
+    """Runs until it is asked to stop; what went wrong in it is raised by ``join``."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -210,7 +210,7 @@ class Member(WorkerThread):
             }
             | QUIET
         )
-        self._next: dict[int, int] = {}  # partition -> the offset behind the last record handled; none before the first one
+        self._next: dict[int, int] = {}  # partition -> the offset after the last record handled; none before the first one
         self.has_read = False
 
     def run(self) -> None:
@@ -270,7 +270,7 @@ def read_all(bootstrap: str) -> dict[Place, tuple[bytes, bytes]]:
         consumer.seek_to_beginning()
         while any(consumer.position(partition) < end for partition, end in ends.items()):
             records = consumer.poll(10_000)
-            assert records, "the log does not reach the end offset that it tells"
+            assert records, "the log does not reach the end offset that it reports"
             for record in records:
                 assert record.key is not None
                 assert record.value is not None
@@ -289,6 +289,6 @@ def check(history: History, log: dict[Place, tuple[bytes, bytes]]) -> None:
     for place in sorted(log):
         key, value = log[place]
         number = int(value.split()[1])
-        assert number > last.get(key, -1), f"{value!r} at {place} is behind {last[key]}"
+        assert number > last.get(key, -1), f"{value!r} at {place} comes after {last[key]}"
         last[key] = number
     assert history.received == {place: value for place, (_, value) in log.items()}

@@ -1,4 +1,4 @@
-"""The ottla command in a process that counts the bytes of files it sends and reads; ``counts`` beside the ready file tells them.
+"""The ottla command in a process that counts the bytes of files it sends and reads; ``counts`` beside the ready file lists them.
 
 Run by tests as ``python -m tests.foreign_clients.counting_broker broker start ... --ready-file FILE``. The two calls of ``os`` are wrapped
 before anything of ottla is imported, and do what they always do.

@@ -44,7 +44,7 @@ class FrameReader:
 
 
 class _Link:
-    """One client's connection and the one behind it."""
+    """One client's connection and the one to the broker."""
 
     def __init__(self, proxy: Proxy, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
         self._proxy = proxy

@@ -1,6 +1,6 @@
 """Record batches as they lie in a broker's log directory, read without the code under test.
 
-The first 61 bytes of a batch: base offset, length behind it, leader epoch, magic, CRC, attributes, last offset delta,
+The first 61 bytes of a batch: base offset, remaining length, leader epoch, magic, CRC, attributes, last offset delta,
 two timestamps, producer id, epoch and sequence, record count. Source: Kafka's documentation, "Record Batch".
 """
 

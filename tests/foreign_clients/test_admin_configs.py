@@ -1,4 +1,4 @@
-"""Dynamic configuration, by three admin clients and over a bare socket: told, changed, in force, and there after a restart."""
+"""Dynamic configuration, by three admin clients and over a bare socket: described, changed, in force, and there after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in ``error_message`` when nothing went wrong: null, empty or NONE, by API and version.
+"""What is in ``error_message`` when nothing went wrong: null, empty or NONE, by API and version.
 
 The expectations were read from Apache Kafka 4.3.0's answers to the same requests. aiokafka's own tests hold CreateTopics to null.
 """

@@ -47,7 +47,7 @@ def committed(broker: BrokerProcess, group: str, topic: str, partition: int = 0)
 
 
 class Claims:
-    """Who owns which partition, as the members are told: a second owner is a failure at once."""
+    """Who owns which partition, as the members see it: a second owner is a failure at once."""
 
     def __init__(self) -> None:
         self.owners: dict[int, Member] = {}
@@ -190,7 +190,7 @@ def test_mechanism_58_a_member_that_is_killed_is_followed_by_one_that_resumes_at
 
 @pytest.mark.parametrize("which", ["own", "confluent", "kafka-python"])
 def test_mechanism_58_offsets_are_committed_by_themselves_while_records_are_polled(broker: BrokerProcess, which: str) -> None:
-    """Nobody calls commit; the consumer is alive and well when the commit is seen."""
+    """The application never calls commit; the consumer is alive and well when the commit is seen."""
     topic, group = create(broker, f"auto-{which}", 1, record_count=100), f"auto-{which}"
     poll, close = auto_committing(broker, topic, group, which)
     deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -214,4 +214,4 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
     python = KafkaConsumer(
         topic, bootstrap_servers=broker.bootstrap, group_id=group, auto_offset_reset="earliest", auto_commit_interval_ms=50
     )
-    return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one begins anew
+    return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one starts again

@@ -52,7 +52,7 @@ def create(broker: BrokerProcess, topic: str, partition_count: int = 1, **config
 
 
 def fill(broker: BrokerProcess, topic: str, count: int, *, size_bytes: int = 0, **settings: Any) -> list[sync.RecordMetadata]:
-    """Records numbered from 0, each behind the other in its key."""
+    """Records numbered from 0, in order within their key."""
     with sync.Producer(broker.bootstrap, **settings) as producer:
         sent = producer.send_many((topic, b"%d" % number + bytes(size_bytes), b"%d" % (number % 10)) for number in range(count))
         return [future.result(WAIT_SECONDS_MAX) for future in sent]
@@ -302,7 +302,7 @@ def test_mechanisms_14_and_15_clients_ask_anybody_for_metadata_and_go_straight_t
 
         send_one_each()
         assert len(proxy.requests(ApiKey.METADATA)) >= 3
-        assert not proxy.requests(ApiKey.PRODUCE), "no record went through the address that only told who leads"
+        assert not proxy.requests(ApiKey.PRODUCE), "no record went through the address that only returned the leader"
 
         broker.stop()
         broker.port = 0
@@ -373,7 +373,7 @@ def test_mechanism_16_send_returns_before_the_acknowledgement(observed: tuple[Br
         with RawClient(broker.port) as raw:
             while end_offsets(raw, topic, 1) != [2]:
                 assert not waiting.done()
-        assert not waiting.done(), "it is stored, and nobody has said so yet"
+        assert not waiting.done(), "it is stored, and not acknowledged yet"
         assert waiting.result(WAIT_SECONDS_MAX).offset == 1, "the request timed out and was sent again: the same place"
     assert ends(broker, topic) == 2
 
@@ -470,7 +470,7 @@ def test_mechanism_48_large_fetches_leave_by_sendfile_and_are_not_read(tmp_path:
 
 
 def test_mechanism_50_recovery_keeps_what_was_acknowledged_and_cuts_a_torn_tail(tmp_path: Path) -> None:
-    """Kill -9, and then half of a batch behind the last whole one, as an append that did not come to its end."""
+    """Kill -9, and then half of a batch after the last complete one, as an append that was interrupted."""
     with BrokerProcess(tmp_path, port=lasting_port()) as broker:
         create(broker, "torn")
         fill(broker, "torn", 1000)

@@ -81,7 +81,7 @@ def test_t1_the_answer_to_api_versions_has_an_old_header_in_every_version(client
 
 def test_t2_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range(client: RawClient) -> None:
     client.send_frame(encode_request_header(RequestHeader(ApiKey.API_VERSIONS, 99, 7, "probe"), is_flexible=True) + b"\x01\x01\x00")
-    # Correlation id, error code, one key: 18, 0 to 4; and nothing behind it.
+    # Correlation id, error code, one key: 18, 0 to 4; and nothing after it.
     assert client.receive_frame() == struct.pack(">ihihhh", 7, ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 4)
     assert client.ask(ApiVersionsRequest("probe", "1.0"), 4).error_code == ErrorCode.NONE, "the connection stays"
 
@@ -154,7 +154,7 @@ def test_a_request_that_arrives_one_byte_after_the_other_is_answered(client: Raw
 
 
 def test_t24_answers_come_in_the_order_of_requests_though_one_has_to_wait(client: RawClient, broker: BrokerProcess, topic: str) -> None:
-    """A fetch that is parked holds back what was asked behind it; the append that wakes it comes over another connection."""
+    """A fetch that is parked holds back what was requested after it; the append that wakes it comes over another connection."""
     parked = client.send(fetch_request(topic, max_wait_ms=60_000), 4)
     behind = [client.send(ApiVersionsRequest(), 0) for _ in range(3)]
     with RawClient(broker.port) as other:
@@ -197,7 +197,7 @@ def test_t8_topics_are_found_by_id_from_version_12_on(client: RawClient, topic: 
 
 
 def test_t8_librdkafka_asks_for_all_topics_with_bytes_after_the_request(client: RawClient, topic: str) -> None:
-    """From Metadata v9 on it writes four bytes for the null list where one is due; Kafka does not look behind a request."""
+    """From Metadata v9 on it writes four bytes for the null list where one is due; Kafka ignores bytes after a request."""
     header = encode_request_header(RequestHeader(ApiKey.METADATA, 13, 1, "rdkafka"), is_flexible=True)
     client.send_frame(header + bytes.fromhex("00000000 01 00 00"))
     assert topic.encode() in client.receive_frame()
@@ -216,11 +216,11 @@ def test_t10_an_offset_inside_a_batch_returns_the_complete_batch(client: RawClie
 
 
 def test_what_was_sent_before_on_a_connection_is_there_for_what_comes_after(client: RawClient, topic: str) -> None:
-    """Also when both came in one receive, and nobody waited for the acknowledgement."""
+    """Also when both came in one receive, and no client waited for the acknowledgement."""
     produced = request(produce_request(topic, batch_of(b"x"), acks=0), 9)
     asked = request(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])]), 1)
     client.send_bytes(produced + asked)
-    answer = decode(ListOffsetsResponse, 1, client.receive_frame()[4:])  # behind the correlation id
+    answer = decode(ListOffsetsResponse, 1, client.receive_frame()[4:])  # after the correlation id
     assert answer.topics[0].partitions[0].offset == 1
 
 
@@ -405,7 +405,7 @@ def test_t12_a_client_that_asks_while_the_topic_of_commits_is_created_gets_the_c
         clients = [RawClient(broker.port) for _ in range(8)]
         for client in clients:
             client.send(FindCoordinatorRequest("g", 0), 2)
-        for client in reversed(clients):  # the first one has it made, and hears last
+        for client in reversed(clients):  # the first one has it created, and is answered last
             assert client.receive().error_code == ErrorCode.NONE
             joined = client.ask(JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")]), 5)
             assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED

@@ -71,7 +71,7 @@ def assert_keys_in_order(records: Iterable[Record]) -> None:
 
 
 def assert_stored_as(codec: str, data: Path, topic: str) -> None:
-    """Every batch lies on disk as its producer built it: whole, many records in one, in the codec that it was told to use.
+    """Every batch lies on disk as its producer built it: complete, many records in one, in the codec that was configured.
 
     A client leaves a batch plain where its codec would make it longer (kafka-python, librdkafka), so a small one may be either.
     """

@@ -35,7 +35,7 @@ SETTLED_MS = 4 * REBALANCE_MS
 
 @dataclass
 class Client:
-    """An honest consumer: it does what it is told, or falls silent."""
+    """An honest consumer: it follows the coordinator's answers, or falls silent."""
 
     name: str
     instance: str | None = None
@@ -58,7 +58,7 @@ class Group(RuleBasedStateMachine):
         super().__init__()
         self.runner = Runner(GroupSettings(group_max_size=5))
         self.clients: list[Client] = []
-        self.claims: dict[tuple[int, int], str] = {}  # (generation, partition) -> who was told that it is his
+        self.claims: dict[tuple[int, int], str] = {}  # (generation, partition) -> the member that it was assigned to
         self.committed: dict[tuple[str, int], int] = {}
         self.names = 0
 
@@ -91,7 +91,7 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(at=st.integers(0, 5))
     def rejoin(self, at: int) -> None:
-        """A client asks for a rebalance without being told to; also while an earlier request waits."""
+        """A client asks for a rebalance without being asked to; also while an earlier request waits."""
         client = self.clients[at % len(self.clients)]
         if client.member_id:
             client.metadata = OTHER if client.metadata == METADATA else METADATA
@@ -156,7 +156,7 @@ class Group(RuleBasedStateMachine):
         assert code == {"Dead": ErrorCode.GROUP_ID_NOT_FOUND, "Empty": ErrorCode.NONE}.get(state, ErrorCode.NON_EMPTY_GROUP)
         if code == ErrorCode.NONE:
             self.committed.clear()
-            self.claims.clear()  # the next group of this name counts its generations anew
+            self.claims.clear()  # the next group of this name counts its generations from 1 again
 
     @rule(ms=st.sampled_from([1, 500, DELAY_MS, SESSION_MS // 2, SESSION_MS, REBALANCE_MS]))
     def time_passes(self, ms: int) -> None:

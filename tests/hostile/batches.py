@@ -33,7 +33,7 @@ def record_batches() -> Iterator[Case]:
         "sequence without producer id": batch(base_sequence=5),
         "sequence 2**31-1": batch(producer_id=7, producer_epoch=0, base_sequence=INT_MAX),
         "sequence -5": batch(producer_id=7, producer_epoch=0, base_sequence=-5),
-        "producer id of nobody": batch(producer_id=LONG_MAX, producer_epoch=32767, base_sequence=100),
+        "unassigned producer id": batch(producer_id=LONG_MAX, producer_epoch=32767, base_sequence=100),
         "length 0": batch(length=0), "length -1": batch(length=-1), "length 2**31-1": batch(length=INT_MAX), "length 48": batch(length=48),
         "length one more": batch(length=len(good) - 11), "length one less": good[:8] + struct.pack(">i", len(good) - 13) + good[12:],
         "leader epoch 2**31-1": batch(leader_epoch=INT_MAX),
@@ -72,7 +72,7 @@ def records_inside(topic: str = COMPACTED) -> Iterator[Case]:
         "attributes set": record(key=b"k", attributes=0xFF),
         "no key": record(),
         "empty payload": b"",
-        "bytes behind the last record": record(key=b"k") + b"more",
+        "bytes after the last record": record(key=b"k") + b"more",
     }.items():
         yield Case(name, produce(batch(payload=payload), topic=topic))
 

@@ -28,7 +28,7 @@ def frames() -> Iterator[Case]:
         yield Case(f"length {length}", struct.pack(">i", length) + b"x" * 100)
     for length in range(8):
         yield Case(f"a frame of {length} bytes", frame(bytes(length)))
-    yield Case("a length and nothing behind it", struct.pack(">i", 1000), is_answered=False)
+    yield Case("a length and nothing after it", struct.pack(">i", 1000), is_answered=False)
     yield Case("half a length", b"\x00\x00", is_answered=False)
     yield Case("a frame that is one byte short", frame(header(18, 0))[:-1], is_answered=False)
     yield Case("the largest frame, announced and not sent", struct.pack(">i", FRAME_BYTES_MAX) + b"x", is_answered=False)
@@ -141,7 +141,7 @@ def tagged_fields() -> Iterator[Case]:
         "size beyond the end": b"\x01\x05\xff\xff\xff\x07x",
         "size that is an endless varint": b"\x01\x05" + b"\xff" * 20,
         "tag that is an endless varint": b"\x01" + b"\xff" * 20,
-        "cut behind the tag": b"\x01\x05",
+        "cut after the tag": b"\x01\x05",
         "20,000 small ones": by.uvarint(20_000) + b"".join(by.uvarint(tag) + b"\x00" for tag in range(20_000)),
     }.items():
         yield Case(name, of_api(ApiKey.METADATA, 12, head + tags))

@@ -23,7 +23,7 @@ CANARY = "canary"
 ANSWER_SECONDS_MAX = 5.0
 MEMORY_BYTES_MAX = 64 << 20
 TURN_SECONDS_MAX = 0.25
-"""The longest turn of the loop that a case may cause: nobody else is served meanwhile."""
+"""The longest turn of the loop that a case may cause: no other client is served meanwhile."""
 NOTED_SECONDS = 0.05
 
 
@@ -111,7 +111,7 @@ def longest_turn_seconds(admin_port: int) -> float:
 
 
 def forget_memory_peak(pid: int) -> None:
-    """From now on the peak counts anew."""
+    """From now on the peak is measured again."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

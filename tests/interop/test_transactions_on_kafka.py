@@ -124,7 +124,7 @@ def log(kafka: Peer, java_client: list[str]) -> Iterator[Log]:
 
 
 async def read(log: Log, level: Any, start: dict[TopicPartition, int] | None = None, **settings: Any) -> Seen:
-    """What ottla's consumer gets up to the end that it is told."""
+    """What ottla's consumer gets up to the end that it is given."""
     seen: Seen = []
     async with Consumer(log.bootstrap, isolation_level=level, auto_offset_reset="earliest", **settings) as consumer:
         await consumer.assign(log.partitions)

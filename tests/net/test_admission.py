@@ -36,7 +36,7 @@ def test_the_protected_listener_goes_above_the_maximum_at_the_cost_of_the_others
     admission.left("CLIENTS", "a")
     assert not admission.is_above_maximum()
     assert admission.admitted("BROKERS", "b", 0)
-    assert not admission.is_above_maximum(), "nobody is left who could go"
+    assert not admission.is_above_maximum(), "no connection is left that could be closed"
 
 
 def test_where_there_is_one_listener_it_is_not_protected() -> None:
@@ -73,7 +73,7 @@ def test_however_they_come_no_second_sees_more_than_twice_the_rate_and_one(rate:
         now_ms += step
         wait_ms = gate.wait_ms(now_ms)
         now_ms += wait_ms
-        assert gate.wait_ms(now_ms) == 0, "who waited as long as told may come"
+        assert gate.wait_ms(now_ms) == 0, "a client that waited as long as required may connect"
         gate.take(now_ms)
         taken.append(now_ms)
     for start in taken:

@@ -81,7 +81,7 @@ def test_the_hand_made_record_is_good() -> None:
         ("an offset of 40 bits", record(attributes_to_delta=b"\0\0" + varint(2**40))),
         ("a negative offset", record(attributes_to_delta=b"\0\0" + varint(-1))),
         ("a time of 65 bits", record(attributes_to_delta=b"\0" + b"\xff" * 9 + b"\x02\0")),
-        ("an offset behind the record's end", varint(2) + b"\0\0\0" + b"\1\1\0"),
+        ("an offset after the record's end", varint(2) + b"\0\0\0" + b"\1\1\0"),
         ("a record that is longer than its fields", record(grow=1) + b"\0"),
         ("a record that is shorter than its fields", record(grow=-1)),
     ],

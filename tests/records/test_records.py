@@ -1,4 +1,4 @@
-"""Records to a batch and back, and held against kafka-python and aiokafka in both directions."""
+"""Records to a batch and back, and checked against kafka-python and aiokafka in both directions."""
 
 import contextlib
 from typing import Any
@@ -150,7 +150,7 @@ def test_the_hand_made_record_is_good() -> None:
     [
         ("nothing", b""),
         ("half a record", RECORD[:4]),
-        ("bytes behind the last record", RECORD + b"\x00"),
+        ("bytes after the last record", RECORD + b"\x00"),
         ("a record longer than the batch", varint(100) + RECORD[1:]),
         ("a record of no bytes", varint(0)),
         ("a record of negative length", varint(-5) + RECORD[1:]),

@@ -39,7 +39,7 @@ def all_is_cold(default_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Handler:
-    """Gathers what comes, and tells when it is enough."""
+    """Gathers what comes, and signals when it is enough."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -194,7 +194,7 @@ def test_a_worker_that_waits_for_the_disk_holds_up_its_own_connection_alone(
         file = await pairs.world.disk.open(path)
         (cold, cold_end), (other, other_end) = await pairs.make(), await pairs.make()
         cold.send([b"first", file.region(0, len(CONTENT)), b"last"])
-        assert await cold_end.get(5) == b"first", "what stands before a cold range does not wait for it"
+        assert await cold_end.get(5) == b"first", "what precedes a cold range does not wait for it"
         assert await asyncio.to_thread(begun.wait, WAIT_SECONDS_MAX)
         other.send([b"served"])
         assert await other_end.get(6) == b"served"

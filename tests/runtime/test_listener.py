@@ -26,7 +26,7 @@ WAIT_SECONDS_MAX = 30
 
 
 class Mute:
-    """Takes a connection, and tells when."""
+    """Takes a connection, and records when."""
 
     def __init__(self) -> None:
         self.came: asyncio.Queue[Connection] = asyncio.Queue()
@@ -46,7 +46,7 @@ class Mute:
 
 
 def backlog_of(listener: RealListener) -> int:
-    """What the kernel was told: ``tcpi_sacked`` of a listening socket."""
+    """What the kernel was given: ``tcpi_sacked`` of a listening socket."""
     info = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
     found: int = struct.unpack_from("=I", info, 28)[0]
     return found
@@ -55,7 +55,7 @@ def backlog_of(listener: RealListener) -> int:
 @pytest.mark.parametrize(("given", "expected"), [({}, BACKLOG), ({"socket.listen.backlog.size": "7"}, 7)])
 def test_the_backlog_is_what_the_configuration_says(tmp_path: Path, given: dict[str, str], expected: int) -> None:
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data"), **given}
-    assert BrokerConfig(given)["socket.listen.backlog.size"] == (7 if given else 50), "as Kafka tells it"
+    assert BrokerConfig(given)["socket.listen.backlog.size"] == (7 if given else 50), "as Kafka reports it"
     with BrokerThread(properties) as broker:
         assert broker._broker is not None
         listener = broker._broker.gate._listeners["PLAINTEXT"]

@@ -75,7 +75,7 @@ def seeds_for(seconds: float, first: int) -> Iterator[int]:
 
 
 def hunt(seeds: Iterable[int], jobs: int) -> tuple[int, Counter[str]]:
-    """The number of seeds with findings, each of which is told, and what met what."""
+    """The number of seeds with findings, each of which is printed, and what met what."""
     found, meetings = 0, Counter[str]()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         waiting = []

@@ -1,4 +1,4 @@
-"""The main job's pipeline over the whole file, held against pandas."""
+"""The main job's pipeline over the complete file, checked against pandas."""
 
 from pathlib import Path
 

@@ -116,7 +116,7 @@ def test_filters_leave_little(wanted, left):
         Not(EqualTo(("offset",), 1)),
         EqualTo(("offset",), None),
         LessThan(("timestamp",), at(0)),
-        GreaterThan(("timestamp",), datetime(2040, 1, 1)),  # of no zone, so nobody knows when
+        GreaterThan(("timestamp",), datetime(2040, 1, 1)),  # of no zone, so its time is unknown
         GreaterThan(("headers", "offset"), 5),
     ],
 )

@@ -126,7 +126,7 @@ def test_control_batches_and_gaps_are_passed_over(topics: Topics):
     options = topics.options("t")
     batches = batch(0), marker(2, 7, is_commit=True), batch(10), batch(50)
     assert accepted(options, (0, 100), *batches) == ([0, 1, 10, 11, 50, 51], 52)
-    assert accepted(options, (0, 30), *batches) == ([0, 1, 10, 11], None)  # the batch behind the end says that nothing is left
+    assert accepted(options, (0, 30), *batches) == ([0, 1, 10, 11], None)  # the batch after the end says that nothing is left
     assert accepted(options, (2, 3), *batches) == ([], None)
 
 

@@ -287,7 +287,7 @@ async def _check(log: PartitionLog, model: Model) -> None:
 
 
 async def _read(log: PartitionLog) -> dict[int, Stored]:
-    """Every data record as a reader finds it; the transaction is told by the offset only."""
+    """Every data record as a reader finds it; the transaction follows from the offset only."""
     found: dict[int, Stored] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:

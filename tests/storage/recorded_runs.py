@@ -88,7 +88,7 @@ def check(disk: TracedDisk, count: int, notes: list[Note], config: LogConfig, *,
     log = open_log(disk, config)
     found = records_of(log)
     assert log.log_end_offset >= min(now.kept_to, then.kept_to), "what was synced is there"
-    assert now.start <= log.log_start_offset <= then.start, "the log begins where it was told to"
+    assert now.start <= log.log_start_offset <= then.start, "the log begins where it was set to"
     if is_compacted:
         check_compacted(found, log, now, then)
     else:

@@ -31,7 +31,7 @@ def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
 
 
 FOREIGN = {
-    "somebody's files": {"/data/thesis.tex": b"mine"},
+    "foreign files": {"/data/thesis.tex": b"mine"},
     "a partition without a mark": {"/data/orders-0/00000000000000000000.log": b""},
     "Kafka's folder": {"/data/meta.properties": b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=y\n", "/data/orders-0/x.log": b"x"},
     "a newer format": {"/data/meta.properties": IDS.to_text().replace("format.version=1", "format.version=2").encode()},

@@ -1,4 +1,4 @@
-"""Long walks are jobs: with the results of a short walk, whoever does them, and whatever becomes of who does them."""
+"""Long walks are jobs: with the results of a short walk, in any worker, and whatever happens to the worker."""
 
 from __future__ import annotations
 

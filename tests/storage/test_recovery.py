@@ -133,12 +133,12 @@ def test_a_batch_of_an_earlier_life_after_the_cut_is_not_served_again() -> None:
     append(log, batch(b"two"))
     append(log, batch(b"six"))
     size = log.size_bytes // 3
-    disk.names[log_files(disk)[0]].written[size + 70] ^= 1  # "two" is torn, "six" behind it is whole
+    disk.names[log_files(disk)[0]].written[size + 70] ^= 1  # "two" is torn, "six" after it is intact
     disk = disk.copy()
     recovered = open_log(disk)
     assert recovered.log_end_offset == 1
     append(recovered, batch(b"TWO"))
-    # The new batch reached the disk page by page; a cut that was not durable would bring "six" back behind it.
+    # The new batch reached the disk page by page; a cut that was not durable would bring "six" back after it.
     found = open_log(disk.power_cut(lambda path, durable, written: written[: 2 * size] + durable[2 * size :]))
     assert [record.value for record in records_of(found)] == [b"one", b"TWO"]
 

@@ -24,7 +24,7 @@ NOW_MS = 10_000
 
 
 async def at_once() -> None:
-    """Nobody replaces a segment."""
+    """No part replaces a segment."""
 
 
 async def log_of(disk: SimDisk, count: int) -> PartitionLog:

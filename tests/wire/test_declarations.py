@@ -38,7 +38,7 @@ def snake(name: str) -> str:
 
 
 def theirs(fields: list[dict[str, Any]], version: int) -> list[tuple[Any, ...]]:
-    """What stands in that version: (name, kind, nullable, tag, default, element) of each field."""
+    """What is in that version: (name, kind, nullable, tag, default, element) of each field."""
     return [_their_field(field, version) for field in fields if version in versions(field["versions"])]
 
 

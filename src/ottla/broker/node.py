@@ -193,7 +193,7 @@ class Broker:
             self._folders.append(folder)
 
     async def _check_first_folder(self) -> None:
-        """StorageError when the metadata log must lie in another folder than the first: whatever is missing there would be lost."""
+        """StorageError when the metadata log must lie in another directory than the first: whatever is missing there would be lost."""
         first, *others = self.config.log_dirs
         if not others or await has_metadata(self.world.disk, first):
             return

@@ -31,5 +31,5 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_name(variable: str, prefix: str) -> str:
-    """The key that a variable stands for."""
+    """The key that a variable names."""
     return variable[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")

@@ -1,4 +1,4 @@
-"""The real world behind the ports: sockets, files, clocks, signals, worker processes.
+"""The real world that implements the ports: sockets, files, clocks, signals, worker processes.
 
 The only place, beside ``sim``, that implements ``ports``. Nothing here knows a topic or a request.
 """

@@ -49,7 +49,7 @@ def noting(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            said = "".join(traceback.format_exception_only(error))  # str() of a JVM's error asks the JVM, which may be gone
+            said = "".join(traceback.format_exception_only(error))  # str() of a JVM's error asks the JVM, which may have ended
             note = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, said, re.IGNORECASE)), None)
             if note is not None and note not in getattr(error, "__notes__", ()):
                 error.add_note(note)

@@ -1,7 +1,7 @@
 """What is fuzzed, each with the errors that it may end in; any other exception is a finding.
 
 A target gets arbitrary bytes. Where a checksum or a version would stop nearly all of them at the door, the target puts the
-right one in: what lies behind the door is what has to be tried.
+right one in: what comes after that check has to be tried.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The metadata log of a cluster with one voter: typed records, fsynced before they count, with snapshots.
 
-It is a partition log like any other, in the folder ``__cluster_metadata-0``. A snapshot is a file
+It is a partition log like any other, in the directory ``__cluster_metadata-0``. A snapshot is a file
 ``<end offset>-<epoch>.checkpoint`` of record batches that rebuild the image; it is written completely or not at all, and the
 log before it is then no longer needed. A group of records counts entirely or not at all, however large it is. Source: KIP-595
 (the log is the truth), KIP-630 (snapshots), KIP-868 (transactions).

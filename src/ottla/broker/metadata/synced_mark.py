@@ -26,7 +26,7 @@ class SyncedMark:
 
     @classmethod
     async def open(cls, disk: Disk, folder: str) -> SyncedMark:
-        """The mark of the log in the folder; 0 where there is no complete one."""
+        """The mark of the log in the directory; 0 where there is no complete one."""
         file = await disk.open(f"{folder}/{MARK_NAME}", create=True)
         data = await file.pread(0, file.size)
         whole = len(data) // _MARK.size * _MARK.size

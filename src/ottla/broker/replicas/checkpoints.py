@@ -27,10 +27,10 @@ class LogOffsets(NamedTuple):
 class Checkpoints:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the folder
+        self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
 
     async def read(self, folder: DataFolder) -> None:
-        """What the folder's files say is known."""
+        """What the directory's files say is known."""
         points, starts, cleaned = [
             await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET)
         ]
@@ -38,9 +38,9 @@ class Checkpoints:
             self._read.setdefault(key, {})[folder.path] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
 
     def of(self, key: TopicPartition, folder: DataFolder, *, was_moved: bool) -> LogOffsets:
-        """What the files say of the replica in that folder; zeros where nothing does, or where it is forgotten.
+        """What the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
 
-        A crash soon after a move leaves some of it, or all, in the files of the folder that the replica came from. These offsets only
+        A crash soon after a move leaves some of it, or all, in the files of the directory that the replica came from. These offsets only
         rise, so that of a replica that ``was_moved`` the largest ones count.
         """
         found = self._read.get(key, {})
@@ -51,7 +51,7 @@ class Checkpoints:
         return self._read.pop(key, None) is not None
 
     async def write(self, folder: DataFolder, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
-        """The folder's files tell of its open logs, and of those that are ``closed`` what was read of them."""
+        """The directory's files list its open logs, and of those that are ``closed`` what was read of them."""
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
             dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0

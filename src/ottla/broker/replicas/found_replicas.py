@@ -1,7 +1,7 @@
 """Partition directories that a start finds, until a topic claims them.
 
 Nothing that was found is deleted because the metadata does not name it: it is renamed ``<topic>-<partition>.<id>-stray`` and
-kept. That goes for a replica that no topic of the metadata claims, and for one of an earlier topic of the same name. Only what
+kept. That applies to a replica that no topic of the metadata claims, and to one of an earlier topic of the same name. Only what
 holds no record is removed, and of two copies of one replica the one that it was moved away from (``storage/directory/directory.py``).
 
 Source: Kafka's handling of stray replicas.

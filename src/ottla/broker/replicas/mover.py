@@ -67,7 +67,7 @@ class ReplicaMover:
         return found
 
     def move(self, partition: Partition, folder: DataFolder) -> None:
-        """The partition will lie in the folder, or stays where it is if it is there already; an earlier move of it is forgotten."""
+        """The partition will lie in the directory, or stays where it is if it is there already; an earlier move of it is forgotten."""
         key = partition.key
         is_current = self._current is not None and self._current[0] == key
         if self._moves.get(key) is folder:
@@ -75,7 +75,7 @@ class ReplicaMover:
         self._moves.pop(key, None)
         if is_current and self._task is not None and not self._is_finishing:
             self._task.cancel()
-        if self._is_finishing or self._partitions.folder_of[partition] is not folder:  # it may be about to leave that folder
+        if self._is_finishing or self._partitions.folder_of[partition] is not folder:  # it may be about to leave that directory
             self._moves[key] = folder
             if self._task is None:
                 self._begin()
@@ -163,7 +163,7 @@ class ReplicaMover:
     async def _switch(
         self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
-        """The log is in the folder. When that fails, the copy there may have the partition's name: it must never count again."""
+        """The log is in the directory. When that fails, the copy there may have the partition's name: it must never count again."""
         key = partition.key
         try:
             path = await folder.promote(key, future)

@@ -1,7 +1,7 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a folder ``topic-index`` of one of the log directories; a new one goes where there are fewest. What a start finds
-and the image does not name is kept (``found_replicas.py``). A deleted partition is not closed in order: its folder is renamed,
+Each lives in a directory ``topic-index`` of one of the log directories; a new one is placed where there are fewest. What a start finds
+and the image does not name is kept (``found_replicas.py``). A deleted partition is not closed in order: its directory is renamed,
 which needs no room on the disk.
 
 A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
@@ -74,7 +74,7 @@ class PartitionStore:
         self.on_partition_failed: Callable[[], None] = lambda: None
 
     async def scan(self) -> None:
-        """Remembers which partition folders exist, and removes what an interrupted deletion left."""
+        """Remembers which partition directories exist, and removes what an interrupted deletion left."""
         self.interrupted_moves = await self._found.scan()
         for folder in self._folders:
             await self._offsets.read(folder)
@@ -141,7 +141,7 @@ class PartitionStore:
                     partition.log.configure(config)
 
     async def set_strays_aside(self) -> None:
-        """Folders that no topic of the image claimed are kept under other names."""
+        """Directories that no topic of the image claimed are kept under other names."""
         await self._found.set_aside_unclaimed()
         self._must_be_found = False
         await self.remove_deleted()
@@ -210,7 +210,7 @@ class PartitionStore:
         self._wanted_folders[key] = folder
 
     async def relocated(self, partition: Partition, folder: DataFolder) -> None:
-        """The partition's log lies in that folder now; what it was copied from is removed."""
+        """The partition's log lies in that directory now; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
@@ -254,7 +254,7 @@ class PartitionStore:
         return [*(key for key, place in known if place is folder), *self._found.in_folder(folder)]
 
     async def close(self) -> list[DataFolder]:
-        """Every log is synced and closed, the checkpoints are written. The folders in which that is true of each partition."""
+        """Every log is synced and closed, the checkpoints are written. The directories in which that is true of each partition."""
         partitions, slices, closed = self.all(), Slices(self._world.clock), dict[Partition, None]()
         is_many = len(partitions) > SINGLY_MAX
         for partition in partitions:
@@ -273,7 +273,7 @@ class PartitionStore:
         return [folder for folder in self._live_folders() if folder not in unclosed]
 
     def fail_folder(self, folder: DataFolder) -> None:
-        """The folder's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
+        """The directory's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
         if folder.is_failed:
             return
         folder.is_failed = True
@@ -376,7 +376,7 @@ class PartitionStore:
             await self._try_to_delete(folder, partition.key)
 
     async def _try_to_delete(self, folder: DataFolder, key: TopicPartition) -> None:
-        """The partition's folder has a name that ``remove_deleted`` removes, or will have one when it is called again."""
+        """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
         try:
             await folder.delete_partition(key, self._unique())
         except FileNotFoundError:

@@ -114,7 +114,7 @@ class BrokerConnection:
         self.unwritten_count += count
 
     def written(self, count: int) -> None:
-        """The records of produce requests are in their logs, or were refused: what had to wait for them goes on."""
+        """The records of produce requests are in their logs, or were refused: what had to wait for them continues."""
         self.unwritten_count -= count
         self._go_on()
 

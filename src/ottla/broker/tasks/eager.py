@@ -1,6 +1,6 @@
 """Coroutines that usually do not suspend, run without a Task.
 
-``run`` drives a coroutine until it returns or first suspends. Only in the second case is a Task made, which goes on from
+``run`` drives a coroutine until it returns or first suspends. Only in the second case is a Task made, which continues from
 there. On the hot path (appends to the page cache, warm reads) that second case is rare, and a Task costs 10 us.
 """
 

@@ -1,7 +1,7 @@
 """The log cleaner: compacts one log after the other, the dirtiest first, while there is any to compact.
 
 The work is a background job (class c, ``storage/compaction/job.py``); here it is chosen, and its result installed. A log that cannot
-be cleaned rests for a while, and its partition goes on serving: whether its files are damaged is for the scrubber to say.
+be cleaned rests for a while, and its partition keeps serving: whether its files are damaged is for the scrubber to say.
 """
 
 from __future__ import annotations

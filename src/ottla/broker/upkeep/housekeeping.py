@@ -58,7 +58,7 @@ class Housekeeping:
             await self._has_ended.wait()
 
     def clean_up_soon(self) -> None:
-        """Folders were renamed for deletion: the next round removes them."""
+        """Directories were renamed for deletion: the next round removes them."""
         self._has_deleted = True
 
     def _schedule(self) -> None:

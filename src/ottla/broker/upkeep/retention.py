@@ -1,6 +1,6 @@
 """Deleting what is too old, in all logs: decided, made durable, done.
 
-The new start of each log is checkpointed before a file goes, so that no power cut brings half of what was deleted back. Where
+The new start of each log is checkpointed before a file is deleted, so that no power cut restores half of it. Where
 the disk has no room for the checkpoint, segments are removed at once and durably one after the other instead.
 """
 

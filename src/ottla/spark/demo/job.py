@@ -89,7 +89,7 @@ def _settings(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """What libraries log and warn of, as PySpark does about a call that was interrupted, goes to the file."""
+    """What libraries log and warn of, as PySpark does about a call that was interrupted, is written to the file."""
     handler = logging.FileHandler(path)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)

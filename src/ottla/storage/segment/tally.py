@@ -26,7 +26,7 @@ _PACE_BYTES: Final = 1 << 20
 
 
 class CountRequest(msgspec.Struct, frozen=True):
-    """``size`` bytes of the log file at ``path``. A recovery checks CRCs and ends at the first batch that is torn or goes back."""
+    """``size`` bytes of the log file at ``path``. A recovery checks CRCs and ends at the first batch that is torn or out of order."""
 
     path: str
     base_offset: int
