@@ -10,22 +10,22 @@ from ottla.errors import DecodeError, StorageError
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.storage.directory.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
-from ottla.storage.directory.directory import DataFolder, FolderIdentity
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory
 from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
 from ottla.types import TopicPartition
 
 IDS = FolderIdentity("cluster-one", 1, "directory-one")
 
 
-def open_folder(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> DataFolder:
-    return run(DataFolder.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
+def open_folder(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
+    return run(LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
 
 
 def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
     disk = MemoryDisk()
     assert open_folder(disk).identity == IDS
     other_ids = FolderIdentity("cluster-two", 1, "directory-two")
-    again = run(DataFolder.open(disk, "/data", node_id=1, cluster_id=None, new_ids=other_ids))
+    again = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=other_ids))
     assert again.identity == IDS
     assert not again.was_clean
 

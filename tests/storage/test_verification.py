@@ -11,7 +11,7 @@ from tests.storage.memory_disk import MemoryDisk, run
 from ottla.errors import StorageError
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import RECOVERY_POINT, write_checkpoint
-from ottla.storage.directory.directory import DataFolder, FolderIdentity
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.verification import Finding, verify
 from ottla.types import TopicPartition
@@ -25,7 +25,7 @@ def folder(*, clean: bool = True) -> MemoryDisk:
     """Five segments, closed in order or just left."""
     disk = MemoryDisk()
     ids = FolderIdentity("cluster", 1, "directory")
-    opened = run(DataFolder.open(disk, "/data", node_id=1, cluster_id=None, new_ids=ids))
+    opened = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=ids))
     path = run(opened.create_partition(KEY, "topic-id"))
     config = LogConfig(segment_bytes=3 * SIZE, index_interval_bytes=10)
     log = run(PartitionLog.open(disk, path, config=config, now_ms=0, clean=False))

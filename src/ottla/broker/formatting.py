@@ -15,7 +15,7 @@ from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
 from ottla.ports import World
-from ottla.storage.directory.directory import META_NAME, DataFolder, FolderIdentity
+from ottla.storage.directory.directory import META_NAME, FolderIdentity, LogDirectory
 from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]
@@ -34,7 +34,7 @@ async def format_log_dirs(world: World, config: BrokerConfig, *, cluster_id: str
     chosen = cluster_id or config["cluster.id"] or _fresh_id(world)
     for path in config.log_dirs:
         ids = FolderIdentity(chosen, config.node_id, _fresh_id(world))
-        await DataFolder.open(world.disk, path, node_id=config.node_id, cluster_id=chosen, new_ids=ids)
+        await LogDirectory.open(world.disk, path, node_id=config.node_id, cluster_id=chosen, new_ids=ids)
     await write_first_snapshot(
         world.disk, config.log_dirs[0], [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level]
     )

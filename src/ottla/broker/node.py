@@ -36,7 +36,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
-from ottla.storage.directory.directory import DataFolder, FolderIdentity, is_used
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used
 from ottla.types import GROUP_METADATA_TOPIC, uuid_text
 
 log = get_logger(__name__)
@@ -69,7 +69,7 @@ class Broker:
         self._scrubber: Scrubber
         self.mover: ReplicaMover
         self._parking = Parking(world)
-        self._folders: list[DataFolder] = []
+        self._folders: list[LogDirectory] = []
         self._has_offline_folders = False
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
@@ -208,16 +208,16 @@ class Broker:
                 f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
             )
 
-    async def _open_folder(self, path: str, cluster_id: str | None) -> DataFolder:
+    async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk, random = self.world.disk, self.world.random
         if not await disk.exists(path):
             await disk.make_dirs(path)
             await disk.sync_dir(posixpath.dirname(path))
         await disk.lock(_lock_path(path))
         ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
-        return await DataFolder.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
+        return await LogDirectory.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
 
-    def _on_folder_failed(self, folder: DataFolder) -> None:
+    def _on_folder_failed(self, folder: LogDirectory) -> None:
         """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
         if folder is self._folders[0]:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"

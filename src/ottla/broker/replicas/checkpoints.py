@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.ports import Disk
 from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
-from ottla.storage.directory.directory import DataFolder
+from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
 
@@ -29,7 +29,7 @@ class Checkpoints:
         self._disk = disk
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
 
-    async def read(self, folder: DataFolder) -> None:
+    async def read(self, folder: LogDirectory) -> None:
         """What the directory's files say is known."""
         points, starts, cleaned = [
             await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET)
@@ -37,7 +37,7 @@ class Checkpoints:
         for key in {*points, *starts, *cleaned}:
             self._read.setdefault(key, {})[folder.path] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
 
-    def of(self, key: TopicPartition, folder: DataFolder, *, was_moved: bool) -> LogOffsets:
+    def of(self, key: TopicPartition, folder: LogDirectory, *, was_moved: bool) -> LogOffsets:
         """What the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
 
         A crash soon after a move leaves some of it, or all, in the files of the directory that the replica came from. These offsets only
@@ -50,7 +50,7 @@ class Checkpoints:
         """The partition is open, or there is another one of that name. True when something was known of it."""
         return self._read.pop(key, None) is not None
 
-    async def write(self, folder: DataFolder, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
+    async def write(self, folder: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
         """The directory's files list its open logs, and of those that are ``closed`` what was read of them."""
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
@@ -60,7 +60,7 @@ class Checkpoints:
         await self._write(folder, LOG_START_OFFSET, {key: found.log_start_offset for key, found in offsets.items() if found[1]})
         await self._write(folder, CLEANER_OFFSET, {key: found.first_dirty_offset for key, found in offsets.items() if found[2]})
 
-    async def _write(self, folder: DataFolder, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _write(self, folder: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         await write_checkpoint(self._disk, f"{folder.path}/{name}", offsets)
 
 

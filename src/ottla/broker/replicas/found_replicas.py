@@ -12,28 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.loggers import get_logger
-from ottla.storage.directory.directory import DataFolder
+from ottla.storage.directory.directory import LogDirectory
 from ottla.types import TopicPartition
 
 log = get_logger(__name__)
 
 
 class FoundReplicas:
-    def __init__(self, folders: Sequence[DataFolder], unique: Callable[[], str]) -> None:
+    def __init__(self, folders: Sequence[LogDirectory], unique: Callable[[], str]) -> None:
         self._folders = folders
         self._unique = unique
-        self._places: dict[TopicPartition, list[tuple[DataFolder, str | None]]] = {}  # with the topic id that the directory names
+        self._places: dict[TopicPartition, list[tuple[LogDirectory, str | None]]] = {}  # with the topic id that the directory names
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._places
 
-    def in_folder(self, folder: DataFolder) -> list[TopicPartition]:
+    def in_folder(self, folder: LogDirectory) -> list[TopicPartition]:
         """Those found there that no topic has claimed yet."""
         return [key for key, places in self._places.items() if any(place is folder for place, _ in places)]
 
-    async def scan(self) -> dict[TopicPartition, DataFolder]:
+    async def scan(self) -> dict[TopicPartition, LogDirectory]:
         """What is there is known; what deletions had left is removed. Returned are the moves that were cut short, and where they went."""
-        interrupted: dict[TopicPartition, DataFolder] = {}
+        interrupted: dict[TopicPartition, LogDirectory] = {}
         for folder in self._folders:
             await folder.remove_deleted()
             interrupted |= dict.fromkeys(await folder.remove_futures(), folder)
@@ -41,7 +41,7 @@ class FoundReplicas:
                 self._places.setdefault(key, []).append((folder, topic_id))
         return interrupted
 
-    async def claim(self, key: TopicPartition, topic_id: str) -> DataFolder | None:
+    async def claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
         """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside.
 
         When a disk refuses something it may be asked again: what was found is known until the claim has an answer.
@@ -71,7 +71,7 @@ class FoundReplicas:
                 await self._set_aside(folder, key, found_id)
         self._places.clear()
 
-    async def _set_aside(self, folder: DataFolder, key: TopicPartition, topic_id: str | None) -> None:
+    async def _set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
         if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
             await folder.delete_partition(key, self._unique())
             return

@@ -19,7 +19,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.ports import World
-from ottla.storage.directory.directory import DataFolder
+from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
 
@@ -33,7 +33,7 @@ class ReplicaMover:
         self._world = world
         self._config = config
         self._partitions = partitions
-        self._moves: dict[TopicPartition, DataFolder] = {}  # in the order in which they were asked for
+        self._moves: dict[TopicPartition, LogDirectory] = {}  # in the order in which they were asked for
         self._current: tuple[TopicPartition, ReplicaCopy] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_finishing = False
@@ -55,7 +55,7 @@ class ReplicaMover:
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def moving_to(self, folder: DataFolder) -> list[tuple[TopicPartition, int, int]]:
+    def moving_to(self, folder: LogDirectory) -> list[tuple[TopicPartition, int, int]]:
         """Partitions on their way there, with the bytes that are copied and how many offsets are missing."""
         found = []
         for key, target in self._moves.items():
@@ -66,7 +66,7 @@ class ReplicaMover:
                 found.append((key, copy.size_bytes, copy.offset_lag) if copy else (key, 0, whole))
         return found
 
-    def move(self, partition: Partition, folder: DataFolder) -> None:
+    def move(self, partition: Partition, folder: LogDirectory) -> None:
         """The partition will lie in the directory, or stays where it is if it is there already; an earlier move of it is forgotten."""
         key = partition.key
         is_current = self._current is not None and self._current[0] == key
@@ -120,7 +120,7 @@ class ReplicaMover:
     def _find(self, key: TopicPartition) -> Partition | None:
         return self._partitions.find(key.topic, key.partition)
 
-    async def _move_if_due(self, key: TopicPartition, folder: DataFolder) -> None:
+    async def _move_if_due(self, key: TopicPartition, folder: LogDirectory) -> None:
         partition = self._find(key)
         if partition is None or partition.log.is_failed or folder.is_failed:
             return
@@ -128,7 +128,7 @@ class ReplicaMover:
         if source is not folder:
             await self._move(key, partition, source, folder)
 
-    async def _move(self, key: TopicPartition, partition: Partition, source: DataFolder, folder: DataFolder) -> None:
+    async def _move(self, key: TopicPartition, partition: Partition, source: LogDirectory, folder: LogDirectory) -> None:
         disk, unique = self._world.disk, f"{self._world.random.getrandbits(128):032x}"
         generation = await source.generation(key) + 1
         future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
@@ -143,7 +143,7 @@ class ReplicaMover:
                 await disk.remove_tree(future)
 
     async def _finish(
-        self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
+        self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
         if partition.log.is_failed or folder.is_failed:
             return
@@ -161,7 +161,7 @@ class ReplicaMover:
             self._is_finishing = False
 
     async def _switch(
-        self, partition: Partition, source: DataFolder, folder: DataFolder, copy: ReplicaCopy, future: str, generation: int
+        self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
         """The log is in the directory. When that fails, the copy there may have the partition's name: it must never count again."""
         key = partition.key
@@ -179,7 +179,7 @@ class ReplicaMover:
             raise
         partition.log.relocate(path, files)
 
-    async def _drop_copy(self, key: TopicPartition, folder: DataFolder) -> None:
+    async def _drop_copy(self, key: TopicPartition, folder: LogDirectory) -> None:
         try:
             await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
         except OSError as error:

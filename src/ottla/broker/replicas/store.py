@@ -27,7 +27,7 @@ from ottla.loggers import get_logger
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
-from ottla.storage.directory.directory import DataFolder
+from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.damage import check_damage
@@ -44,7 +44,7 @@ class PartitionStore:
     """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, node_id: int, folders: list[DataFolder], *, has_offline_folders: bool = False
+        self, world: World, config: BrokerConfig, node_id: int, folders: list[LogDirectory], *, has_offline_folders: bool = False
     ) -> None:
         self._world = world
         self._config = config
@@ -53,24 +53,24 @@ class PartitionStore:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
-        self.folder_of: dict[Partition, DataFolder] = {}
+        self.folder_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(folders, self._unique)
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
-        self._retried: dict[TopicPartition, DataFolder] = {}  # where they lie
-        self._undeleted: list[tuple[DataFolder, TopicPartition]] = []  # of deleted topics, and still under their own names
+        self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
+        self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._left: dict[
-            Partition, DataFolder
+            Partition, LogDirectory
         ] = {}  # whose offsets are so far only in the checkpoints of the directory that they were moved from
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
-        self.interrupted_moves: dict[TopicPartition, DataFolder] = {}  # found by the scan
-        self._wanted_folders: dict[TopicPartition, DataFolder] = {}  # of partitions that do not exist yet
+        self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
+        self._wanted_folders: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet
         self._must_be_found = has_offline_folders  # what is not found while starting is in one of those, and is not created again
-        self.offline: dict[TopicPartition, DataFolder | None] = {}  # that could not be opened, and where they lie if that is known
+        self.offline: dict[TopicPartition, LogDirectory | None] = {}  # that could not be opened, and where they lie if that is known
         self._is_closed = False
-        self.on_folder_failed: Callable[[DataFolder], None] = lambda folder: None
+        self.on_folder_failed: Callable[[LogDirectory], None] = lambda folder: None
         self.on_partition_failed: Callable[[], None] = lambda: None
 
     async def scan(self) -> None:
@@ -111,7 +111,7 @@ class PartitionStore:
             await self._make_durable({self.folder_of[partition] for partition in opened})
         return opened, gone
 
-    async def _make_durable(self, folders: Iterable[DataFolder]) -> None:
+    async def _make_durable(self, folders: Iterable[LogDirectory]) -> None:
         for folder in folders:
             try:
                 await self._world.disk.sync_file_system(folder.path)
@@ -194,22 +194,22 @@ class PartitionStore:
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
-    def by_folder(self) -> Iterator[tuple[DataFolder, list[Partition]]]:
+    def by_folder(self) -> Iterator[tuple[LogDirectory, list[Partition]]]:
         """Each log directory, and the partitions in it."""
         for folder in self._folders:
             yield folder, [partition for partition in self.all() if self.folder_of[partition] is folder]
 
-    def folder_at(self, path: str) -> DataFolder | None:
+    def folder_at(self, path: str) -> LogDirectory | None:
         """The log directory of that path."""
         return next((folder for folder in self._folders if folder.path == path), None)
 
-    def prefer(self, key: TopicPartition, folder: DataFolder) -> None:
+    def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
         """The partition, which is not here, will be made there if it is made before the broker stops."""
         if len(self._wanted_folders) >= WANTED_FOLDERS_MAX:
             self._wanted_folders.clear()
         self._wanted_folders[key] = folder
 
-    async def relocated(self, partition: Partition, folder: DataFolder) -> None:
+    async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
         """The partition's log lies in that directory now; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
@@ -243,17 +243,17 @@ class PartitionStore:
         else:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
 
-    def _logs_in(self, folder: DataFolder) -> dict[TopicPartition, PartitionLog]:
+    def _logs_in(self, folder: LogDirectory) -> dict[TopicPartition, PartitionLog]:
         return {
             partition.key: partition.log for partition in self.all() if folder in (self.folder_of[partition], self._left.get(partition))
         }
 
-    def _unopened_in(self, folder: DataFolder) -> list[TopicPartition]:
+    def _unopened_in(self, folder: LogDirectory) -> list[TopicPartition]:
         """Partitions that lie there and are not open."""
         known = [*self.offline.items(), *self._retried.items()]
         return [*(key for key, place in known if place is folder), *self._found.in_folder(folder)]
 
-    async def close(self) -> list[DataFolder]:
+    async def close(self) -> list[LogDirectory]:
         """Every log is synced and closed, the checkpoints are written. The directories in which that is true of each partition."""
         partitions, slices, closed = self.all(), Slices(self._world.clock), dict[Partition, None]()
         is_many = len(partitions) > SINGLY_MAX
@@ -272,7 +272,7 @@ class PartitionStore:
         self.by_id.clear()
         return [folder for folder in self._live_folders() if folder not in unclosed]
 
-    def fail_folder(self, folder: DataFolder) -> None:
+    def fail_folder(self, folder: LogDirectory) -> None:
         """The directory's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
         if folder.is_failed:
             return
@@ -283,7 +283,7 @@ class PartitionStore:
                 partition.fail()
         self.on_folder_failed(folder)
 
-    def _live_folders(self) -> list[DataFolder]:
+    def _live_folders(self) -> list[LogDirectory]:
         return [folder for folder in self._folders if not folder.is_failed]
 
     async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
@@ -310,7 +310,7 @@ class PartitionStore:
         return None
 
     async def _open(
-        self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: DataFolder, *, is_durable: bool
+        self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: LogDirectory, *, is_durable: bool
     ) -> Partition:
         await check_damage(self._world.disk, folder.partition_path(key))
         known = self._offsets.of(key, folder, was_moved=await folder.generation(key) > 0)
@@ -339,7 +339,7 @@ class PartitionStore:
         self.folder_of[partition] = folder
         return partition
 
-    async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> DataFolder:
+    async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> LogDirectory:
         own = self._retried.get(key) or await self._found.claim(key, topic_id)
         if own is not None:
             return own
@@ -375,7 +375,7 @@ class PartitionStore:
         if not folder.is_failed:
             await self._try_to_delete(folder, partition.key)
 
-    async def _try_to_delete(self, folder: DataFolder, key: TopicPartition) -> None:
+    async def _try_to_delete(self, folder: LogDirectory, key: TopicPartition) -> None:
         """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
         try:
             await folder.delete_partition(key, self._unique())

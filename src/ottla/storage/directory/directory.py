@@ -65,7 +65,7 @@ class FolderIdentity:
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
 
 
-class DataFolder:
+class LogDirectory:
     """An open log directory. Made by ``open``."""
 
     __slots__ = ("_disk", "identity", "is_failed", "path", "was_clean")
@@ -79,7 +79,7 @@ class DataFolder:
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
-    async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> DataFolder:
+    async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> LogDirectory:
         """The directory, created or recognised, without its mark of a clean stop.
 
         ``new_ids`` is what an empty directory gets. StorageError, and nothing is touched, when the directory is not ours, or is
