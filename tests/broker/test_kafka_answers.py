@@ -10,9 +10,11 @@ import structlog
 from tests.foreign_clients.wire import RawClient
 
 from ottla import loggers
+from ottla.broker.handlers.list_offsets import EARLIEST
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -23,13 +25,14 @@ from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData,
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.messages.list_transactions import ListTransactionsRequest
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_TOPIC
 from ottla.runtime.serve import BrokerThread
 
 UNKNOWN_ID = b"\1" * 16
@@ -137,6 +140,25 @@ def test_metadata_before_version_12_takes_no_ids(client: RawClient) -> None:
     for odd in (MetadataRequestTopic(UNKNOWN_ID, "x"), MetadataRequestTopic(name=None)):
         answer = client.ask(MetadataRequest([odd, MetadataRequestTopic(name="y")], False), 11)
         assert [(topic.name, topic.error_code) for topic in answer.topics] == [(odd.name or "", 42), ("y", 42)]
+
+
+def test_what_a_request_lists_twice_is_refused_alike_by_all_that_change_topics(client: RawClient) -> None:
+    """Kafka: INVALID_REQUEST, wherever it is listed; the name is cut short in the text."""
+    name = "listed-" + "x" * 240
+    create(client, name)
+    creations = client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)] * 2, 30_000), 7).topics
+    grown = client.ask(CreatePartitionsRequest([CreatePartitionsTopic(name, 4, None)] * 2, 30_000), 3).results
+    deletions = client.ask(DeleteTopicsRequest([DeleteTopicState(name)] * 2, [], 30_000), 6).responses
+    changes = client.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_TOPIC, name, [])] * 2), 1).responses
+    refused = {
+        (kind, ErrorCode.INVALID_REQUEST, f"{kind} {name[:200]!r} is listed 2 times in the request") for kind in ("topic", "resource")
+    }
+    found = [("topic", result) for result in (*creations, *grown, *deletions)] + [("resource", result) for result in changes]
+    assert [len(results) for results in (creations, grown, deletions, changes)] == [1, 1, 2, 2]
+    assert {(kind, result.error_code, result.error_message) for kind, result in found} == refused
+    asked = ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=EARLIEST)])
+    [first, second] = client.ask(ListOffsetsRequest(-1, topics=[asked, asked]), 7).topics
+    assert first.partitions[0].error_code == second.partitions[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_none(tmp_path: Path) -> None:

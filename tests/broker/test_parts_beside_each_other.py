@@ -238,7 +238,7 @@ def test_a_partition_that_is_opened_late_is_the_one_that_was_closed() -> None:
         assert len(before) < 20
         disk = broker.machine.disk
         broker.kill(power_cut=False)
-        inode = disk._files[max(path for path in disk._files if path.startswith(f"/{folder}/t-0/") and path.endswith(".log"))]
+        inode = disk.files[max(path for path in disk.files if path.startswith(f"/{folder}/t-0/") and path.endswith(".log"))]
         inode.written += b"torn"
         disk.faults.append(Fault("truncate", ".log", errno.EMFILE, lasts=True))
         await broker.start()
@@ -276,7 +276,7 @@ def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: s
                 with pytest.raises(ZeroDivisionError):
                     await broker.start()
         else:
-            inode = disk._files[max(path for path in disk._files if path.startswith("/data/t-0/") and path.endswith(".log"))]
+            inode = disk.files[max(path for path in disk.files if path.startswith("/data/t-0/") and path.endswith(".log"))]
             inode.written += b"torn"
             disk.faults.append(Fault("truncate", ".log", errno.EMFILE, lasts=True))
             await broker.start()
@@ -382,7 +382,7 @@ def test_a_metadata_log_damaged_below_what_was_synced_is_refused() -> None:
         await send(broker, "u", [(None, b"x")] * 5)
         disk = broker.machine.disk
         broker.kill(power_cut=False)
-        inode = disk._files[f"/data/__cluster_metadata-0/{0:020d}.log"]
+        inode = disk.files[f"/data/__cluster_metadata-0/{0:020d}.log"]
         whole = bytes(inode.written)
         for position in (len(whole) // 2, len(whole) - 1):
             inode.written[position] ^= 1
@@ -411,10 +411,10 @@ def test_an_empty_first_log_directory_beside_filled_ones_is_refused(is_gone: boo
             await disk.remove_tree("/data")
         else:
             broker._properties = SMALL | folders | {"log.dirs": "/spare,/data", "listeners": f"PLAINTEXT://{broker.bootstrap}"}
-        before = sorted(disk._files)
+        before = sorted(disk.files)
         with pytest.raises(StorageError, match=r"first of log.dirs"):
             await broker.start()
-        assert sorted(disk._files) == before
+        assert sorted(disk.files) == before
 
     run(main())
 
@@ -427,7 +427,7 @@ def test_a_recovery_that_would_cut_what_was_synced_takes_the_partition_offline_a
         await asyncio.sleep(70)  # a checkpoint
         broker.kill(power_cut=False)
         disk = broker.machine.disk
-        inode = disk._files[f"/data/t-0/{0:020d}.log"]
+        inode = disk.files[f"/data/t-0/{0:020d}.log"]
         size = len(inode.written)
         inode.written[size // 2 + position] ^= 1
         await broker.start()
@@ -444,7 +444,7 @@ def test_every_cut_of_a_recovery_is_reported() -> None:
         await create(broker, "t")
         await send(broker, "t", [(None, b"x" * 100)] * 4)
         broker.kill(power_cut=False)
-        inode = broker.machine.disk._files[f"/data/t-0/{0:020d}.log"]
+        inode = broker.machine.disk.files[f"/data/t-0/{0:020d}.log"]
         size = len(inode.written)
         del inode.written[size - 1 :]
         await broker.start()
@@ -672,11 +672,11 @@ def test_a_new_topic_does_not_inherit_where_an_earlier_one_of_its_name_began() -
         await asyncio.sleep(70)  # the recovery point is checkpointed, too
         disk = broker.machine.disk
         names = ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint")
-        stale = {name: bytes(disk._files[f"/data/{name}"].written) for name in names}
+        stale = {name: bytes(disk.files[f"/data/{name}"].written) for name in names}
         await delete(broker, "t")
         broker.kill(power_cut=False)
         for name, data in stale.items():
-            disk._files[f"/data/{name}"].written[:] = data
+            disk.files[f"/data/{name}"].written[:] = data
         await broker.start()
         await create(broker, "t")
         await send(broker, "t", [(None, b"new")] * 3)

@@ -140,7 +140,9 @@ class Machine:
                     self.disk.restart()
                     self._arm(crashes)
                     opened = None
+            armed, self.disk.crash_at = self.disk.crash_at, None  # a read may write an index again; the machine dies in operations only
             await _check(opened, self.model)
+            self.disk.crash_at = armed
         self.disk.crash_at = None
 
     def _arm(self, crashes: list[int]) -> None:

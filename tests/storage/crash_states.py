@@ -16,30 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.storage.memory_disk import MemoryDisk, Node
+from ottla.sim.instant_disk import InstantDisk, Operation
 
 PAGE, SECTOR = 4096, 512
 BYTES = ("none", "all", "pages", "torn", "zeros")
 NAMES = ("none", "all", "some")
-
-
-class TracedDisk(MemoryDisk):
-    """An atomic write is its single steps, too."""
-
-    async def write_file_atomic(self, path: str, data: bytes) -> None:
-        file = await self.open(path + ".tmp", create=True)
-        await file.truncate(0)
-        await file.append([data])
-        await file.sync()
-        await self.rename(path + ".tmp", path)
-        await self.sync_dir(path.rsplit("/", 1)[0])
-
-    def copy_traced(self) -> TracedDisk:
-        """As ``copy``."""
-        other = TracedDisk()
-        other.folders, twin = set(self.folders), self.copy()
-        other.names, other.durable_names = twin.names, twin.durable_names
-        return other
 
 
 @dataclass
@@ -54,9 +35,9 @@ class _File:
 class State:
     """The disk after the first operations of a trace, what is durable of it apart from what is not."""
 
-    def __init__(self, start: MemoryDisk, trace: list[tuple[Any, ...]]) -> None:
+    def __init__(self, start: InstantDisk, trace: list[Operation]) -> None:
         self._folders = set(start.folders)
-        self._files = {path: _File(bytes(node.written), bytearray(node.written)) for path, node in start.names.items()}
+        self._files = {path: _File(bytes(node.written), bytearray(node.written)) for path, node in start.files.items()}
         self._durable_names = dict(self._files)
         self._pending: list[tuple[str, ...]] = []  # operations on names that no sync of a directory covers yet
         self._created: dict[str, _File] = {}
@@ -96,15 +77,12 @@ class State:
         if operation[0] == "create":
             self._created[operation[1]] = self._files[operation[1]]
 
-    def after(self, fate: Fate) -> TracedDisk:
+    def after(self, fate: Fate) -> InstantDisk:
         """What a machine finds after the power cut: all of it durable, with a trace of its own."""
         rng = random.Random(fate.seed)
-        disk = TracedDisk()
-        disk.folders = set(self._folders)
+        disk = InstantDisk(self._folders)
         for path, file in sorted(self._surviving_names(fate.names, rng).items()):
-            node = Node()
-            node.written[:] = node.durable = _surviving_bytes(file, fate.bytes, rng)
-            disk.names[path] = disk.durable_names[path] = node
+            disk.put(path, _surviving_bytes(file, fate.bytes, rng))
         return disk
 
     def _surviving_names(self, mode: str, rng: random.Random) -> dict[str, _File]:
@@ -160,9 +138,9 @@ class Run:
     """A recorded run: ``check(disk, count)`` opens what a crash after ``count`` operations left, and says what is wrong."""
 
     name: str
-    start: MemoryDisk
-    trace: list[tuple[Any, ...]]
-    check: Callable[[TracedDisk, int], None]
+    start: InstantDisk
+    trace: list[Operation]
+    check: Callable[[InstantDisk, int], None]
 
 
 def explore(recorded: Run, *, seed: int, states: int) -> int:
@@ -179,9 +157,9 @@ def explore(recorded: Run, *, seed: int, states: int) -> int:
             try:
                 recorded.check(found, done)
                 count += 1
-                if content in ("torn", "pages") and found.trace:
-                    cut = rng.randrange(len(found.trace) + 1)
-                    again = State(before, found.trace[:cut]).after(Fate(rng.choice(BYTES), rng.choice(NAMES), rng.getrandbits(32)))
+                if content in ("torn", "pages") and found.operations:
+                    cut = rng.randrange(len(found.operations) + 1)
+                    again = State(before, found.operations[:cut]).after(Fate(rng.choice(BYTES), rng.choice(NAMES), rng.getrandbits(32)))
                     recorded.check(again, done)
                     count += 1
             except Exception as error:

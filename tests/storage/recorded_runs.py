@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.storage.batches import FOLDER, append, batch, idempotent, records_of
-from tests.storage.crash_states import Run, TracedDisk
-from tests.storage.memory_disk import run
+from tests.storage.crash_states import Run
 
 from ottla.broker.metadata.log import MetadataLog
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
 from ottla.records.iteration import Record
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import read_checkpoint, write_checkpoint
@@ -38,7 +38,7 @@ class Log:
     """A log whose owner writes checkpoints, and a diary of what may be expected of it."""
 
     def __init__(self, config: LogConfig = CONFIG) -> None:
-        self.disk = TracedDisk()
+        self.disk = InstantDisk()
         run(self.disk.make_dirs(FOLDER))
         self.config = config
         self.notes: list[Note] = [Note(0, 0, 0, [])]
@@ -49,7 +49,7 @@ class Log:
     def note(self) -> None:
         everything = records_of(self.log)
         known = [record for record in self.notes[-1].records if record.offset < self.log.log_start_offset]
-        self.notes.append(Note(len(self.disk.trace), self.kept_to, self.log.log_start_offset, known + everything))
+        self.notes.append(Note(len(self.disk.operations), self.kept_to, self.log.log_start_offset, known + everything))
 
     def write(self, *views: memoryview, sync: bool = False, leader_epoch: int = 0) -> None:
         append(self.log, *views, leader_epoch=leader_epoch)
@@ -64,13 +64,12 @@ class Log:
         self.note()
 
     def recorded(self, name: str, *, is_compacted: bool = False) -> Run:
-        start = TracedDisk()
-        start.folders = set(self.disk.folders)
+        start = InstantDisk(self.disk.folders)
         notes, config = self.notes, self.config
-        return Run(name, start, self.disk.trace, lambda disk, count: check(disk, count, notes, config, is_compacted=is_compacted))
+        return Run(name, start, self.disk.operations, lambda disk, count: check(disk, count, notes, config, is_compacted=is_compacted))
 
 
-def open_log(disk: TracedDisk, config: LogConfig) -> PartitionLog:
+def open_log(disk: InstantDisk, config: LogConfig) -> PartitionLog:
     """As a broker does it: the mark of a clean stop goes first, checkpoints are read."""
     clean = run(disk.exists(MARK))
     if clean:
@@ -82,7 +81,7 @@ def open_log(disk: TracedDisk, config: LogConfig) -> PartitionLog:
     return run(opened)
 
 
-def check(disk: TracedDisk, count: int, notes: list[Note], config: LogConfig, *, is_compacted: bool) -> None:
+def check(disk: InstantDisk, count: int, notes: list[Note], config: LogConfig, *, is_compacted: bool) -> None:
     index = max(index for index, note in enumerate(notes) if note.at <= count)
     now, then = notes[index], notes[min(index + 1, len(notes) - 1)]
     log = open_log(disk, config)
@@ -104,7 +103,7 @@ def check(disk: TracedDisk, count: int, notes: list[Note], config: LogConfig, *,
     assert all(sequence >= 0 for sequence in sequences.values())
     run(log.sync())
     run(write_checkpoint(disk, POINT, {KEY: log.recovery_point}))
-    again = open_log(disk.copy_traced(), config)
+    again = open_log(disk.copy(), config)
     assert records_of(again) == found, "a second recovery finds the same"
     assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, log.log_end_offset)
     assert {key: state.batches[-1][1] for key, state in again.producers.states.items()} == sequences
@@ -179,7 +178,7 @@ def retaining() -> Run:
         log.sync()
         offset = log.log.log_end_offset - 4
         log.log.advance_log_start_offset(offset)
-        log.notes.append(Note(len(log.disk.trace), log.kept_to, log.notes[-1].start, log.notes[-1].records))
+        log.notes.append(Note(len(log.disk.operations), log.kept_to, log.notes[-1].start, log.notes[-1].records))
         run(write_checkpoint(log.disk, START, {KEY: offset}))
         log.note()
         run(log.log.delete_segments_below(offset, now_ms=round_ * 10))
@@ -211,7 +210,7 @@ def compacting() -> Run:
 
 
 def metadata() -> Run:
-    disk = TracedDisk()
+    disk = InstantDisk()
     run(disk.make_dirs("/data"))
     images: list[tuple[int, ClusterImage]] = []
 
@@ -221,22 +220,22 @@ def metadata() -> Run:
         for number in range(25):
             log.append([ConfigRecord(RESOURCE_TOPIC, f"topic-{number % 4}", "retention.ms", str(number))], now_ms=number)
             await log.commit()
-            images.append((len(disk.trace), log.image))
+            images.append((len(disk.operations), log.image))
             await log.snapshot_when_due()
 
     run(work())
 
-    def check_image(found: TracedDisk, count: int) -> None:
+    def check_image(found: InstantDisk, count: int) -> None:
         index = max(index for index, (at, _) in enumerate(images) if at <= count)
         opening = MetadataLog.open(found, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
         image = run(opening).image
         assert image in [image for _, image in images[index : index + 2]], "the newest committed image, or the one being committed"
-        again = MetadataLog.open(found.copy_traced(), "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
+        again = MetadataLog.open(found.copy(), "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
         assert run(again).image == image
 
-    start = TracedDisk()
+    start = InstantDisk()
     run(start.make_dirs("/data/__cluster_metadata-0"))
-    return Run("metadata", start, disk.trace, check_image)
+    return Run("metadata", start, disk.operations, check_image)
 
 
 RUNS: dict[str, Callable[[], Run]] = {

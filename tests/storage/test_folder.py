@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.batches import FOLDER, append, batch, idempotent, log_bytes, open_log, stage
-from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import DecodeError, StorageError
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.directory.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory
 from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
@@ -17,12 +17,12 @@ from ottla.types import TopicPartition
 IDS = FolderIdentity("cluster-one", 1, "directory-one")
 
 
-def open_folder(disk: MemoryDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
+def open_folder(disk: InstantDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
     return run(LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
 
 
 def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     assert open_folder(disk).identity == IDS
     other_ids = FolderIdentity("cluster-two", 1, "directory-two")
     again = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=other_ids))
@@ -42,7 +42,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_directory_that_is_not_ours_is_refused_and_not_touched(name: str) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     for path, data in FOREIGN[name].items():
         run(disk.make_dirs(path.rsplit("/", 1)[0]))
         run(disk.write_file_atomic(path, data))
@@ -54,7 +54,7 @@ def test_a_directory_that_is_not_ours_is_refused_and_not_touched(name: str) -> N
 
 
 def test_a_directory_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     run(open_folder(disk).mark_clean())
     before = disk.contents()
     with pytest.raises(StorageError, match=r"node\.id=1.*node\.id=2"):
@@ -65,7 +65,7 @@ def test_a_directory_of_another_node_or_cluster_is_refused_with_its_mark_left() 
 
 
 def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     run(open_folder(disk).mark_clean())
     assert open_folder(disk.copy()).was_clean
     assert open_folder(disk).was_clean
@@ -73,7 +73,7 @@ def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
 
 
 def test_partition_directories_are_found_with_their_topic_ids() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     folder = open_folder(disk)
     keys = [TopicPartition("a-topic.with_all", 0), TopicPartition("orders", 11), TopicPartition("orders", 2)]
     for key in keys:
@@ -89,19 +89,19 @@ def test_partition_directories_are_found_with_their_topic_ids() -> None:
 
 @pytest.mark.parametrize("topic", ["orders", "t" * 249])
 def test_a_deleted_partition_is_renamed_at_once_and_removed_later(topic: str) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     folder = open_folder(disk)
     run(folder.create_partition(TopicPartition(topic, 0), "one"))
     run(folder.create_partition(TopicPartition("kept", 0), "two"))
     renamed = run(folder.delete_partition(TopicPartition(topic, 0), "0123456789abcdef0123456789abcdef"))
     assert len(renamed.rsplit("/", 1)[1]) <= 255
     after_power_cut = disk.power_cut(lambda path, durable, written: durable)
-    assert not [path for path in after_power_cut.names if path.startswith(f"/data/{topic}-0/")]
-    assert [path for path in after_power_cut.names if path.startswith(renamed)]
+    assert not [path for path in after_power_cut.files if path.startswith(f"/data/{topic}-0/")]
+    assert [path for path in after_power_cut.files if path.startswith(renamed)]
     assert run(folder.partitions()) == {TopicPartition("kept", 0): "two"}
     run(folder.create_partition(TopicPartition(topic, 0), "three"))
     assert run(folder.remove_deleted()) == 1
-    assert not [path for path in disk.names if path.startswith(renamed)]
+    assert not [path for path in disk.files if path.startswith(renamed)]
     assert set(run(folder.partitions()).values()) == {"three", "two"}
 
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_has_kafkas_form() -> None:
 
 @given(st.dictionaries(st.builds(TopicPartition, st.sampled_from(["a", "b-1", "c.d"]), st.integers(0, 99)), st.integers(0, 2**62)))
 def test_a_checkpoint_is_read_back(offsets: dict[TopicPartition, int]) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk(["/data"])
     for name in (RECOVERY_POINT, LOG_START_OFFSET):
         run(write_checkpoint(disk, f"/data/{name}", offsets))
         assert run(read_checkpoint(disk, f"/data/{name}")) == offsets
@@ -127,7 +127,7 @@ def test_a_checkpoint_is_read_back(offsets: dict[TopicPartition, int]) -> None:
 def test_a_damaged_checkpoint_is_none(text: str) -> None:
     with pytest.raises(DecodeError):
         from_text(text)
-    disk = MemoryDisk()
+    disk = InstantDisk(["/data"])
     run(disk.write_file_atomic("/data/x", text.encode()))
     assert run(read_checkpoint(disk, "/data/x")) == {}
     assert run(read_checkpoint(disk, "/data/absent")) == {}
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_is_none(text: str) -> None:
 
 
 def test_mechanism_42_a_dump_shows_what_is_in_the_files() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, index_interval_bytes=0)
     append(log, batch(b"a", b"b", codec=Codec.ZSTD), leader_epoch=5)
     append(log, idempotent(40))
@@ -161,7 +161,7 @@ def test_mechanism_42_a_dump_shows_what_is_in_the_files() -> None:
 
 
 def test_a_dump_describes_damage() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch(b"one"), batch(b"two"))
     data = bytearray(log_bytes(log))
     size = len(data) // 2

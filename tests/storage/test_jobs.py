@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.storage.batches import FOLDER, append, batch, idempotent, open_log, records_of
-from tests.storage.memory_disk import MemoryDisk
 
 from ottla.errors import WorkerDied
 from ottla.runtime.files import RealDisk
 from ottla.sim.disk import SimDisk
 from ottla.sim.faults import Fault
+from ottla.sim.instant_disk import InstantDisk
 from ottla.sim.loop import run as run_simulated
 from ottla.sim.trace import Trace
 from ottla.storage.config import LogConfig
@@ -35,18 +35,18 @@ def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_replay, "INLINE_BYTES_MAX", 0)
 
 
-def torn() -> MemoryDisk:
+def torn() -> InstantDisk:
     """A log of several segments and producers, with two epochs, whose end is torn."""
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=CONFIG.segment_bytes, index_interval_bytes=CONFIG.index_interval_bytes)
     for number in range(300):
         batches = batch(b"x" * (number % 90), timestamp_ms=number), idempotent(number // 3, producer_id=number % 3)
         append(log, *batches, leader_epoch=number // 200)
-    disk.names[log.segments[-1].file.path].written[-3:] = b""
+    disk.files[log.segments[-1].file.path].written[-3:] = b""
     return disk
 
 
-def recovered(disk: MemoryDisk) -> tuple[dict[str, bytes], bytes, list[object]]:
+def recovered(disk: InstantDisk) -> tuple[dict[str, bytes], bytes, list[object]]:
     """The files, the producers and the records after a recovery; and again after the log was closed."""
     log = open_log(disk, segment_bytes=CONFIG.segment_bytes, index_interval_bytes=CONFIG.index_interval_bytes)
     return disk.contents(), log.producers.to_snapshot(), [*records_of(log), *log.epochs.entries, log.log_end_offset]
@@ -63,7 +63,7 @@ def test_a_recovery_by_jobs_leaves_the_same_bytes_as_one_inline(everything_is_lo
     assert inline.jobs == []
 
 
-def write_to(folder: Path, disk: MemoryDisk) -> None:
+def write_to(folder: Path, disk: InstantDisk) -> None:
     for path, data in disk.contents().items():
         (folder / path.rsplit("/", 1)[1]).write_bytes(data)
 
@@ -133,7 +133,7 @@ def test_errors_of_a_job_arrive_as_they_are(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def simulated(disk: MemoryDisk, *, deaths: int = 0) -> tuple[dict[str, bytes], str]:
+def simulated(disk: InstantDisk, *, deaths: int = 0) -> tuple[dict[str, bytes], str]:
     trace = Trace()
 
     async def main() -> dict[str, bytes]:

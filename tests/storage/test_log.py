@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.batches import FOLDER, append, batch, idempotent, log_bytes, open_log, read, records_of, stage
-from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import CONTROL, LOG_APPEND_TIME, read_header
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.records.iteration import iterate_records
+from ottla.sim.faults import Fault
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -29,7 +30,7 @@ def code_of(log: PartitionLog, view: memoryview, *, now_ms: int = 2000) -> Error
 
 
 def test_mechanism_7_offsets_rise_without_gaps_and_stored_bytes_never_change() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=5 * SIZE, index_interval_bytes=SIZE)
+    log = open_log(InstantDisk(), segment_bytes=5 * SIZE, index_interval_bytes=SIZE)
     expected, stored = 0, b""
     for round_ in range(30):
         for appended in append(log, batch(b"a", b"b"), batch(b"c")):
@@ -44,7 +45,7 @@ def test_mechanism_7_offsets_rise_without_gaps_and_stored_bytes_never_change() -
 
 
 def test_what_is_staged_is_not_there_before_the_flush() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     assert stage(log, batch(b"a", b"b")).last_offset == 1
     assert stage(log, batch()).base_offset == 2
     assert log.has_pending
@@ -56,17 +57,17 @@ def test_what_is_staged_is_not_there_before_the_flush() -> None:
 
 
 def test_mechanism_44_a_flush_is_one_append_and_nothing_is_ever_overwritten() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch())
-    disk.trace.clear()
+    disk.operations.clear()
     append(log, *[batch() for _ in range(50)])
-    assert [operation[0] for operation in disk.trace] == ["append"]
+    assert [operation[0] for operation in disk.operations] == ["append"]
     # A File has no other way to write: no log is written in place.
 
 
 def test_the_batch_is_stored_as_it_came_but_for_offset_and_epoch() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch())
     view = batch(b"x" * 100, codec=Codec.LZ4)
     came = bytes(view)
@@ -78,7 +79,7 @@ def test_the_batch_is_stored_as_it_came_but_for_offset_and_epoch() -> None:
 
 
 def test_a_refused_batch_leaves_no_trace() -> None:
-    log = open_log(MemoryDisk(), max_message_bytes=200)
+    log = open_log(InstantDisk(), max_message_bytes=200)
     assert code_of(log, batch(b"x" * 200)) == ErrorCode.MESSAGE_TOO_LARGE
     assert code_of(log, batch()[:-1]) == ErrorCode.CORRUPT_MESSAGE
     assert not log.has_pending
@@ -86,14 +87,14 @@ def test_a_refused_batch_leaves_no_trace() -> None:
 
 
 def test_times_outside_the_bounds_are_refused() -> None:
-    log = open_log(MemoryDisk(), message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    log = open_log(InstantDisk(), message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     for timestamp_ms, is_taken in [(8999, False), (9000, True), (10_500, True), (10_501, False), (-1, True)]:
         if is_taken:
             append(log, batch(timestamp_ms=timestamp_ms), now_ms=10_000)
         else:
             assert code_of(log, batch(timestamp_ms=timestamp_ms), now_ms=10_000) == ErrorCode.INVALID_TIMESTAMP
     claimed = batch()
-    log_append_time = open_log(MemoryDisk(), message_timestamp_type="LogAppendTime")
+    log_append_time = open_log(InstantDisk(), message_timestamp_type="LogAppendTime")
     append(log_append_time, claimed, now_ms=1000)
     claimed[0:8] = bytes(8)
     assert read_header(claimed).attributes & LOG_APPEND_TIME
@@ -101,7 +102,7 @@ def test_times_outside_the_bounds_are_refused() -> None:
 
 
 def test_log_append_time_is_the_brokers() -> None:
-    log = open_log(MemoryDisk(), message_timestamp_type="LogAppendTime")
+    log = open_log(InstantDisk(), message_timestamp_type="LogAppendTime")
     (appended,) = append(log, batch(b"a", b"b", timestamp_ms=5), now_ms=7777)
     assert appended.append_time_ms == 7777
     assert [record.timestamp_ms for record in records_of(log)] == [7777, 7777]
@@ -111,7 +112,7 @@ def test_log_append_time_is_the_brokers() -> None:
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 @pytest.mark.parametrize("codec", list(Codec))
 def test_mechanism_18_the_topics_codec_re_encodes(name: str, codec: Codec) -> None:
-    log = open_log(MemoryDisk(), compression_type=name)
+    log = open_log(InstantDisk(), compression_type=name)
     append(log, batch(b"a" * 50, b"b" * 50, codec=codec))
     header = read_header(log_bytes(log))
     assert header.codec == {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}[name]
@@ -120,18 +121,18 @@ def test_mechanism_18_the_topics_codec_re_encodes(name: str, codec: Codec) -> No
 
 def test_a_batch_that_grows_too_large_by_the_topics_codec_is_refused() -> None:
     view = batch(bytes(1000), codec=Codec.ZSTD)
-    log = open_log(MemoryDisk(), compression_type="uncompressed", max_message_bytes=len(view))
+    log = open_log(InstantDisk(), compression_type="uncompressed", max_message_bytes=len(view))
     assert code_of(log, view) == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_compacted_topic_takes_no_keyless_record() -> None:
-    log = open_log(MemoryDisk(), cleanup_policy="compact,delete")
+    log = open_log(InstantDisk(), cleanup_policy="compact,delete")
     assert code_of(log, batch(key=None)) == ErrorCode.INVALID_RECORD
     assert append(log, batch())[0].base_offset == 0
 
 
 def test_clients_write_no_control_batches_but_brokers_do() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     marker = build_end_marker(is_commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=4, timestamp_ms=1)
     assert code_of(log, memoryview(marker)) == ErrorCode.INVALID_RECORD
     append(log, batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
@@ -144,14 +145,14 @@ def test_clients_write_no_control_batches_but_brokers_do() -> None:
 
 
 def test_a_full_disk_fails_the_log_and_nothing_staged_counts() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch())
-    disk.fail = lambda operation, path: operation == "append"
+    disk.faults = [Fault("append", "", lasts=True)]
     stage(log, batch())
     with pytest.raises(StorageError):
         run(log.flush())
-    disk.fail = lambda operation, path: False
+    disk.faults.clear()
     assert log.is_failed
     assert not log.has_pending
     assert log.log_end_offset == 1
@@ -162,13 +163,13 @@ def test_a_full_disk_fails_the_log_and_nothing_staged_counts() -> None:
 
 
 def test_a_failed_fsync_is_not_tried_again() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch())
-    disk.fail = lambda operation, path: operation == "sync"
+    disk.faults = [Fault("sync", "", lasts=True)]
     with pytest.raises(StorageError):
         run(log.sync())
-    disk.fail = lambda operation, path: False
+    disk.faults.clear()
     with pytest.raises(StorageError):
         run(log.sync())
     assert log.recovery_point == 0
@@ -178,14 +179,14 @@ def test_a_failed_fsync_is_not_tried_again() -> None:
 
 
 def test_mechanism_41_segments_roll_by_size() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=10 * SIZE)
+    log = open_log(InstantDisk(), segment_bytes=10 * SIZE)
     append(log, *[batch() for _ in range(95)])
     assert [segment.size // SIZE for segment in log.segments] == [10] * 9 + [5]
 
 
 def test_mechanism_41_segments_roll_by_the_time_of_batches() -> None:
     for is_one_flush in (True, False):
-        log = open_log(MemoryDisk(), segment_ms=100)
+        log = open_log(InstantDisk(), segment_ms=100)
         views = [batch(timestamp_ms=timestamp) for timestamp in (1000, 1100, 1101, 1050, 1201, 1202)]
         if is_one_flush:
             append(log, *views)
@@ -196,7 +197,7 @@ def test_mechanism_41_segments_roll_by_the_time_of_batches() -> None:
 
 
 def test_segments_roll_when_the_index_is_full() -> None:
-    log = open_log(MemoryDisk(), segment_index_bytes=5 * 12, index_interval_bytes=0)
+    log = open_log(InstantDisk(), segment_index_bytes=5 * 12, index_interval_bytes=0)
     for _ in range(20):
         append(log, batch())
     # The first batch of a segment has no entry, but room is kept for one.
@@ -204,7 +205,7 @@ def test_segments_roll_when_the_index_is_full() -> None:
 
 
 def test_mechanism_42_segment_files_are_named_by_their_base_offset_in_20_digits() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[batch(b"a") for _ in range(8)])
     run(log.close())
@@ -222,7 +223,7 @@ def test_mechanism_42_segment_files_are_named_by_their_base_offset_in_20_digits(
 
 
 def test_every_offset_is_found_from_the_batch_that_holds_it() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=700, index_interval_bytes=100)
+    log = open_log(InstantDisk(), segment_bytes=700, index_interval_bytes=100)
     for index in range(60):
         append(log, batch(*[b"%d" % index] * (index % 4 + 1)))
     for offset in range(log.log_end_offset):
@@ -234,7 +235,7 @@ def test_every_offset_is_found_from_the_batch_that_holds_it() -> None:
 
 
 def test_mechanism_43_a_lookup_walks_from_the_nearest_index_entry() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, index_interval_bytes=1000)
     for _ in range(40):
         append(log, *[batch(b"x" * 100) for _ in range(50)])
@@ -247,7 +248,7 @@ def test_mechanism_43_a_lookup_walks_from_the_nearest_index_entry() -> None:
 
 
 def test_a_read_never_goes_beyond_its_end_offset() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=1000, index_interval_bytes=100)
+    log = open_log(InstantDisk(), segment_bytes=1000, index_interval_bytes=100)
     for _ in range(30):
         append(log, batch(b"a", b"b"))
     for offset in range(60):
@@ -263,7 +264,7 @@ def test_a_read_never_goes_beyond_its_end_offset() -> None:
 
 
 def test_reads_are_bounded_in_bytes_but_the_first_batch_is_complete() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, *[batch() for _ in range(10)])
     assert len(read(log, 0, max_bytes=SIZE * 3 + 5, end_offset=10).region) == SIZE * 3 + 5
     assert len(read(log, 0, max_bytes=5, end_offset=10).region) == SIZE
@@ -271,7 +272,7 @@ def test_reads_are_bounded_in_bytes_but_the_first_batch_is_complete() -> None:
 
 
 def test_offsets_outside_the_log_are_out_of_range() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, *[batch() for _ in range(10)])
     log.advance_log_start_offset(4)
     for offset in (3, 11):
@@ -283,7 +284,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
 
 
 def test_a_tail_read_needs_neither_index_nor_header() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, *[batch() for _ in range(5)])
     read(log, 0, end_offset=5)
@@ -295,7 +296,7 @@ def test_a_tail_read_needs_neither_index_nor_header() -> None:
 
 
 def test_a_second_read_from_the_same_place_needs_neither_index_nor_header() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, *[batch() for _ in range(5)])
     for offset in (0, 2, 3):
@@ -308,7 +309,7 @@ def test_a_second_read_from_the_same_place_needs_neither_index_nor_header() -> N
 
 
 def test_readers_of_a_backlog_do_not_push_out_the_place_at_the_tail() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, *[batch() for _ in range(100)])
     read(log, 50, end_offset=100)
@@ -321,7 +322,7 @@ def test_readers_of_a_backlog_do_not_push_out_the_place_at_the_tail() -> None:
 
 
 def test_remembered_places_survive_rolls_and_truncation() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=4 * SIZE)
+    log = open_log(InstantDisk(), segment_bytes=4 * SIZE)
     for index in range(20):
         append(log, batch(b"%d" % (index % 10)))
         assert read(log, index, end_offset=index + 1).first_offset == index
@@ -333,7 +334,7 @@ def test_remembered_places_survive_rolls_and_truncation() -> None:
 
 
 def test_a_read_that_ended_before_the_tail_is_not_taken_for_the_tail() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, *[batch() for _ in range(5)])
     assert len(read(log, 0, end_offset=3).region) == 3 * SIZE
     append(log, batch(b"x"))
@@ -345,7 +346,7 @@ def test_a_read_that_ended_before_the_tail_is_not_taken_for_the_tail() -> None:
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40), st.sampled_from([0, 1, 4]))
 def test_a_time_is_found_as_a_search_through_all_records_finds_it(times: list[int], codec: int) -> None:
-    log = open_log(MemoryDisk(), segment_bytes=600, index_interval_bytes=50)
+    log = open_log(InstantDisk(), segment_bytes=600, index_interval_bytes=50)
     for timestamp in times:
         append(log, batch(b"a", b"b", timestamp_ms=timestamp, codec=codec), leader_epoch=3)
     everything = [(record.timestamp_ms, record.offset, 3) for record in records_of(log)]
@@ -358,7 +359,7 @@ def test_a_time_is_found_as_a_search_through_all_records_finds_it(times: list[in
 
 
 def test_records_without_times_are_found_by_none() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     assert run(log.offset_of_max_timestamp()) is None
     append(log, batch(timestamp_ms=-1))
     assert run(log.offset_for_timestamp(0)) is None
@@ -369,7 +370,7 @@ def test_records_without_times_are_found_by_none() -> None:
 
 
 def test_epochs_follow_the_batches() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch(), batch(), leader_epoch=1)
     append(log, batch(), leader_epoch=4)
     assert log.epochs.entries == [(1, 0), (4, 2)]
@@ -380,7 +381,7 @@ def test_epochs_follow_the_batches() -> None:
 
 @pytest.mark.parametrize("offset", range(26))
 def test_truncation_leaves_what_lies_before(offset: int) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=600, index_interval_bytes=50)
     for index in range(13):
         append(log, idempotent(2 * index, 2), leader_epoch=index // 4)
@@ -400,7 +401,7 @@ def test_truncation_leaves_what_lies_before(offset: int) -> None:
 
 
 def test_a_log_can_start_again_at_any_offset() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[idempotent(index) for index in range(10)])
     run(log.truncate_fully_and_start_at(100))
@@ -413,7 +414,7 @@ def test_a_log_can_start_again_at_any_offset() -> None:
 
 
 def test_only_closed_segments_wholly_below_are_deleted() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[batch() for _ in range(10)])
     in_flight = read(log, 0, max_bytes=SIZE, end_offset=10).region
@@ -437,7 +438,7 @@ def test_only_closed_segments_wholly_below_are_deleted() -> None:
 
 
 def test_a_segment_that_becomes_the_last_one_again_rolls_by_its_own_first_time() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE, segment_ms=100)
     append(log, *[batch(timestamp_ms=1000) for _ in range(20)])
     run(log.close())
@@ -452,7 +453,7 @@ def test_a_segment_that_becomes_the_last_one_again_rolls_by_its_own_first_time()
 
 
 def test_sync_moves_the_recovery_point_and_what_is_below_survives_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[batch() for _ in range(7)], now_ms=5000)
     assert (log.durability.unsynced_messages, log.tail.unsynced_since_ms, log.durability.has_unsynced_segments) == (7, 5000, True)
@@ -470,14 +471,14 @@ def test_sync_moves_the_recovery_point_and_what_is_below_survives_a_power_cut() 
 
 
 def test_closed_segments_keep_no_index_in_memory_beyond_two() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=2 * SIZE, index_interval_bytes=0)
+    log = open_log(InstantDisk(), segment_bytes=2 * SIZE, index_interval_bytes=0)
     append(log, *[batch() for _ in range(40)])
     records_of(log)
     assert sum(segment.is_loaded for segment in log.segments) <= 3  # and the last one
 
 
 def test_a_changed_configuration_holds_from_the_next_batch_on() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch())
     log.configure(LogConfig(max_message_bytes=10, segment_bytes=SIZE))
     assert code_of(log, batch()) == ErrorCode.MESSAGE_TOO_LARGE
@@ -487,7 +488,7 @@ def test_a_changed_configuration_holds_from_the_next_batch_on() -> None:
 
 
 def test_a_log_whose_batches_have_no_times_is_indexed_all_the_same() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=6 * SIZE, index_interval_bytes=SIZE)
     for number in range(20):
         append(log, batch(timestamp_ms=-1) if number < 15 else batch(timestamp_ms=number))
@@ -498,13 +499,13 @@ def test_a_log_whose_batches_have_no_times_is_indexed_all_the_same() -> None:
 
 def test_a_batch_that_no_segment_holds_is_refused() -> None:
     """RECORD_LIST_TOO_LARGE, as from Kafka."""
-    log = open_log(MemoryDisk(), segment_bytes=SIZE)
+    log = open_log(InstantDisk(), segment_bytes=SIZE)
     append(log, batch())
     assert code_of(log, batch(b"larger")) == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 def test_the_largest_time_is_of_the_records_that_are_left() -> None:
-    log = open_log(MemoryDisk(), segment_bytes=3 * SIZE)
+    log = open_log(InstantDisk(), segment_bytes=3 * SIZE)
     for time_ms in (5, 9, 3, 4, 2):
         append(log, batch(timestamp_ms=time_ms))
     append(log, batch(b"a", b"b", timestamp_ms=1))
@@ -518,7 +519,7 @@ def test_the_largest_time_is_of_the_records_that_are_left() -> None:
 
 
 def test_an_epoch_without_records_begins_at_the_logs_end() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch(), batch(), leader_epoch=3)
     log.enter_epoch(5)
     assert log.end_offset_for_epoch(5) == (5, 2)
@@ -530,7 +531,7 @@ def test_an_epoch_without_records_begins_at_the_logs_end() -> None:
 
 def test_a_closed_log_takes_nothing_more() -> None:
     """A request that was received before an orderly stop, and is begun after it, may not be acknowledged."""
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, batch())
     run(log.close())
     with pytest.raises(StorageError):
@@ -539,12 +540,13 @@ def test_a_closed_log_takes_nothing_more() -> None:
 
 def test_retention_of_records_without_times_goes_by_when_the_file_was_written() -> None:
     """A restart does not make them young again."""
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=SIZE, retention_ms=1000)
     for _ in range(3):
         append(log, batch(timestamp_ms=-1))
     run(log.close())
-    disk.modified_at_ms = 500
+    for file in disk.files.values():
+        file.modified_ms = 500
     again = open_log(disk, clean=True, segment_bytes=SIZE, retention_ms=1000)
     assert run(again.retained_from(1400)) == 0
     assert run(again.retained_from(1600)) == 2

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.batches import append, batch, idempotent, open_log, records_of, stage
-from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.records.control import build_end_marker
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
 
@@ -22,7 +22,7 @@ def code_of(log: PartitionLog, view: memoryview) -> ErrorCode:
 
 @pytest.mark.parametrize("is_pending", [True, False])
 def test_each_of_the_last_five_batches_is_known_as_a_duplicate(is_pending: bool) -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     for index in range(6):
         stage(log, idempotent(2 * index, 2))
         if not is_pending:
@@ -36,7 +36,7 @@ def test_each_of_the_last_five_batches_is_known_as_a_duplicate(is_pending: bool)
 
 
 def test_a_gap_is_refused_and_what_fills_it_is_taken() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0))
     assert code_of(log, idempotent(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, idempotent(1), idempotent(2))
@@ -44,7 +44,7 @@ def test_a_gap_is_refused_and_what_fills_it_is_taken() -> None:
 
 
 def test_a_written_batch_is_known_while_a_later_one_is_pending() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0))
     stage(log, idempotent(1))
     assert stage(log, idempotent(0)).is_duplicate
@@ -52,24 +52,24 @@ def test_a_written_batch_is_known_while_a_later_one_is_pending() -> None:
 
 
 def test_a_retry_of_another_size_is_no_duplicate() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0, 3))
     assert code_of(log, idempotent(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_an_unknown_producer_may_begin_at_any_sequence() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(41))
     assert code_of(log, idempotent(43)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, idempotent(42))
 
 
 def test_sequences_wrap_after_the_largest() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(LAST - 1))
     append(log, idempotent(LAST))
     append(log, idempotent(0))
-    wrapped = open_log(MemoryDisk())
+    wrapped = open_log(InstantDisk())
     append(wrapped, idempotent(LAST - 1, 4))  # LAST - 1, LAST, 0, 1
     assert stage(wrapped, idempotent(LAST - 1, 4)).is_duplicate
     assert code_of(wrapped, idempotent(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -77,7 +77,7 @@ def test_sequences_wrap_after_the_largest() -> None:
 
 
 def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0), idempotent(1))
     assert code_of(log, idempotent(2, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, idempotent(0, epoch=1))
@@ -88,7 +88,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
 
 
 def test_an_end_marker_with_a_new_epoch_fences_too() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0))
     marker = build_end_marker(is_commit=False, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=0)
     stage(log, memoryview(marker), from_client=False)
@@ -99,14 +99,14 @@ def test_an_end_marker_with_a_new_epoch_fences_too() -> None:
 
 
 def test_producers_do_not_disturb_each_other_nor_those_without_an_id() -> None:
-    log = open_log(MemoryDisk())
+    log = open_log(InstantDisk())
     append(log, idempotent(0), idempotent(0, producer_id=8), batch(), idempotent(1), idempotent(1, producer_id=8), batch())
     assert log.log_end_offset == 6
     assert sorted(log.producers.states) == [7, 8]
 
 
 def test_a_duplicate_under_log_append_time_has_its_old_time() -> None:
-    log = open_log(MemoryDisk(), message_timestamp_type="LogAppendTime")
+    log = open_log(InstantDisk(), message_timestamp_type="LogAppendTime")
     append(log, idempotent(0), now_ms=5000)
     assert stage(log, idempotent(0), now_ms=9000).append_time_ms == 5000
 
@@ -114,7 +114,7 @@ def test_a_duplicate_under_log_append_time_has_its_old_time() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("segment_bytes", [150, 10**6])
 def test_producers_are_as_they_were_after_a_restart(clean: bool, segment_bytes: int) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=segment_bytes)
     for index in range(7):
         append(log, idempotent(index), idempotent(0, producer_id=9, epoch=index // 3) if index % 3 == 0 else batch())
@@ -130,15 +130,15 @@ def test_producers_are_as_they_were_after_a_restart(clean: bool, segment_bytes: 
 
 
 def test_a_batch_that_a_crash_swallowed_is_no_duplicate_afterwards() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=150)
     append(log, idempotent(0))
     stages = [stage(log, idempotent(index)) for index in range(1, 6)]
-    before = disk.replay(len(disk.trace))
+    before = disk.replay(len(disk.operations))
     assert [found.base_offset for found in stages] == [1, 2, 3, 4, 5]
-    disk.trace.clear()
+    disk.operations.clear()
     run(log.flush())
-    for count in range(len(disk.trace) + 1):
+    for count in range(len(disk.operations) + 1):
         found = open_log(continued(before, disk, count), segment_bytes=150)
         last = found.log_end_offset
         for index in range(6):
@@ -148,16 +148,15 @@ def test_a_batch_that_a_crash_swallowed_is_no_duplicate_afterwards() -> None:
         assert [record.value for record in records_of(found)] == [b"%d" % index for index in range(6)]
 
 
-def continued(before: MemoryDisk, disk: MemoryDisk, count: int) -> MemoryDisk:
+def continued(before: InstantDisk, disk: InstantDisk, count: int) -> InstantDisk:
     """``before``, with the first ``count`` operations of the other disk's trace carried out too."""
-    joined = MemoryDisk()
-    joined.folders = set(before.folders)
-    joined.trace = before.trace + disk.trace
-    return joined.replay(len(before.trace) + count)
+    joined = InstantDisk(before.folders)
+    joined.operations = before.operations + disk.operations
+    return joined.replay(len(before.operations) + count)
 
 
 def test_silent_producers_expire() -> None:
-    log = open_log(MemoryDisk(), producer_id_expiration_ms=1000)
+    log = open_log(InstantDisk(), producer_id_expiration_ms=1000)
     append(log, idempotent(0), now_ms=5000)
     append(log, idempotent(0, producer_id=8), now_ms=5500)
     append(log, batch(producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True), now_ms=5000)
@@ -183,7 +182,7 @@ def test_a_snapshot_is_read_back_or_known_as_damaged(producers: int, batches: in
 
 
 def test_the_batch_right_after_a_snapshot_counts_after_a_crash() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, idempotent(0))
     run(log.close())

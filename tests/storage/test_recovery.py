@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from tests.storage.batches import FOLDER, append, batch, idempotent, open_log, read, records_of
-from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import DecodeError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
+from ottla.sim.disk import PowerCut
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
@@ -20,7 +21,7 @@ from ottla.storage.segment.time_index import TimeIndex
 CONFIG: dict[str, Any] = {"segment_bytes": 500, "index_interval_bytes": 100}
 
 
-def filled(disk: MemoryDisk, *, sync_every: int = 10**9) -> PartitionLog:
+def filled(disk: InstantDisk, *, sync_every: int = 10**9) -> PartitionLog:
     """Three segments, three leader epochs, flushes of one to three batches, each of one to three records."""
     log = open_log(disk, **CONFIG)
     sequence = 0
@@ -41,7 +42,7 @@ def state_of(log: PartitionLog) -> tuple[object, ...]:
     return records_of(log), log.epochs.entries, producers, log.log_start_offset, log.log_end_offset
 
 
-def check_found(disk: MemoryDisk, everything: list[Record], *, at_least: int = 0, recovery_point: int = 0) -> PartitionLog:
+def check_found(disk: InstantDisk, everything: list[Record], *, at_least: int = 0, recovery_point: int = 0) -> PartitionLog:
     """Recovers, checks the prefix property, recovers again and a third time, and appends."""
     log = open_log(disk, recovery_point=recovery_point, **CONFIG)
     found = records_of(log)
@@ -71,43 +72,43 @@ def check_lookups(log: PartitionLog) -> None:
 
 
 def test_recovery_of_an_undamaged_log_finds_all_of_it() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     assert len(log.segments) >= 3
     assert state_of(open_log(disk.copy(), **CONFIG)) == state_of(log)
     check_found(disk, records_of(log), at_least=log.log_end_offset)
 
 
-def log_files(disk: MemoryDisk) -> list[str]:
-    return sorted(path for path in disk.names if path.endswith(".log"))
+def log_files(disk: InstantDisk) -> list[str]:
+    return sorted(path for path in disk.files if path.endswith(".log"))
 
 
 def test_mechanism_50_a_log_cut_at_any_byte_is_recovered_to_complete_batches() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     everything = records_of(filled(disk))
     lengths = set()
     for path in log_files(disk):
-        for size in range(len(disk.names[path].written)):
+        for size in range(len(disk.files[path].written)):
             damaged = disk.copy()
-            del damaged.names[path].written[size:]
+            del damaged.files[path].written[size:]
             lengths.add(check_found(damaged, everything).log_end_offset)
     assert len(lengths) > 12
 
 
 def test_mechanism_50_a_log_with_any_byte_flipped_is_cut_before_it() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     everything = records_of(log)
     cut = 0
     for _segment, path in zip(log.segments, log_files(disk)):
-        stored = bytes(disk.names[path].written)
+        stored = bytes(disk.files[path].written)
         starts = [(position, header) for position, header in iterate_batches(stored)]
         for position in range(len(stored)):
             start, header = next(found for found in reversed(starts) if found[0] <= position)
             if position - start < 8 or 12 <= position - start < 16:
                 continue  # base offset and leader epoch, which leaders set: the CRC does not cover them
             damaged = disk.copy()
-            damaged.names[path].written[position] ^= 0xFF
+            damaged.files[path].written[position] ^= 0xFF
             found = check_found(damaged, everything)
             assert records_of(found)[: header.base_offset] == everything[: header.base_offset]
             assert found.log_end_offset == header.base_offset + 1  # one was appended by check_found
@@ -117,23 +118,23 @@ def test_mechanism_50_a_log_with_any_byte_flipped_is_cut_before_it() -> None:
 
 @pytest.mark.parametrize("fill", [b"\x00", b"\xff", b"batch"])
 def test_a_tail_of_garbage_is_cut(fill: bytes) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     everything = records_of(log)
     for size in (1, 11, 12, 60, 61, 62, 500):
         damaged = disk.copy()
-        damaged.names[log_files(disk)[-1]].written += (fill * size)[:size]
+        damaged.files[log_files(disk)[-1]].written += (fill * size)[:size]
         check_found(damaged, everything, at_least=len(everything))
 
 
 def test_a_batch_of_an_earlier_life_after_the_cut_is_not_served_again() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch(b"one"))
     append(log, batch(b"two"))
     append(log, batch(b"six"))
     size = log.size_bytes // 3
-    disk.names[log_files(disk)[0]].written[size + 70] ^= 1  # "two" is torn, "six" after it is intact
+    disk.files[log_files(disk)[0]].written[size + 70] ^= 1  # "two" is torn, "six" after it is intact
     disk = disk.copy()
     recovered = open_log(disk)
     assert recovered.log_end_offset == 1
@@ -144,11 +145,11 @@ def test_a_batch_of_an_earlier_life_after_the_cut_is_not_served_again() -> None:
 
 
 def test_a_segment_that_does_not_follow_the_one_before_it_is_removed() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     everything = records_of(log)
     middle = log.segments[1]
-    del disk.names[log_files(disk)[1]].written[middle.size // 2 :]
+    del disk.files[log_files(disk)[1]].written[middle.size // 2 :]
     found = check_found(disk, everything)
     assert middle.base_offset <= found.log_end_offset < log.segments[2].base_offset
     assert len(log_files(disk)) == 2
@@ -157,18 +158,18 @@ def test_a_segment_that_does_not_follow_the_one_before_it_is_removed() -> None:
 # -- indexes
 
 
-def index_files(disk: MemoryDisk) -> list[str]:
-    return sorted(path for path in disk.names if path.endswith((".index", ".timeindex")))
+def index_files(disk: InstantDisk) -> list[str]:
+    return sorted(path for path in disk.files if path.endswith((".index", ".timeindex")))
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_mechanism_43_deleted_indexes_are_rebuilt(clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
     before = disk.contents()
     for path in index_files(disk):
-        del disk.names[path]
+        del disk.files[path]
     again = open_log(disk, clean=clean, recovery_point=log.log_end_offset, **CONFIG)
     assert state_of(again) == state_of(log)
     check_lookups(again)
@@ -178,15 +179,15 @@ def test_mechanism_43_deleted_indexes_are_rebuilt(clean: bool) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_mechanism_43_indexes_damaged_anywhere_never_mislead(clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
     everything = records_of(log)
     damaged_entries = 0
     for path in index_files(disk):
-        for position in range(len(disk.names[path].written)):
+        for position in range(len(disk.files[path].written)):
             damaged = disk.copy()
-            damaged.names[path].written[position] ^= 0x55
+            damaged.files[path].written[position] ^= 0x55
             damaged_entries += 1
             found = open_log(damaged, clean=clean, recovery_point=log.log_end_offset, **CONFIG)
             check_reads(found, everything)
@@ -195,15 +196,15 @@ def test_mechanism_43_indexes_damaged_anywhere_never_mislead(clean: bool) -> Non
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_mechanism_43_index_entries_that_look_right_and_are_wrong_never_mislead(clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
     everything = records_of(log)
     cases = 0
     for path in index_files(disk):
-        data = bytes(disk.names[path].written)
+        data = bytes(disk.files[path].written)
         size = 8 if path.endswith(".index") else 12
-        starts = [position for position, _ in iterate_batches(bytes(disk.names[path.rsplit(".", 1)[0] + ".log"].written))]
+        starts = [position for position, _ in iterate_batches(bytes(disk.files[path.rsplit(".", 1)[0] + ".log"].written))]
         for entry in range(0, len(data), size):
             column = entry + size - 4  # position, or offset
             others = [data[:entry] + data[entry + size :]]
@@ -215,7 +216,7 @@ def test_mechanism_43_index_entries_that_look_right_and_are_wrong_never_mislead(
                 others.append(data[:entry] + value.to_bytes(column - entry, "big") + data[column:])
             for other in others:
                 damaged = disk.copy()
-                damaged.names[path].written[:] = other
+                damaged.files[path].written[:] = other
                 cases += 1
                 check_reads(open_log(damaged, clean=clean, recovery_point=log.log_end_offset, **CONFIG), everything)
     assert cases > 50
@@ -241,20 +242,20 @@ def records_in(data: bytes) -> Iterator[Record]:
 
 
 def test_mechanism_43_a_newest_time_that_is_missing_from_the_last_segment_is_noticed() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch(timestamp_ms=500), batch(timestamp_ms=900), batch(timestamp_ms=700))
     run(log.close())
-    disk.names[f"{FOLDER}/{0:020d}.timeindex"].written.clear()
+    disk.files[f"{FOLDER}/{0:020d}.timeindex"].written.clear()
     again = open_log(disk, clean=True)
     assert run(again.offset_of_max_timestamp()) == (900, 1, 0)
 
 
 def test_indexes_of_removed_segments_are_removed() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
-    del disk.names[log_files(disk)[-1]]
+    del disk.files[log_files(disk)[-1]]
     open_log(disk, **CONFIG)
     stems = {path.rsplit("/", 1)[1].split(".")[0] for path in log_files(disk)}
     assert {path.rsplit("/", 1)[1].split(".")[0] for path in index_files(disk)} <= stems
@@ -289,11 +290,11 @@ def test_index_files_have_kafkas_format() -> None:
 @pytest.mark.parametrize("text", [None, b"", b"0\n1\n", b"\xff"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_missing_or_damaged_epoch_file_is_rebuilt_from_the_batches(text: bytes | None, clean: bool) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
     path = f"{FOLDER}/leader-epoch-checkpoint"
-    del disk.names[path]
+    del disk.files[path]
     if text is not None:
         run(disk.write_file_atomic(path, text))
     again = open_log(disk, clean=clean, recovery_point=log.log_end_offset, **CONFIG)
@@ -303,22 +304,22 @@ def test_a_missing_or_damaged_epoch_file_is_rebuilt_from_the_batches(text: bytes
 
 
 def test_damaged_snapshots_only_make_recovery_longer() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
-    snapshots = sorted(path for path in disk.names if path.endswith(".snapshot"))
+    snapshots = sorted(path for path in disk.files if path.endswith(".snapshot"))
     assert len(snapshots) >= 3
     for count in range(len(snapshots) + 1):
         damaged = disk.copy()
         for path in snapshots[len(snapshots) - count :]:
-            damaged.names[path].written[-1] ^= 1
+            damaged.files[path].written[-1] ^= 1
         assert state_of(open_log(damaged, clean=True, **CONFIG)) == state_of(log)
 
 
 def test_a_log_that_lost_all_below_its_start_begins_there() -> None:
-    log = open_log(MemoryDisk(), log_start_offset=50)
+    log = open_log(InstantDisk(), log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
-    disk = MemoryDisk()
+    disk = InstantDisk()
     append(open_log(disk), batch(), batch())
     again = open_log(disk, log_start_offset=10)
     assert (again.log_start_offset, again.log_end_offset) == (10, 10)
@@ -333,20 +334,20 @@ def acknowledged(trace: list[tuple[object, ...]], sizes: list[tuple[int, int]], 
 
 
 def test_mechanism_50_a_process_killed_at_any_operation_loses_nothing_acknowledged() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, **CONFIG)
     ends = []  # operations done and end offset, after each flush: what could have been acknowledged
     sequence = 0
     for round_ in range(12):
         append(log, *[idempotent(sequence + index) for index in range(round_ % 4 + 1)], leader_epoch=round_ // 5)
         sequence += round_ % 4 + 1
-        ends.append((len(disk.trace), log.log_end_offset))
+        ends.append((len(disk.operations), log.log_end_offset))
         if round_ % 4 == 3:
             run(log.sync())
     everything = records_of(log)
-    assert len(disk.trace) > 30
-    for count in range(len(disk.trace) + 1):
-        check_found(disk.replay(count), everything, at_least=acknowledged(disk.trace, ends, count))
+    assert len(disk.operations) > 30
+    for count in range(len(disk.operations) + 1):
+        check_found(disk.replay(count), everything, at_least=acknowledged(disk.operations, ends, count))
 
 
 def half(path: str, durable: bytes, written: bytes) -> bytes:
@@ -368,7 +369,7 @@ SURVIVORS = {
 
 @pytest.mark.parametrize("name", SURVIVORS)
 def test_a_power_cut_at_any_operation_loses_nothing_synced(name: str) -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, **CONFIG)
     points = []  # operations done and recovery point, after each sync
     sequence = 0
@@ -377,45 +378,37 @@ def test_a_power_cut_at_any_operation_loses_nothing_synced(name: str) -> None:
         sequence += round_ % 4 + 1
         if round_ % 3 == 2:
             run(log.sync())
-            points.append((len(disk.trace), log.recovery_point))
+            points.append((len(disk.operations), log.recovery_point))
     everything = records_of(log)
-    for count in range(len(disk.trace) + 1):
-        point = acknowledged(disk.trace, points, count)
+    for count in range(len(disk.operations) + 1):
+        point = acknowledged(disk.operations, points, count)
         found = disk.replay(count).power_cut(SURVIVORS[name])
         check_found(found, everything, at_least=point, recovery_point=point)
 
 
 def test_a_crash_during_recovery_is_recovered_from() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk, sync_every=3)
     everything = records_of(log)
     first = disk.copy()
-    first.names[log_files(first)[1]].written[200] ^= 1
+    first.files[log_files(first)[1]].written[200] ^= 1
     original = first.copy()
     found = open_log(first, **CONFIG)
     expected = state_of(found)
     assert 0 < found.log_end_offset < len(everything)
-    assert first.trace
-    for count in range(len(first.trace) + 1):
+    assert first.operations
+    for step in range(1, first.steps + 1):
         crashed = original.copy()
-        remaining = count
-
-        def stops(operation: str, path: str) -> bool:
-            nonlocal remaining
-            remaining -= 1
-            return remaining < 0
-
-        crashed.fail = stops
-        try:
+        crashed.crash_at = step
+        with pytest.raises(PowerCut):
             open_log(crashed, **CONFIG)
-        except OSError:
-            pass
-        crashed.fail = lambda operation, path: False
+        crashed.restart()
         assert state_of(open_log(crashed, **CONFIG)) == expected
+    assert state_of(open_log(first, **CONFIG)) == expected
 
 
 def test_a_clean_stop_needs_no_walk() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, index_interval_bytes=1000)
     for _ in range(50):
         append(log, *[batch(b"x" * 100) for _ in range(50)])
@@ -429,11 +422,11 @@ def test_a_clean_stop_needs_no_walk() -> None:
 
 
 def test_a_mark_of_a_clean_stop_on_files_that_do_not_fit_is_not_believed() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.close())
     everything = records_of(log)
-    del disk.names[log_files(disk)[-1]].written[-5:]
+    del disk.files[log_files(disk)[-1]].written[-5:]
     again = open_log(disk, clean=True, **CONFIG)
     found = records_of(again)
     assert found == everything[: len(found)]
@@ -441,19 +434,19 @@ def test_a_mark_of_a_clean_stop_on_files_that_do_not_fit_is_not_believed() -> No
 
 
 def test_a_batch_that_goes_back_in_offsets_ends_the_log() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk)
     append(log, batch(b"one"))
     append(log, batch(b"two"))
     path = log_files(disk)[0]
-    first = bytes(disk.names[path].written[: log.size_bytes // 2])
-    disk.names[path].written += first
+    first = bytes(disk.files[path].written[: log.size_bytes // 2])
+    disk.files[path].written += first
     assert [record.value for record in records_of(open_log(disk, recovery_point=0))] == [b"one", b"two"]
-    assert len(disk.names[path].written) == 2 * len(first)
+    assert len(disk.files[path].written) == 2 * len(first)
 
 
 def test_a_snapshot_of_what_was_truncated_does_not_come_back_after_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=400)
     for sequence in range(8):
         append(log, idempotent(sequence))
@@ -464,14 +457,14 @@ def test_a_snapshot_of_what_was_truncated_does_not_come_back_after_a_power_cut()
     for sequence in range(8):
         append(log, idempotent(sequence, producer_id=8))
     assert log.log_end_offset > snapshot
-    for path in [path for path in disk.names if path.endswith(".snapshot")]:
-        del disk.names[path]  # the new ones had not been written back when the power went
+    for path in [path for path in disk.files if path.endswith(".snapshot")]:
+        del disk.files[path]  # the new ones had not been written back when the power went
     found = open_log(disk.power_cut(lambda path, durable, written: written), segment_bytes=400)
     assert found.producers.states.get(7) is None or found.producers.states[7].batches[-1][1] == 2
 
 
 def test_epochs_of_deleted_segments_are_not_known_after_a_restart() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     run(log.sync())
     start = log.segments[1].base_offset
@@ -482,13 +475,13 @@ def test_epochs_of_deleted_segments_are_not_known_after_a_restart() -> None:
 
 
 def test_a_hole_that_an_interrupted_deletion_left_below_the_start_does_not_end_the_log() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = filled(disk)
     expected = records_of(log)
     bases = [segment.base_offset for segment in log.segments]
     for suffix in (".log", ".index", ".timeindex"):
-        disk.names.pop(f"{FOLDER}/{bases[1]:020d}{suffix}", None)
-    disk.names.pop(f"{FOLDER}/leader-epoch-checkpoint", None)  # so that every segment is walked
+        disk.files.pop(f"{FOLDER}/{bases[1]:020d}{suffix}", None)
+    disk.files.pop(f"{FOLDER}/leader-epoch-checkpoint", None)  # so that every segment is walked
     again = open_log(disk, log_start_offset=bases[2])
     assert records_of(again) == [record for record in expected if record.offset >= bases[2]]
     assert f"{bases[0]:020d}.log" not in run(disk.list_dir(FOLDER))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tests.storage.batches import append, batch, open_log
-from tests.storage.memory_disk import MemoryDisk, run
+
+from ottla.sim.instant_disk import InstantDisk, run
 
 
 def test_a_young_segment_keeps_the_old_ones_after_it() -> None:
-    disk, size = MemoryDisk(), len(batch())
+    disk, size = InstantDisk(), len(batch())
     log = open_log(disk, segment_bytes=size, retention_ms=1000)
     for timestamp_ms in (1000, 1000, 99_500, 1000, 99_000):
         append(log, batch(timestamp_ms=timestamp_ms))

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from tests.storage.batches import append, batch, idempotent, open_log, records_of, stage
-from tests.storage.memory_disk import MemoryDisk, MemoryFile, run
 
 from ottla.errors import StorageError
 from ottla.ports import Buffer
 from ottla.records.batch import iterate_batches
 from ottla.records.compression import Codec
 from ottla.runtime.files import RealDisk
+from ottla.sim.faults import Fault
+from ottla.sim.files import SimFile
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -26,7 +28,7 @@ class Pause:
         yield
 
 
-class SlowFile(MemoryFile):
+class SlowFile(SimFile):
     """Its appends and syncs suspend before they do anything."""
 
     async def append(self, buffers: Sequence[Buffer]) -> int:
@@ -41,8 +43,8 @@ class SlowFile(MemoryFile):
 def slow(log: PartitionLog) -> PartitionLog:
     """The last segment's file is slow from now on."""
     file = log.segments[-1].file
-    assert isinstance(file, MemoryFile)
-    log.segments[-1].file = SlowFile(file.disk, file.path, file.node)
+    assert isinstance(file, SimFile)
+    log.segments[-1].file = SlowFile(file.disk, file.path, file.inode)
     return log
 
 
@@ -56,7 +58,7 @@ def is_done(coroutine: Coroutine[Any, Any, None]) -> bool:
 
 
 def test_what_is_staged_during_a_flush_is_written_by_it() -> None:
-    log = slow(open_log(MemoryDisk()))
+    log = slow(open_log(InstantDisk()))
     stage(log, idempotent(0))
     flush = log.flush()
     assert not is_done(flush)
@@ -74,7 +76,7 @@ def test_what_is_staged_during_a_flush_is_written_by_it() -> None:
 
 
 def test_a_second_flush_meanwhile_is_the_owners_mistake() -> None:
-    log = slow(open_log(MemoryDisk()))
+    log = slow(open_log(InstantDisk()))
     stage(log, batch())
     flush = log.flush()
     assert not is_done(flush)
@@ -85,7 +87,7 @@ def test_a_second_flush_meanwhile_is_the_owners_mistake() -> None:
 
 
 def test_a_flush_that_is_cancelled_fails_the_log() -> None:
-    log = slow(open_log(MemoryDisk()))
+    log = slow(open_log(InstantDisk()))
     stage(log, batch())
     flush = log.flush()
     assert not is_done(flush)
@@ -96,7 +98,7 @@ def test_a_flush_that_is_cancelled_fails_the_log() -> None:
 
 
 def test_a_sync_covers_what_was_there_when_it_began() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, batch(), batch())
     slow(log)
@@ -111,17 +113,17 @@ def test_a_sync_covers_what_was_there_when_it_began() -> None:
 
 
 def test_a_sync_that_fails_during_a_flush_leaves_nothing_acknowledged() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = slow(open_log(disk))
     stage(log, batch())
     flush = log.flush()
     assert not is_done(flush)
     sync = log.sync()
     assert not is_done(sync)
-    disk.fail = lambda operation, path: operation == "sync"
+    disk.faults = [Fault("sync", "", lasts=True)]
     with pytest.raises(StorageError):
         sync.send(None)
-    disk.fail = lambda operation, path: False
+    disk.faults.clear()
     with pytest.raises(StorageError):
         flush.send(None)
 
@@ -164,7 +166,7 @@ def test_the_log_works_on_real_files(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class SlowReads(MemoryFile):
+class SlowReads(SimFile):
     """Its reads suspend before they do anything, as those of a page that is not in the page cache."""
 
     async def pread(self, offset: int, length: int) -> bytes:
@@ -183,11 +185,11 @@ def finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.mark.parametrize("meanwhile", ["grows", "rolls", "is truncated"])
 def test_what_comes_while_a_read_waits_for_the_disk_is_read_by_the_next(meanwhile: str) -> None:
-    log = open_log(MemoryDisk(), segment_bytes=5 * SIZE)
+    log = open_log(InstantDisk(), segment_bytes=5 * SIZE)
     append(log, batch(b"0"), batch(b"1"), batch(b"2"))
     file = log.segments[-1].file
-    assert isinstance(file, MemoryFile)
-    log.segments[-1].file = SlowReads(file.disk, file.path, file.node)
+    assert isinstance(file, SimFile)
+    log.segments[-1].file = SlowReads(file.disk, file.path, file.inode)
     log._segments.places.forget()
     reading = log.read(1, max_bytes=10**6, end_offset=3)
     reading.send(None)
@@ -211,7 +213,7 @@ def test_what_comes_while_a_read_waits_for_the_disk_is_read_by_the_next(meanwhil
 
 
 def test_a_segment_that_is_replaced_while_its_file_is_opened_is_not_read_from_the_file_of_its_name() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     log = open_log(disk, segment_bytes=SIZE)
     append(log, batch(), batch())
     run(log.sync())
@@ -219,7 +221,7 @@ def test_a_segment_that_is_replaced_while_its_file_is_opened_is_not_read_from_th
     segment.unload()
     open_at_once = disk.open
 
-    async def open_slowly(path: str, *, create: bool = False) -> MemoryFile:
+    async def open_slowly(path: str, *, create: bool = False) -> SimFile:
         await Pause()
         return await open_at_once(path, create=create)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.storage.memory_disk import MemoryDisk, run
-
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.compaction.swap import settle
 from ottla.storage.segment.files import LOG_SUFFIX, file_stem
 
@@ -11,7 +10,7 @@ FOLDER = "/data/t-0"
 
 
 def test_a_swapped_segment_replaces_what_it_came_from_and_nothing_after_it() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     run(disk.make_dirs(FOLDER))
     for name in (file_stem(0) + LOG_SUFFIX, file_stem(10) + LOG_SUFFIX, file_stem(20) + LOG_SUFFIX, file_stem(0) + ".log.20.swap"):
         file = run(disk.open(f"{FOLDER}/{name}", create=True))

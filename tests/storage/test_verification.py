@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from tests.storage.batches import append, batch
-from tests.storage.memory_disk import MemoryDisk, run
 
 from ottla.errors import StorageError
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import RECOVERY_POINT, write_checkpoint
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory
@@ -21,9 +21,9 @@ SEGMENT = "/data/t-0/00000000000000000006"
 SIZE = len(batch())
 
 
-def folder(*, clean: bool = True) -> MemoryDisk:
+def folder(*, clean: bool = True) -> InstantDisk:
     """Five segments, closed in order or just left."""
-    disk = MemoryDisk()
+    disk = InstantDisk()
     ids = FolderIdentity("cluster", 1, "directory")
     opened = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=ids))
     path = run(opened.create_partition(KEY, "topic-id"))
@@ -39,11 +39,11 @@ def folder(*, clean: bool = True) -> MemoryDisk:
     return disk
 
 
-def damages(disk: MemoryDisk) -> list[str]:
+def damages(disk: InstantDisk) -> list[str]:
     return [finding.path for finding in run(verify(disk, "/data")).findings if finding.is_damage]
 
 
-def notes(disk: MemoryDisk) -> list[Finding]:
+def notes(disk: InstantDisk) -> list[Finding]:
     result = run(verify(disk, "/data"))
     assert not result.is_damaged
     return result.findings
@@ -62,7 +62,7 @@ def test_a_directory_that_a_broker_left_has_nothing_wrong_and_is_not_changed(cle
 def test_every_flipped_byte_of_a_closed_segment_is_damage() -> None:
     disk = folder()
     for position in range(3 * SIZE):
-        written = disk.names[f"{SEGMENT}.log"].written
+        written = disk.files[f"{SEGMENT}.log"].written
         written[position] ^= 0x20
         if position % SIZE not in range(12, 16):  # the leader epoch is not covered by the CRC
             assert damages(disk) == ["t-0/00000000000000000006.log"], f"byte {position}"
@@ -72,33 +72,33 @@ def test_every_flipped_byte_of_a_closed_segment_is_damage() -> None:
 
 def test_a_segment_that_ends_too_early_and_one_that_is_missing_are_damage() -> None:
     disk = folder()
-    del disk.names[f"{SEGMENT}.log"].written[-SIZE:]
+    del disk.files[f"{SEGMENT}.log"].written[-SIZE:]
     assert damages(disk) == ["t-0/00000000000000000006.log"]
     disk = folder()
     for suffix in (".log", ".index", ".timeindex"):
-        del disk.names[SEGMENT + suffix]
+        del disk.files[SEGMENT + suffix]
     assert damages(disk) == ["t-0/00000000000000000003.log"]
 
 
 def test_a_torn_end_is_damage_only_after_a_clean_stop() -> None:
     disk = folder(clean=False)
-    disk.names["/data/t-0/00000000000000000012.log"].written[-3:] = b""
+    disk.files["/data/t-0/00000000000000000012.log"].written[-3:] = b""
     assert [finding.path for finding in notes(disk)] == ["t-0/00000000000000000012.log"]
     disk = folder()
-    disk.names["/data/t-0/00000000000000000012.log"].written[-3:] = b""
+    disk.files["/data/t-0/00000000000000000012.log"].written[-3:] = b""
     assert damages(disk) == ["t-0/00000000000000000012.log"]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_does_not_fit_is_a_note(suffix: str) -> None:
     disk = folder()
-    data = disk.names[SEGMENT + suffix].written
+    data = disk.files[SEGMENT + suffix].written
     assert len(data) > 8
     for position in range(len(data)):
         data[position] ^= 0x01
         assert [finding.path for finding in notes(disk)] == [f"t-0/00000000000000000006{suffix}"], f"byte {position}"
         data[position] ^= 0x01
-    del disk.names[SEGMENT + suffix]
+    del disk.files[SEGMENT + suffix]
     assert [finding.path for finding in notes(disk)] == [f"t-0/00000000000000000006{suffix}"]
 
 
@@ -107,9 +107,9 @@ def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:
     for name in ("t-0/x.log.deleted", "t-0/x.log.cleaned", "t-0/x.log.swap"):
         run(disk.open(f"/data/{name}", create=True))
     run(disk.make_dirs("/data/t-1.0123-delete"))
-    disk.names[f"/data/{RECOVERY_POINT}"].written[:] = b"0\n9\n"
-    disk.names["/data/t-0/leader-epoch-checkpoint"].written[:] = b"?"
-    disk.names["/data/t-0/00000000000000000012.snapshot"].written[-1] ^= 1
+    disk.files[f"/data/{RECOVERY_POINT}"].written[:] = b"0\n9\n"
+    disk.files["/data/t-0/leader-epoch-checkpoint"].written[:] = b"?"
+    disk.files["/data/t-0/00000000000000000012.snapshot"].written[-1] ^= 1
     assert {finding.path for finding in notes(disk)} == {
         *("t-0/x.log.deleted", "t-0/x.log.cleaned", "t-0/x.log.swap", "t-1.0123-delete", RECOVERY_POINT),
         *("t-0/leader-epoch-checkpoint", "t-0/00000000000000000012.snapshot"),
@@ -117,7 +117,7 @@ def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:
 
 
 def test_what_is_not_a_log_directory_is_refused() -> None:
-    disk = MemoryDisk()
+    disk = InstantDisk()
     run(disk.make_dirs("/data"))
     with pytest.raises(StorageError, match="not a log directory"):
         run(verify(disk, "/data"))

@@ -15,15 +15,16 @@ import errno
 import math
 import posixpath
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.pace import Throttle
-from ottla.ports import Buffer, Job
+from ottla.ports import Job
 from ottla.sim.faults import Fault
+from ottla.sim.files import Argument, Inode, SimFile
 from ottla.sim.names import Names, is_in, is_within_any, moved, parents
 from ottla.sim.trace import Trace
 
@@ -42,69 +43,6 @@ class PowerCut(BaseException):
     """The machine is down: raised in whatever still runs on it."""
 
 
-class _Inode:
-    """One file's contents. ``durable`` is what survives a power cut by itself."""
-
-    __slots__ = ("durable", "modified_ms", "written")
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-        self.durable = b""
-        self.modified_ms = 0
-
-
-class SimFileRegion:
-    __slots__ = ("_inode", "length", "offset")
-
-    def __init__(self, inode: _Inode, offset: int, length: int) -> None:
-        self._inode = inode
-        self.offset = offset
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def read(self) -> bytes:
-        return bytes(self._inode.written[self.offset : self.offset + self.length])
-
-
-class SimFile:
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
-        self._disk = disk
-        self._inode = inode
-        self.path = path
-
-    @property
-    def size(self) -> int:
-        return len(self._inode.written)
-
-    async def append(self, buffers: Sequence[Buffer]) -> int:
-        data = b"".join(buffers)  # at the call: what the caller does with its buffers afterwards is its own business
-        await self._disk.step("append", self.path, f"{len(data)}")
-        position = len(self._inode.written)
-        self._inode.written += data
-        self._inode.modified_ms = self._disk.now_ms()
-        return position
-
-    async def pread(self, offset: int, length: int) -> bytes:
-        await self._disk.look()
-        return bytes(self._inode.written[offset : offset + length])
-
-    def region(self, offset: int, length: int) -> SimFileRegion:
-        return SimFileRegion(self._inode, offset, length)
-
-    async def truncate(self, size: int) -> None:
-        await self._disk.step("truncate", self.path, f"{size}")
-        del self._inode.written[size:]
-
-    async def sync(self) -> None:
-        await self._disk.step("sync", self.path, "")
-        self._inode.durable = bytes(self._inode.written)
-
-    async def close(self) -> None:
-        """Closing makes nothing durable."""
-
-
 class SimDisk:
     """One machine's disk. It outlives the processes that use it: ``restart`` gives the next one a fresh start."""
 
@@ -113,9 +51,9 @@ class SimDisk:
         self._trace = trace
         self._name = name
         self._delay_ms_max = delay_ms_max
-        self._files: Names[_Inode] = Names()
-        self._folders: Names[None] = Names({"/": None})
-        self._durable_files: Names[_Inode] = Names()
+        self.files: Names[Inode] = Names()
+        self.folders: Names[None] = Names({"/": None})
+        self._durable_files: Names[Inode] = Names()
         self._durable_folders: Names[None] = Names({"/": None})
         self._renames: list[tuple[str, str]] = []  # of files, not yet durable
         self._locks: set[str] = set()
@@ -123,6 +61,7 @@ class SimDisk:
         self.faults: list[Fault] = []
         self.open_files_max = 1 << 20
         self.steps = 0
+        self.preads = 0
         self.crash_at: int | None = None
         self.on_crash: Callable[[], None] | None = None
         self.on_step: Callable[[str, str, str], None] = _nobody  # operation, path, what of it
@@ -133,13 +72,14 @@ class SimDisk:
         if self._is_dead:
             raise PowerCut
 
-    async def step(self, operation: str, path: str, what: str) -> None:
+    async def step(self, operation: str, path: str, *arguments: Argument) -> None:
         """One operation that changes something: it may be slow, it may fail, and the machine may die before it."""
         self.check_alive()
         if self._delay_ms_max and self._rng.random() < 0.3:
             await asyncio.sleep(self._rng.random() * self._delay_ms_max / 1000)
             self.check_alive()
         self.steps += 1
+        what = " ".join(str(len(argument) if isinstance(argument, bytes) else argument) for argument in arguments)
         self._trace.add(f"{self._name} {operation} {path} {what}")
         self.on_step(operation, path, what)
         if self.crash_at is not None and self.steps >= self.crash_at:
@@ -161,7 +101,20 @@ class SimDisk:
             self.check_alive()
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+        return EPOCH_MS + int(self._elapsed_ms())
+
+    def _elapsed_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1000
+
+    def put(self, path: str, data: bytes, *, modified_ms: int = EPOCH_MS) -> None:
+        """The file has these bytes, and they and its name are durable."""
+        inode = self.files[path] = self._durable_files[path] = Inode()
+        inode.written += data
+        inode.durable = data
+        inode.modified_ms = modified_ms
+        folders = dict.fromkeys(parents(path))
+        self.folders.update(folders)
+        self._durable_folders.update(folders)
 
     def kill(self) -> None:
         """Code that uses the disk from now on fails; what was written stays written."""
@@ -180,33 +133,27 @@ class SimDisk:
         self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
         names, renamed = self._surviving_names(mode)
         if mode != "everything":
-            self._folders = Names(self._durable_folders)
+            self.folders = Names(self._durable_folders)
             for source, target in renamed:
-                self._folders.move(source, target)
-        self._files = Names()
+                self.folders.move(source, target)
+        self._durable_folders = Names(self.folders)
+        self.files, self._durable_files = Names(), Names()
         for path, inode in sorted(names.items()):
-            survivor = _Inode()
-            survivor.durable = self._surviving_content(inode, mode)
-            survivor.written = bytearray(survivor.durable)
-            survivor.modified_ms = inode.modified_ms
-            self._files[path] = survivor
-            self._folders.update(dict.fromkeys(parents(path)))
-        self._durable_files = Names(self._files)
-        self._durable_folders = Names(self._folders)
+            self.put(path, self._surviving_content(inode, mode), modified_ms=inode.modified_ms)
         self._renames.clear()
 
-    def _surviving_names(self, mode: str) -> tuple[dict[str, _Inode], list[tuple[str, str]]]:
+    def _surviving_names(self, mode: str) -> tuple[dict[str, Inode], list[tuple[str, str]]]:
         """The files by name, and the renames of directories that survive."""
         if mode == "nothing":
             return dict(self._durable_files), []
         if mode == "everything":
-            return dict(self._files), []
+            return dict(self.files), []
         names = dict(self._durable_files)
         chosen: dict[str, bool] = {}  # names that renames connect share one fate: a rename is there or not, never by half
-        for path in sorted(self._durable_files.keys() | self._files.keys()):
+        for path in sorted(self._durable_files.keys() | self.files.keys()):
             if chosen.setdefault(self._family(path), self._rng.random() < 0.5):
-                if path in self._files:
-                    names[path] = self._files[path]
+                if path in self.files:
+                    names[path] = self.files[path]
                 else:
                     names.pop(path, None)
         return names, [(source, target) for source, target in self._renames if chosen.get(self._family(source))]
@@ -221,7 +168,7 @@ class SimDisk:
             family = grown
         return min(family)
 
-    def _surviving_content(self, inode: _Inode, mode: str) -> bytes:
+    def _surviving_content(self, inode: Inode, mode: str) -> bytes:
         written, durable = bytes(inode.written), inode.durable
         if mode == "everything" or written == durable:
             return written
@@ -241,20 +188,20 @@ class SimDisk:
 
     async def open(self, path: str, *, create: bool = False) -> SimFile:
         await self.look()
-        inode = self._files.get(path)
+        inode = self.files.get(path)
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._need_folder(path)
-            await self.step("create", path, "")
-            inode = self._files[path] = _Inode()
+            await self.step("create", path)
+            inode = self.files[path] = Inode()
         return SimFile(self, path, inode)
 
     async def read_file(self, path: str) -> bytes:
         await self.look()
-        if path not in self._files:
+        if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return bytes(self._files[path].written)
+        return bytes(self.files[path].written)
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
         temporary = await self.open(path + ".tmp", create=True)
@@ -266,49 +213,49 @@ class SimDisk:
 
     async def exists(self, path: str) -> bool:
         await self.look()
-        return path in self._files or path in self._folders
+        return path in self.files or path in self.folders
 
     async def is_dir(self, path: str) -> bool:
         await self.look()
-        return path in self._folders
+        return path in self.folders
 
     async def list_dir(self, path: str) -> list[str]:
         await self.look()
-        if path not in self._folders:
+        if path not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        return sorted(posixpath.basename(name) for name in [*self._files.inside(path), *self._folders.inside(path)])
+        return sorted(posixpath.basename(name) for name in [*self.files.inside(path), *self.folders.inside(path)])
 
     async def space(self, path: str) -> tuple[int, int]:
         await self.look()
-        used = sum(len(inode.written) for inode in self._files.values())
+        used = sum(len(inode.written) for inode in self.files.values())
         return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
 
     async def make_dirs(self, path: str) -> None:
-        if path not in self._folders:
-            await self.step("make_dirs", path, "")
-            self._folders.update(dict.fromkeys([path, *parents(path)]))
+        if path not in self.folders:
+            await self.step("make_dirs", path)
+            self.folders.update(dict.fromkeys([path, *parents(path)]))
 
     async def rename(self, source: str, target: str) -> None:
-        await self.step("rename", source, f"-> {target}")
-        if source in self._files:
-            self._files[target] = self._files.pop(source)
+        await self.step("rename", source, target)
+        if source in self.files:
+            self.files[target] = self.files.pop(source)
             self._renames.append((source, target))
             return
-        if source not in self._folders:
+        if source not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         self._renames.append((source, target))
-        self._folders.move(source, target)
-        self._files.move(source, target)
+        self.folders.move(source, target)
+        self.files.move(source, target)
 
     async def remove(self, path: str) -> None:
-        await self.step("remove", path, "")
-        if self._files.pop(path, None) is None:
+        await self.step("remove", path)
+        if self.files.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
 
     async def remove_tree(self, path: str) -> None:
-        await self.step("remove_tree", path, "")
-        self._files.drop(path)
-        self._folders.drop(path)
+        await self.step("remove_tree", path)
+        self.files.drop(path)
+        self.folders.drop(path)
 
     async def lock(self, path: str) -> None:
         self.check_alive()
@@ -320,58 +267,57 @@ class SimDisk:
         self._locks.discard(path)
 
     async def sync_dir(self, path: str) -> None:
-        await self.step("sync_dir", path, "")
-        if path not in self._folders:
+        await self.step("sync_dir", path)
+        if path not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         for source, target in self._renames:  # what was durable in a renamed directory is so under its new name
             if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
                 self._durable_files.update({moved(name, source, target): found for name, found in self._durable_files.items()})
                 self._durable_folders.update({moved(name, source, target): None for name in self._durable_folders})
         for name in [*self._durable_files.inside(path), *self._durable_folders.inside(path)]:
-            if name not in self._files and name not in self._folders:
+            if name not in self.files and name not in self.folders:
                 self._durable_files.drop(name)
                 self._durable_folders.drop(name)
-        self._durable_files.update({name: self._files[name] for name in self._files.inside(path)})
-        self._durable_folders.update(dict.fromkeys(self._folders.inside(path)))
+        self._durable_files.update({name: self.files[name] for name in self.files.inside(path)})
+        self._durable_folders.update(dict.fromkeys(self.folders.inside(path)))
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
 
     def open_files_left(self) -> int:
         return self.open_files_max
 
     async def sync_file_system(self, path: str) -> None:
-        await self.step("sync_file_system", path, "")
-        for inode in self._files.values():
+        await self.step("sync_file_system", path)
+        for inode in self.files.values():
             inode.durable = bytes(inode.written)
-        self._durable_files = Names(self._files)
-        self._durable_folders = Names(self._folders)
+        self._durable_files = Names(self.files)
+        self._durable_folders = Names(self.folders)
         self._renames.clear()
 
     async def modified_ms(self, path: str) -> int:
         await self.look()
-        if path not in self._files:
+        if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return self._files[path].modified_ms
+        return self.files[path].modified_ms
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
-        loop = asyncio.get_running_loop()
-        throttle = Throttle(bytes_per_second, loop.time() * 1000)
+        throttle = Throttle(bytes_per_second, self._elapsed_ms())
 
         async def pace(size: int) -> None:
             self.check_alive()
-            delay_ms = throttle.delay_ms(size, loop.time() * 1000)
+            delay_ms = throttle.delay_ms(size, self._elapsed_ms())
             if delay_ms > 0:
                 await asyncio.sleep(delay_ms / 1000)
 
         try:
-            await self.step("work", job.name, "")
+            await self.step("work", job.name)
         except OSError as error:
             raise WorkerDied(f"the worker process ended: {error}") from error
         result = await job.run(self, _copied(request, job.request), pace)
         return _copied(result, job.result)
 
     def _need_folder(self, path: str) -> None:
-        if posixpath.dirname(path) not in self._folders:
+        if posixpath.dirname(path) not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", posixpath.dirname(path))
 
 

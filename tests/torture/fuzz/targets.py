@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine
 from types import ModuleType
 from typing import Any, Final
 
-from tests.storage.memory_disk import MemoryDisk, Node, run
-
 from ottla.broker.metadata.log import MetadataLog
 from ottla.client.consumer_protocol import decode_assignment, decode_subscription
 from ottla.errors import DecodeError, KafkaError, StorageError
@@ -27,6 +25,7 @@ from ottla.records.compression import decompress
 from ottla.records.epochs import EpochCache
 from ottla.records.iteration import walk_records
 from ottla.records.kernel import COMPILED
+from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import from_text
 from ottla.storage.directory.directory import FolderIdentity
@@ -175,12 +174,7 @@ def metadata(data: bytes) -> None:
     """The metadata log holds a record of these bytes."""
     builder = BatchBuilder()
     builder.append(None, data, timestamp_ms=0)
-    disk = _disk_with({})
-    folder = "/data/__cluster_metadata-0"
-    disk.folders.add(folder)
-    node = Node()
-    node.written[:] = builder.build()
-    disk.names[f"{folder}/{0:020d}.log"] = node
+    disk = _disk_with({f"/data/__cluster_metadata-0/{0:020d}.log": bytes(builder.build())})
     run(_opened(MetadataLog.open(disk, "/data", now_ms=0, clean=False, bytes_between_snapshots=1 << 20)))
 
 
@@ -194,12 +188,10 @@ def _segment(data: bytes) -> bytes:
     return b"".join(bytes(_made_whole(piece)) if len(piece) >= HEADER.size else piece for piece in pieces)
 
 
-def _disk_with(contents: dict[str, bytes]) -> MemoryDisk:
-    disk = MemoryDisk()
-    disk.folders |= {"/data", FOLDER}
+def _disk_with(contents: dict[str, bytes]) -> InstantDisk:
+    disk = InstantDisk()
     for path, content in contents.items():
-        disk.names[path] = node = Node()
-        node.written[:] = content
+        disk.put(path, content)
     return disk
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ async def alter_each(
 ) -> AsyncIterator[Result]:
     """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times."""
     slices = Slices(parts.world.clock)
-    counts = Counter([(resource.resource_type, resource.resource_name) async for resource in slices.over(resources)])
+    counts = await count_names(slices, ((resource.resource_type, resource.resource_name) for resource in resources))
 
     def decision(resource: X) -> Alteration:
         problem = _problem(resource, counts[resource.resource_type, resource.resource_name])
@@ -53,8 +53,8 @@ async def alter_each(
 
 
 def _problem(resource: Resource, count: int) -> KafkaError | None:
-    if count > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"{resource.resource_name[:200]!r} is listed twice in the request")
+    if repeated := refused_as_repeated("resource", resource.resource_name, count):
+        return repeated
     if len(resource.configs) > CONFIGS_MAX:
         return too_many_configs(len(resource.configs))
     return None

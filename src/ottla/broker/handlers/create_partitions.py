@@ -5,17 +5,17 @@ A topic that is listed twice in one request is refused, both times; assignments 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.partitions import create_partitions
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -32,13 +32,12 @@ THROTTLING_TOLD_SINCE = 3
 
 async def handle(parts: Parts, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     slices = Slices(parts.world.clock)
-    counts = Counter([topic.name async for topic in slices.over(request.topics)])
+    counts = await count_names(slices, (topic.name for topic in request.topics))
     results = {name: CreatePartitionsTopicResult(name) async for name in slices.over(counts)}
     wanted: list[CreatePartitionsTopic] = []
     async for topic in slices.over(request.topics):
-        if counts[topic.name] > 1:
-            result = results[topic.name]
-            result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic is listed more than once in the request"
+        if repeated := refused_as_repeated("topic", topic.name, counts[topic.name]):
+            results[topic.name] = CreatePartitionsTopicResult(topic.name, repeated.code, repeated.message)
         else:
             wanted.append(topic)
     budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)

@@ -6,12 +6,12 @@ name that is listed twice in one request is refused, both times.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.config_changes import CONFIGS_MAX, too_many_configs
 from ottla.broker.handlers.config_entries import topic_config_entries
+from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices, drained
@@ -35,7 +35,7 @@ THROTTLING_TOLD_SINCE = 6
 
 async def handle(parts: Parts, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     slices = Slices(parts.world.clock)
-    counts = Counter([topic.name async for topic in slices.over(request.topics)])
+    counts = await count_names(slices, (topic.name for topic in request.topics))
     results: dict[str, Any] = {}  # of topics that were made as bytes, slice by slice
     wanted: list[NewTopic] = []
     async for topic in slices.over(request.topics):
@@ -62,8 +62,8 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
 
 
 def _problem(topic: CreatableTopic, count: int) -> KafkaError | None:
-    if count > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is listed {count} times in the request")
+    if repeated := refused_as_repeated("topic", topic.name, count):
+        return repeated
     indexes = [assignment.partition_index for assignment in topic.assignments]
     if len(set(indexes)) != len(indexes):
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: a partition is assigned twice")

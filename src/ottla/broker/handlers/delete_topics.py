@@ -5,10 +5,10 @@ The data is deleted with the topic: its directories are renamed at once and remo
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices, drained
@@ -30,13 +30,13 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
     wanted = request.topics if ids else [DeleteTopicState(name) async for name in slices.over(names)]
     image = parts.image
     resolved = [image.topic_names.get(state.topic_id) if state.name is None else state.name async for state in slices.over(wanted)]
-    counts = Counter(resolved)
+    counts = await count_names(slices, resolved)
     results: list[DeletableTopicResult] = []
     accepted: list[tuple[DeletableTopicResult, str | None, bytes]] = []
     async for state, name in slices.over(zip(wanted, resolved, strict=True)):
         result = DeletableTopicResult(state.name, state.topic_id)
         results.append(result)
-        problem = _problem(state, name, counts)
+        problem = _problem(state, name, counts[name])
         if problem is not None:
             result.error_code, result.error_message = problem.code, problem.message
         else:
@@ -52,12 +52,10 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
     return DeleteTopicsResponse(budget.pause_ms, results)
 
 
-def _problem(state: DeleteTopicState, name: str | None, counts: Counter[str | None]) -> KafkaError | None:
+def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaError | None:
     if state.name is not None and state.topic_id != ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
-    if name is not None and counts[name] > 1:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is listed {counts[name]} times in the request")
-    return None
+    return None if name is None else refused_as_repeated("topic", name, count)
 
 
 SERVICE = service(DeleteTopicsRequest, handle)

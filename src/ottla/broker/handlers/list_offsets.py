@@ -7,9 +7,9 @@ offset pending upload (v11; none, so -1).
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.broker.handlers.repeated_names import count_names
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -35,7 +35,7 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
     topics = []
     slices = Slices(parts.world.clock)
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
-    counts = Counter([pair async for pair in slices.over(asked)])
+    counts = await count_names(slices, asked)
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:

@@ -90,7 +90,7 @@ def _let_rot(known: Knowledge) -> None:
     partition = broker.partitions.find(ROTTEN, 0) if broker is not None else None
     if partition is None or len(partition.log.segments) < 3 or known.meetings.counts["rot"]:
         return
-    inode = known.broker.machine.disk._files.get(partition.log.segments[1].path)
+    inode = known.broker.machine.disk.files.get(partition.log.segments[1].path)
     if inode is not None and len(inode.written) > 200:
         inode.written[150] ^= 1
         known.meetings.note("rot")
