@@ -430,7 +430,7 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
         assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.NONE]
         file: Any = await log_of(broker, "t", 1).segments[1].opened()
         damaged = file.path.replace(".log", ".damaged")
-        file._inode.written[200] ^= 1
+        file.inode.written[200] ^= 1
         await asyncio.sleep(3700)
         assert [await attempt(broker, partition) for partition in range(2)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
         assert broker.broker is not None
@@ -442,7 +442,7 @@ def test_the_scrubber_takes_a_partition_with_a_damaged_segment_offline_and_no_ot
             await broker.start()
         assert await broker.machine.disk.exists(damaged)
         broker.kill(power_cut=False)
-        file._inode.written[200] ^= 1  # the right bytes were restored
+        file.inode.written[200] ^= 1  # the right bytes were restored
         await broker.start()
         await assert_offline(broker, "t", {0: False, 1: False})
         assert not await broker.machine.disk.exists(damaged)

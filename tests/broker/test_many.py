@@ -38,7 +38,7 @@ def test_topics_created_together_share_their_syncs(monkeypatch: pytest.MonkeyPat
     counts: Counter[str] = Counter()
     step = SimDisk.step
 
-    async def counting(self: SimDisk, operation: str, path: str, what: str) -> None:
+    async def counting(self: SimDisk, operation: str, path: str, what: Any = "") -> None:
         if operation in ("sync", "sync_dir", "sync_file_system"):
             counts[path if "__cluster_metadata" in path else operation] += 1
         await step(self, operation, path, what)
