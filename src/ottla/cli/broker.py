@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.output import override_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
@@ -23,14 +24,7 @@ def broker() -> None:
 
 @broker.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
-@click.option(
-    "-X",
-    "--override",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A configuration key; takes precedence over the file and the environment.",
-)
+@override_option
 @click.option("--strict", is_flag=True, help="Refuse unknown keys.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", show_default=True)

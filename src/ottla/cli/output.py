@@ -25,6 +25,19 @@ def format_option(function: F) -> F:
     return option(function)
 
 
+def override_option(function: F) -> F:
+    """``-X KEY=VALUE``, any number of them."""
+    option = click.option(
+        "-X",
+        "--override",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A configuration key; takes precedence over the file and the environment.",
+    )
+    return option(function)
+
+
 def bootstrap_option(function: F) -> F:
     """``-B host:port``, or OTTLA_BOOTSTRAP."""
     option = click.option(

@@ -9,7 +9,7 @@ import sys
 import click
 import msgspec
 
-from ottla.cli.output import format_option, print_json
+from ottla.cli.output import format_option, override_option, print_json
 from ottla.ports import Disk
 
 
@@ -20,14 +20,7 @@ def storage() -> None:
 
 @storage.command("format")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
-@click.option(
-    "-X",
-    "--override",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A configuration key; takes precedence over the file and the environment.",
-)
+@override_option
 @click.option("-t", "--cluster-id", metavar="ID", help="The cluster's id; made when it is not given.")
 @click.option("-r", "--release-version", metavar="X.Y", help="The Kafka release whose metadata.version the cluster begins with.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
