@@ -21,7 +21,7 @@ Operation = tuple[Any, ...]
 Survives = Callable[[str, bytes, bytes], bytes]
 """From a path and its durable and written bytes to those that are found."""
 
-_UNRECORDED: Final = ("make_dirs", "work")  # a replay begins with all folders, and what a job does are operations of its own
+_UNRECORDED: Final = ("make_dirs", "work")  # a replay begins with all directories, and what a job does are operations of its own
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -71,7 +71,7 @@ class InstantDisk(SimDisk):
         return other
 
     def replay(self, count: int) -> InstantDisk:
-        """A new disk after the first ``count`` operations of this one, whose folders all exist."""
+        """A new disk after the first ``count`` operations of this one, whose directories all exist."""
         other = InstantDisk(self.folders)
         for operation, path, *arguments in self.operations[:count]:
             match operation:
