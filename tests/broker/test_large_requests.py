@@ -114,7 +114,8 @@ def test_a_large_request_that_is_bad_or_whose_connection_ends_has_no_answer(tmp_
             transport.is_closed = True
         while broker.router.working_count or not transport.is_closed:
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
+        for _ in range(10):  # the turns in which an answer would be made and sent
+            await asyncio.sleep(0)
         assert transport.sends.empty()
 
     play(tmp_path, act, may_end=True)
