@@ -9,16 +9,25 @@ from hypothesis import strategies as st
 from ottla.errors import DecodeError
 from ottla.messages.metadata_records import (
     BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntity,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
 )
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC
 from ottla.metadata.records import decode_record, encode_record
@@ -94,21 +103,71 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
         replay(image, [ProducerIdsRecord(1, -1, 500)])
 
 
+def test_a_change_for_another_process_of_the_same_id_is_our_own_mistake() -> None:
+    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, broker_epoch=3)])
+    for record in (FenceBrokerRecord(1, 2), UnfenceBrokerRecord(1, 4), UnregisterBrokerRecord(1, 2), BrokerRegistrationChangeRecord(1, 2)):
+        with pytest.raises(AssertionError, match="the epoch of the broker's registration"):
+            replay(image, [record])
+
+
 names = st.text("abcdefgh", min_size=1, max_size=4)
+
+
+ids = st.binary(min_size=16, max_size=16)
+
+
+@st.composite
+def memberships(draw: st.DrawFn) -> list[Stored]:
+    """Brokers and controllers come, change and go."""
+    levels = [BrokerFeature("metadata.version", 7, draw(st.integers(7, 30)))]
+    end = BrokerEndpoint("PLAINTEXT", "h", 9092, draw(st.integers(0, 3)))
+    records: list[Stored] = []
+    for broker in (1, 2):
+        directories = draw(st.lists(ids, max_size=2))
+        rack = draw(st.none() | names)
+        records.append(RegisterBrokerRecord(broker, False, draw(ids), 3, [end], levels, rack, draw(st.booleans()), False, directories))
+        for _ in range(draw(st.integers(0, 3))):
+            change = BrokerRegistrationChangeRecord(broker, 3, draw(st.sampled_from([-1, 0, 1])), draw(st.integers(0, 1)))
+            change.log_dirs, change.cordoned_log_dirs = draw(st.lists(ids, max_size=2)), draw(st.none() | st.lists(ids, max_size=2))
+            records.append(draw(st.sampled_from([change, FenceBrokerRecord(broker, 3), UnfenceBrokerRecord(broker, 3)])))
+    if draw(st.booleans()):
+        records.append(UnregisterBrokerRecord(2, 3))
+    controller_end = ControllerEndpoint("CONTROLLER", "h", 9093, 0)
+    records.append(RegisterControllerRecord(3, draw(ids), False, [controller_end], [ControllerFeature("metadata.version", 7, 30)]))
+    return records
+
+
+@st.composite
+def changes(draw: st.DrawFn, topic_id: bytes) -> Stored:
+    """A change of partition 0 of a topic whose replicas are 1 and 2, and whose leader is 1 or nobody."""
+    replicas = draw(st.none() | st.just([1, 2, 3]))
+    is_reassigned = replicas is not None
+    return PartitionChangeRecord(
+        0,
+        topic_id,
+        isr=[1],
+        leader=draw(st.sampled_from([-2, -1, 1])),
+        replicas=replicas,
+        adding_replicas=[3] if is_reassigned else None,
+        removing_replicas=[1] if is_reassigned else None,
+        leader_recovery_state=draw(st.sampled_from([-1, 0, 1])),
+        directories=draw(st.none() | st.lists(ids, min_size=2, max_size=2)),
+        eligible_leader_replicas=draw(st.none() | st.just([2])),
+        last_known_elr=draw(st.none() | st.just([1])),
+    )
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Stored]:
     """Groups of records that fit together."""
-    records: list[Stored] = [
-        RegisterBrokerRecord(
-            1, broker_epoch=3, end_points=[BrokerEndpoint("PLAINTEXT", "h", 9092, 0)], rack=draw(st.none() | names), fenced=False
-        )
-    ]
+    records: list[Stored] = draw(memberships())
     for index, name in enumerate(draw(st.lists(names, unique=True, max_size=5))):
         records += topic_records(name, bytes(15) + bytes([index + 1]), draw(st.integers(1, 3)))
         for key in draw(st.lists(st.sampled_from(["a", "b"]), unique=True)):
             records.append(ConfigRecord(RESOURCE_TOPIC, name, key, draw(names)))
+        records += draw(st.lists(changes(bytes(15) + bytes([index + 1])), max_size=3))
+        if draw(st.booleans()):
+            records.append(ClearElrRecord(name))
         if draw(st.booleans()):
             records.append(RemoveTopicRecord(bytes(15) + bytes([index + 1])))
     if draw(st.booleans()):

@@ -18,6 +18,7 @@ from kio.index import UnknownEntity, load_entity_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_of, one_in
+from tests.wire.test_declarations import KIO_HAS
 
 from ottla.messages.api_versions import ApiVersionsResponse
 from ottla.messages.consumer_protocol import StickyUserData
@@ -25,19 +26,25 @@ from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, O
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
 )
-from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.wire.compiler import decode, encode
 from ottla.wire.schema import Message, Request, Response
 
@@ -67,15 +74,19 @@ WITH_KIO = [(cls, version) for cls, version in CLASSES_AND_VERSIONS if kio_class
 
 
 def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
-    only_kios = {UnregisterBrokerRequest, UnregisterBrokerResponse}
-    assert {cls for cls in CLASSES if issubclass(cls, Request | Response)} == {cls for cls, _ in WITH_KAFKA_PYTHON} | only_kios
-    assert only_kios <= {cls for cls, _ in WITH_KIO}
+    exchanged = {cls for cls in CLASSES if issubclass(cls, Request | Response)}
+    assert {cls.__name__ for cls in exchanged - {cls for cls, _ in WITH_KAFKA_PYTHON}} == {
+        f"{name}{kind}" for name in KIO_HAS for kind in ("Request", "Response")
+    }
+    assert exchanged <= {cls for cls, _ in WITH_KAFKA_PYTHON + WITH_KIO}
     only_ours = set(CLASSES_AND_VERSIONS) - set(WITH_KIO)
     assert {cls for cls, _ in only_ours} == {
         *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, StickyUserData),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
         *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
         *(BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord),
+        *(UnregisterBrokerRecord, FenceBrokerRecord, UnfenceBrokerRecord, BrokerRegistrationChangeRecord),
+        *(RegisterControllerRecord, ClearElrRecord, ZkMigrationStateRecord),
     }
 
 

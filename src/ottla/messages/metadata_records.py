@@ -78,6 +78,59 @@ class RegisterBrokerRecord(Stored, api_key=0, versions=(0, 4), flexible=0):
     cordoned_log_dirs: list[bytes] | None = array(uuid(), default=None, since=4, nullable=4, tag=1)
 
 
+class UnregisterBrokerRecord(Stored, api_key=1, versions=(0, 0), flexible=0):
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+
+
+class FenceBrokerRecord(Stored, api_key=7, versions=(0, 0), flexible=0):
+    id: int = int32()
+    epoch: int = int64()
+
+
+class UnfenceBrokerRecord(Stored, api_key=8, versions=(0, 0), flexible=0):
+    id: int = int32()
+    epoch: int = int64()
+
+
+class BrokerRegistrationChangeRecord(Stored, api_key=17, versions=(0, 3), flexible=0):
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+    fenced: int = int8(tag=0)
+    in_controlled_shutdown: int = int8(since=1, tag=1)
+    log_dirs: list[bytes] = array(uuid(), since=2, tag=2)
+    cordoned_log_dirs: list[bytes] | None = array(uuid(), default=None, since=3, nullable=3, tag=3)
+
+
+class ControllerEndpoint(Struct):
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+    security_protocol: int = int16()
+
+
+class ControllerFeature(Struct):
+    name: str = string()
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+
+
+class RegisterControllerRecord(Stored, api_key=27, versions=(0, 0), flexible=0):
+    controller_id: int = int32()
+    incarnation_id: bytes = uuid()
+    zk_migration_ready: bool = boolean()
+    end_points: list[ControllerEndpoint] = array(ControllerEndpoint)
+    features: list[ControllerFeature] = array(ControllerFeature)
+
+
+class ClearElrRecord(Stored, api_key=28, versions=(0, 0), flexible=0):
+    topic_name: str = string()
+
+
+class ZkMigrationStateRecord(Stored, api_key=21, versions=(0, 0), flexible=0):
+    zk_migration_state: int = int8()
+
+
 class ProducerIdsRecord(Stored, api_key=15, versions=(0, 0), flexible=0):
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)

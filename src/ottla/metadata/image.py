@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.types import NO_LEADER
+from ottla.wire.schema import ZERO_UUID
 
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
@@ -39,11 +40,23 @@ class PartitionImage:
     partition_epoch: int
     elr: tuple[int, ...] = ()
     """Eligible leader replicas: no longer in sync, yet known to have everything that was committed (KIP-966)."""
+    last_known_elr: tuple[int, ...] = ()
+    """Who was eligible and went down uncleanly; the last leader when nobody is eligible."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment adds; they are among ``replicas``."""
+    removing: tuple[int, ...] = ()
+    """Replicas that a reassignment removes in the end; until then they are among ``replicas``."""
+    directories: tuple[bytes, ...] = ()
+    """The log directory of each replica, in their order (KIP-858); empty where none was told."""
+    is_recovering: bool = False
+    """The leader was elected uncleanly and has not yet said that it has recovered (KIP-704)."""
 
     def __post_init__(self) -> None:
         if self.isr != self.replicas or self.elr:  # of new partitions, which come by the thousand, all replicas are in sync
             assert {*self.isr, *self.elr} <= set(self.replicas), "the ISR and the ELR are within the replicas"
             assert not set(self.isr) & set(self.elr), "who is in sync is not merely eligible"
+        if self.adding or self.removing:
+            assert {*self.adding, *self.removing} <= set(self.replicas), "who is added or removed is among the replicas"
         assert self.leader == NO_LEADER or self.leader in self.isr, "the leader is in the ISR"
 
 
@@ -58,20 +71,42 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class EndpointImage:
-    """Where one listener of a broker can be reached."""
+    """Where one listener of a broker or controller can be reached."""
 
     listener: str
     host: str
     port: int
+    security_protocol: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
+    """A registered broker. Its epoch is the offset of the record that registered it: a later process of the same id has a higher one."""
+
     broker_id: int
     broker_epoch: int
     endpoints: Mapping[str, EndpointImage]
     rack: str | None
     is_fenced: bool
+    incarnation_id: bytes = ZERO_UUID
+    """Drawn by each process: two with one id are told apart by it."""
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The lowest and highest level of each feature that it supports."""
+    in_controlled_shutdown: bool = False
+    directories: tuple[bytes, ...] = ()
+    """Its log directories that are up (KIP-858)."""
+    cordoned_directories: tuple[bytes, ...] | None = None
+    """Those of them that get no new replicas; None until the broker has told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """A registered controller, active or not (KIP-919)."""
+
+    controller_id: int
+    incarnation_id: bytes
+    endpoints: Mapping[str, EndpointImage]
+    features: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +114,7 @@ class ClusterImage:
     """Everything. ``configs`` is by (resource type, resource name); ``quotas`` are limits by Kafka's names."""
 
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)

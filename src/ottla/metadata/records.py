@@ -21,6 +21,13 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
     declaration_of(cls).code: cls
     for cls in (
         declared.RegisterBrokerRecord,
+        declared.UnregisterBrokerRecord,
+        declared.FenceBrokerRecord,
+        declared.UnfenceBrokerRecord,
+        declared.BrokerRegistrationChangeRecord,
+        declared.RegisterControllerRecord,
+        declared.ClearElrRecord,
+        declared.ZkMigrationStateRecord,
         declared.TopicRecord,
         declared.PartitionRecord,
         declared.ConfigRecord,

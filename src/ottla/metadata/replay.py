@@ -12,24 +12,32 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
-    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntity,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
 )
-from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, EndpointImage, PartitionImage, TopicImage, metric_name
+from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage, metric_name
+from ottla.metadata.members import broker_of, broker_record, changed_broker, controller_of, controller_record
 from ottla.wire.schema import Stored
 
 ALIKE_MAX: Final = 1000
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 V = TypeVar("V", str, float)
 
 
@@ -81,6 +89,11 @@ class ImageBuilder:
                     record.leader_epoch,
                     record.partition_epoch,
                     tuple(record.eligible_leader_replicas or ()),
+                    tuple(record.last_known_elr or ()),
+                    tuple(record.adding_replicas),
+                    tuple(record.removing_replicas),
+                    tuple(record.directories),
+                    record.leader_recovery_state == 1,
                 )
             case PartitionChangeRecord():
                 self._change_partition(record)
@@ -89,10 +102,19 @@ class ImageBuilder:
             case ConfigRecord():
                 self._set_config(record)
             case RegisterBrokerRecord():
-                endpoints = {end.name: EndpointImage(end.name, end.host, end.port) for end in record.end_points}
-                self._own("brokers")[record.broker_id] = BrokerImage(
-                    record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced
-                )
+                self._own("brokers")[record.broker_id] = broker_of(record)
+            case BrokerRegistrationChangeRecord():
+                broker = self._registered(record.broker_id, record.broker_epoch)
+                self._own("brokers")[record.broker_id] = changed_broker(broker, record)
+            case FenceBrokerRecord():
+                self._own("brokers")[record.id] = replace(self._registered(record.id, record.epoch), is_fenced=True)
+            case UnfenceBrokerRecord():
+                self._own("brokers")[record.id] = replace(self._registered(record.id, record.epoch), is_fenced=False)
+            case UnregisterBrokerRecord():
+                self._registered(record.broker_id, record.broker_epoch)
+                del self._own("brokers")[record.broker_id]
+            case RegisterControllerRecord():
+                self._own("controllers")[record.controller_id] = controller_of(record)
             case ProducerIdsRecord():
                 assert record.next_producer_id >= self._draft.next_producer_id, "producer ids are handed out once"
                 self._draft = replace(self._draft, next_producer_id=record.next_producer_id)
@@ -103,7 +125,9 @@ class ImageBuilder:
                     del features[record.name]
             case ClientQuotaRecord():
                 self._set_quota(record)
-            case NoOpRecord():
+            case ClearElrRecord():
+                self._clear_elr(record.topic_name)
+            case NoOpRecord() | ZkMigrationStateRecord():
                 pass
             case _:
                 raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")
@@ -139,13 +163,32 @@ class ImageBuilder:
         old = partitions[record.partition_id]
         new_leader = record.leader != -2  # -2: unchanged; KIP-631
         partitions[record.partition_id] = PartitionImage(
-            replicas=old.replicas if record.replicas is None else tuple(record.replicas),
-            isr=old.isr if record.isr is None else tuple(record.isr),
+            replicas=_changed(old.replicas, record.replicas),
+            isr=_changed(old.isr, record.isr),
             leader=record.leader if new_leader else old.leader,
             leader_epoch=old.leader_epoch + 1 if new_leader else old.leader_epoch,
             partition_epoch=old.partition_epoch + 1,
-            elr=old.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
+            elr=_changed(old.elr, record.eligible_leader_replicas),
+            last_known_elr=_changed(old.last_known_elr, record.last_known_elr),
+            adding=_changed(old.adding, record.adding_replicas),
+            removing=_changed(old.removing, record.removing_replicas),
+            directories=_changed(old.directories, record.directories),
+            is_recovering=old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
         )
+
+    def _clear_elr(self, topic: str) -> None:
+        """Nobody of the topic's partitions is eligible any more; of all topics, for an empty name."""
+        for name in (topic,) if topic else tuple(self._draft.topics):
+            found = self._draft.topics[name]
+            for index, old in found.partitions.items():
+                if old.elr or old.last_known_elr:
+                    self._partitions_of(found.topic_id)[index] = replace(old, elr=(), last_known_elr=())
+
+    def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
+        """The broker; an assert when the epoch is that of another process of the same id."""
+        broker = self._draft.brokers[broker_id]
+        assert broker.broker_epoch == epoch, "a change names the epoch of the broker's registration"
+        return broker
 
     def _set_config(self, record: ConfigRecord) -> None:
         _put(self._own("configs"), (record.resource_type, record.resource_name), record.name, record.value)
@@ -153,6 +196,10 @@ class ImageBuilder:
     def _set_quota(self, record: ClientQuotaRecord) -> None:
         entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
         _put(self._own("quotas"), entity, record.key, None if record.remove else record.value)
+
+
+def _changed(old: tuple[T, ...], new: list[T] | None) -> tuple[T, ...]:
+    return old if new is None else tuple(new)
 
 
 def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:
@@ -173,13 +220,9 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
     for name, level in sorted(image.features.items()):
         yield FeatureLevelRecord(name, level)
     for _, broker in sorted(image.brokers.items()):
-        yield RegisterBrokerRecord(
-            broker_id=broker.broker_id,
-            broker_epoch=broker.broker_epoch,
-            end_points=[BrokerEndpoint(end.listener, end.host, end.port, 0) for _, end in sorted(broker.endpoints.items())],
-            rack=broker.rack,
-            fenced=broker.is_fenced,
-        )
+        yield broker_record(broker)
+    for _, controller in sorted(image.controllers.items()):
+        yield controller_record(controller)
     for name, topic in sorted(image.topics.items()):
         yield TopicRecord(name, topic.topic_id)
         for index, partition in sorted(topic.partitions.items()):
@@ -188,10 +231,15 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
                 topic_id=topic.topic_id,
                 replicas=list(partition.replicas),
                 isr=list(partition.isr),
+                removing_replicas=list(partition.removing),
+                adding_replicas=list(partition.adding),
                 leader=partition.leader,
+                leader_recovery_state=int(partition.is_recovering),
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.partition_epoch,
+                directories=list(partition.directories),
                 eligible_leader_replicas=list(partition.elr) or None,
+                last_known_elr=list(partition.last_known_elr) or None,
             )
     for (resource_type, resource_name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
