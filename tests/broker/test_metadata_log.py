@@ -31,6 +31,11 @@ async def open_log(disk: Disk, folder: Path, *, snapshot_bytes: int = 1 << 30) -
     return await MetadataLog.open(disk, str(folder), now_ms=0, clean=False, bytes_between_snapshots=snapshot_bytes)
 
 
+async def commit(log: MetadataLog) -> None:
+    """As the only voter does."""
+    log.commit(await log.flush())
+
+
 def topic(number: int) -> TopicRecord:
     return TopicRecord(f"topic-{number}", number.to_bytes(16, "big"))
 
@@ -40,10 +45,10 @@ def test_what_was_committed_is_in_the_image_after_reopening(tmp_path: Path) -> N
         log = await open_log(disk, tmp_path)
         log.append([topic(1), ConfigRecord(RESOURCE_TOPIC, "topic-1", "a", "b")], now_ms=5)
         log.append([topic(2)], now_ms=6)
-        await log.commit()
-        image = log.image
+        await commit(log)
+        image = log.committed
         again = await open_log(disk, tmp_path)  # no close before: as after a crash
-        assert again.image == image
+        assert again.committed == image
         assert again.end_offset == 3
 
     with_disk(body)
@@ -53,8 +58,8 @@ def test_large_groups_are_split_into_batches_and_read_back(tmp_path: Path) -> No
     async def body(disk: Disk) -> None:
         log = await open_log(disk, tmp_path)
         log.append([topic(number) for number in range(1, 5001)], now_ms=0)
-        await log.commit()
-        assert len((await open_log(disk, tmp_path)).image.topics) == 5000
+        await commit(log)
+        assert len((await open_log(disk, tmp_path)).committed.topics) == 5000
 
     with_disk(body)
 
@@ -65,10 +70,10 @@ def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path
     async def body(disk: Disk) -> None:
         log = await open_log(disk, tmp_path / "whole")
         log.append([topic(1)], now_ms=0)
-        await log.commit()
+        await commit(log)
         whole = log._log.segments[-1].size
         log.append([topic(number) for number in range(2, 5002)], now_ms=0)
-        await log.commit()
+        await commit(log)
         segment = Path(log._log.segments[-1].file.path)
         data = segment.read_bytes()
         ends = [position + header.size_bytes for position, header in iterate_batches(data)]
@@ -79,10 +84,10 @@ def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path
             torn.parent.mkdir(parents=True)
             torn.write_bytes(data[: at + 20])
             again = await open_log(disk, folder)
-            assert set(again.image.topics) == {"topic-1"}
+            assert set(again.committed.topics) == {"topic-1"}
             again.append([topic(2)], now_ms=0)
-            await again.commit()
-            assert set((await open_log(disk, folder)).image.topics) == {"topic-1", "topic-2"}
+            await commit(again)
+            assert set((await open_log(disk, folder)).committed.topics) == {"topic-1", "topic-2"}
 
     with_disk(body)
 
@@ -93,9 +98,11 @@ def test_a_group_that_is_our_mistake_changes_nothing(tmp_path: Path) -> None:
         log.append([topic(1)], now_ms=0)
         with pytest.raises(AssertionError, match="created once"):
             log.append([topic(2), topic(1)], now_ms=0)
-        assert set(log.draft.topics) == set(log.image.topics) == {"topic-1"}
-        await log.commit()
-        assert (await open_log(disk, tmp_path)).image == log.image
+        assert set(log.draft.topics) == {"topic-1"}
+        assert log.committed.topics == {}, "nothing is told before it is committed"
+        await commit(log)
+        assert set(log.committed.topics) == {"topic-1"}
+        assert (await open_log(disk, tmp_path)).committed == log.committed
 
     with_disk(body)
 
@@ -105,21 +112,21 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
         log = await open_log(disk, tmp_path, snapshot_bytes=1)
         for number in range(1, 6):
             log.append([topic(number)], now_ms=0)
-            await log.commit()
+            await commit(log)
             assert await log.snapshot_when_due()
         snapshots = sorted(path.name for path in (tmp_path / FOLDER_NAME).glob("*.checkpoint"))
         assert snapshots == ["00000000000000000004-0000000001.checkpoint", "00000000000000000005-0000000001.checkpoint"]
         log.append([topic(6)], now_ms=0)
-        await log.commit()
+        await commit(log)
         again = await open_log(disk, tmp_path)
-        assert sorted(again.image.topics) == [f"topic-{number}" for number in range(1, 7)]
+        assert sorted(again.committed.topics) == [f"topic-{number}" for number in range(1, 7)]
         for path in (tmp_path / FOLDER_NAME).glob("*.log"):
             path.unlink()
         with pytest.raises(StorageError, match="synced up to offset 6"):
             await open_log(disk, tmp_path)
         (tmp_path / FOLDER_NAME / MARK_NAME).unlink()  # the snapshot outlived the log: what it holds is still there
         alone = await open_log(disk, tmp_path)
-        assert sorted(alone.image.topics) == [f"topic-{number}" for number in range(1, 6)]
+        assert sorted(alone.committed.topics) == [f"topic-{number}" for number in range(1, 6)]
         assert alone.end_offset == 5
 
     with_disk(body)
@@ -130,7 +137,7 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
     async def body(disk: Disk) -> None:
         log = await open_log(disk, tmp_path)
         log.append([topic(1)], now_ms=0)
-        await log.commit()
+        await commit(log)
         await log.write_snapshot()
         [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
         data = bytearray(path.read_bytes())

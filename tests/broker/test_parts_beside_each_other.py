@@ -266,7 +266,7 @@ def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: s
         broker.kill(power_cut=False)
         disk = broker.machine.disk
 
-        async def write_and_fail(store: PartitionStore, image: object) -> None:
+        async def write_and_fail(store: PartitionStore, delta: object) -> None:
             await store.write_checkpoints()
             raise ZeroDivisionError
 

@@ -216,11 +216,11 @@ def metadata() -> Run:
 
     async def work() -> None:
         log = await MetadataLog.open(disk, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        images.append((0, log.image))
+        images.append((0, log.committed))
         for number in range(25):
             log.append([ConfigRecord(RESOURCE_TOPIC, f"topic-{number % 4}", "retention.ms", str(number))], now_ms=number)
-            await log.commit()
-            images.append((len(disk.operations), log.image))
+            log.commit(await log.flush())
+            images.append((len(disk.operations), log.committed))
             await log.snapshot_when_due()
 
     run(work())
@@ -228,10 +228,10 @@ def metadata() -> Run:
     def check_image(found: InstantDisk, count: int) -> None:
         index = max(index for index, (at, _) in enumerate(images) if at <= count)
         opening = MetadataLog.open(found, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        image = run(opening).image
+        image = run(opening).committed
         assert image in [image for _, image in images[index : index + 2]], "the newest committed image, or the one being committed"
         again = MetadataLog.open(found.copy(), "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        assert run(again).image == image
+        assert run(again).committed == image
 
     start = InstantDisk()
     run(start.make_dirs("/data/__cluster_metadata-0"))

@@ -32,6 +32,7 @@ from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Random, World
 from ottla.records.kernel import FORM
@@ -100,7 +101,7 @@ class Broker:
         check_roles(config)
         await self._open_folders()
         await self._make_parts()
-        await self._follow(self.controller.image)
+        await self.controller.publish()
         await self.partitions.set_strays_aside()
         await self.gate.bind([*listeners(config), *controller_listeners(config)])
         self.parts.controller_endpoints = advertised_controller(config, self.addresses)
@@ -230,11 +231,12 @@ class Broker:
     async def _retry_offline(self) -> None:
         """Partitions that could not be opened for want of room or of descriptors are tried again."""
         if self.partitions.retry():
-            await self.controller.publish_again()
+            await self.controller.publish()
             self._leadership.settle_soon()
 
-    async def _follow(self, image: ClusterImage) -> None:
-        """The controller has committed the image: everything here is as it says."""
+    async def _follow(self, delta: ImageDelta) -> None:
+        """The controller has committed the newer image: everything here is as it says."""
+        image = delta.new
         self.throttling.follow(image)
         self.gate.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")
@@ -243,7 +245,7 @@ class Broker:
         if has_changed:
             self.gate.configure()
         self.groups.leave(image)
-        opened, gone = await self.partitions.follow(image)
+        opened, gone = await self.partitions.follow(delta)
         for partition in opened:
             if partition.topic == GROUP_METADATA_TOPIC:
                 await self.groups.open(partition)

@@ -123,6 +123,10 @@ class ClusterImage:
     next_producer_id: int = 0
     metric_names: Mapping[str, str] = field(default_factory=dict)
     """Topics with '.' or '_' in their names, by the name in which both are '_'."""
+    end_offset: int = field(default=0, compare=False)
+    """The offset after the last record of the metadata log that is in it."""
+    epoch: int = field(default=0, compare=False)
+    """The leader epoch of that record."""
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides."""

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
+    AbortTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
@@ -68,6 +69,10 @@ class ImageBuilder:
         self._copied.clear()
         self._partitions.clear()
         return self._draft
+
+    def move_to(self, end_offset: int, epoch: int) -> None:
+        """The records so far end there."""
+        self._draft = replace(self._draft, end_offset=end_offset, epoch=epoch)
 
     def _own(self, name: str) -> Any:
         """The dictionary of that name, to be changed."""
@@ -127,7 +132,7 @@ class ImageBuilder:
                 self._set_quota(record)
             case ClearElrRecord():
                 self._clear_elr(record.topic_name)
-            case NoOpRecord() | ZkMigrationStateRecord():
+            case NoOpRecord() | ZkMigrationStateRecord() | AbortTransactionRecord():
                 pass
             case _:
                 raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")

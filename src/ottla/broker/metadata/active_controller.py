@@ -1,7 +1,8 @@
 """The active controller of a cluster with one voter: decides over the newest image, commits, publishes.
 
-A decision is taken and appended without suspending, so two requests cannot decide over the same image; their commits and
-the publishing of images then go on in order, several decisions sharing one fsync.
+A decision is taken and appended without suspending, so two requests cannot decide over the same image. Commits go on in order,
+several decisions sharing one fsync; what is committed is published in order beside them, so that a log that opens slowly keeps no
+decision back.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ottla.controller.producer_ids import next_block
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord
-from ottla.metadata.image import ClusterImage, EndpointImage
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.wire.schema import Stored
 
-Publish = Callable[[ClusterImage], Awaitable[None]]
-
+Publish = Callable[[ImageDelta], Awaitable[None]]
 
 D = TypeVar("D", bound=Decided)
 SLICE_DECISIONS: Final = 50
@@ -39,42 +40,43 @@ class ActiveController:
         self._config = config
         self._log = log
         self._publish = publish
-        self._committed = log.image
-        self._high_watermark = log.end_offset
-        self._advance = Turns(self._commit_and_publish)
+        self._published = EMPTY_IMAGE
+        self._commit = Turns(self._commit_once)
+        self._publish_turn = Turns(self._publish_newest)
         self._is_closed = False
         self._added_count = 0  # partitions that were ever added
-        self._unopened = 0  # those of them that are not open yet
+        self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
 
     @property
     def image(self) -> ClusterImage:
         """The newest committed image."""
-        return self._committed
+        return self._log.committed
 
     @property
     def high_watermark(self) -> int:
         """The end of what is committed of the metadata log."""
-        return self._high_watermark
+        return self._log.committed.end_offset
 
-    async def publish_again(self) -> None:
-        """The newest committed image is followed once more."""
-        await self._advance(lambda: self._publish(self._committed))
+    async def publish(self) -> None:
+        """The newest committed image is followed, once more if it was before."""
+        await self._publish_turn(self._publish_once)
 
     async def close(self) -> None:
         """What was decided is carried out, and nothing is decided any more."""
         self._is_closed = True
-        await self._advance()
+        await self.published()
 
     async def published(self) -> None:
         """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""
-        await self._advance()
+        await self._commit()
+        await self._publish_turn()
 
     async def register_broker(self, broker_id: int, endpoints: Sequence[EndpointImage], rack: str | None) -> None:
         """The broker is in the image, unfenced, with these addresses."""
         ends = [BrokerEndpoint(end.listener, end.host, end.port, 0) for end in endpoints]
-        record = RegisterBrokerRecord(broker_id=broker_id, broker_epoch=self._log.end_offset, end_points=ends, rack=rack, fenced=False)
-        await self._append([record])
+        epoch = self._log.end_offset
+        await self._append([RegisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch, end_points=ends, rack=rack, fenced=False)])
 
     async def activate(self) -> None:
         """A new cluster has its features, and every cluster what its features ask for."""
@@ -107,20 +109,25 @@ class ActiveController:
                 added = self._added_here(result.records)
                 if added:
                     if added_max < 0:  # counting open files takes its time: once is enough
-                        added_max = self._added_count - self._unopened + self._world.disk.open_files_left()
+                        added_max = self._added_count - self._unopened_count + self._world.disk.open_files_left()
                     _check_room(added, added_max - self._added_count)
             except KafkaError as error:
                 results.append(error.with_traceback(None))  # whose frames would be kept with every result
                 continue
             if result.records and not validate_only:
                 self._log.append(result.records, now_ms=self._world.clock.now_ms())
-                self._unopened += added
-                self._added_count += added
+                if added:
+                    self._unopened.append((self._log.end_offset, added))
+                    self._added_count += added
                 has_records = True
             results.append(result)
         if has_records:
-            await self._advance()
+            await self.published()
         return results
+
+    @property
+    def _unopened_count(self) -> int:
+        return sum(count for _, count in self._unopened)
 
     def _added_here(self, records: Sequence[Stored]) -> int:
         """How many partitions the records add to this broker."""
@@ -149,20 +156,22 @@ class ActiveController:
 
     async def _append(self, records: Sequence[Stored]) -> None:
         self._log.append(records, now_ms=self._world.clock.now_ms())
-        await self._advance()
+        await self.published()
 
-    async def _commit_and_publish(self) -> None:
-        if not self._log.has_pending:
-            return
-        while True:
-            image, unopened = self._log.image, self._unopened
-            await self._log.commit()
-            if self._log.image is image:  # more may have been appended while the commit waited for the disk
-                break
-        self._committed = image
-        self._high_watermark = self._log.end_offset
-        await self._publish(image)
-        self._unopened -= unopened
+    async def _commit_once(self) -> None:
+        while self._log.has_pending:  # more may be appended while this waits for the disk
+            self._log.commit(await self._log.flush())
+
+    async def _publish_newest(self) -> None:
+        if self._log.committed is not self._published:
+            await self._publish_once()
+
+    async def _publish_once(self) -> None:
+        image = self._log.committed
+        await self._publish(ImageDelta(self._published, image))
+        self._published = image
+        while self._unopened and self._unopened[0][0] <= image.end_offset:
+            self._unopened.popleft()
         await self._log.snapshot_when_due()
 
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from ottla.broker.metadata.synced_mark import SyncedMark
 from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from ottla.metadata.history import ImageHistory
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.records import decode_record, encode_record
-from ottla.metadata.replay import ImageBuilder, replay, snapshot_records
+from ottla.metadata.replay import replay, snapshot_records
 from ottla.metadata.transactions import Transactions
 from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
@@ -41,8 +43,16 @@ _SLICE_RECORDS: Final = 250
 _SNAPSHOTS_KEPT: Final = 2
 
 
+class _Group(NamedTuple):
+    """Records that count together, or not at all; framed where they are more than a batch has."""
+
+    records: Sequence[Stored]
+    now_ms: int
+    is_framed: bool = False
+
+
 class MetadataLog:
-    """Appends groups of records and remembers the image that they make."""
+    """Appends groups of records and remembers the images that they make."""
 
     def __init__(
         self, disk: Disk, folder: str, log: PartitionLog, mark: SyncedMark, image: ClusterImage, *, bytes_between_snapshots: int
@@ -53,10 +63,9 @@ class MetadataLog:
         self._log = log
         self._bytes_between_snapshots = bytes_between_snapshots
         self._bytes_at_snapshot = log.size_bytes
-        self._image = image
-        self._builder = ImageBuilder(image)
-        self._appended: list[Stored] = []  # since ``_image``
-        self._unstaged: deque[tuple[Sequence[Stored], int]] = deque()  # groups of them that ``commit`` writes, and their times
+        self._images = ImageHistory(image)
+        self._end_offset = log.log_end_offset  # of what is appended
+        self._unstaged: deque[_Group] = deque()  # what ``flush`` writes
 
     @classmethod
     async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, bytes_between_snapshots: int) -> MetadataLog:
@@ -83,29 +92,28 @@ class MetadataLog:
         with _readable(f"the metadata log {folder}, from offset {offset} on,"):
             async for records in records_between(log, offset, log.log_end_offset, check_crc=True):
                 image = replay(image, transactions.counting([decode_record(record.value or b"") for record in records]))
+        image = replace(image, end_offset=log.log_end_offset, epoch=max(log.epochs.latest_epoch, 0))
         opened = cls(disk, folder, log, mark, image, bytes_between_snapshots=bytes_between_snapshots)
         if transactions.is_open:
             _log.warning("metadata_transaction_aborted", end_offset=log.log_end_offset)
-            opened._unstaged.append(([AbortTransactionRecord("a crash left it incomplete")], now_ms))
-            await opened.commit()
+            opened.append([AbortTransactionRecord("a crash left it incomplete")], now_ms=now_ms)
+            await opened.flush()
         return opened
 
     @property
     def draft(self) -> ClusterImage:
-        """After every appended record, committed or not: decisions are taken over this one, and the next append changes it."""
-        return self._builder.draft
+        """After every appended record: decisions are taken over this one, and the next append changes it."""
+        return self._images.draft
 
     @property
-    def image(self) -> ClusterImage:
-        """After every appended record, committed or not; it never changes."""
-        if self._appended:
-            self._image = self._builder.image()
-            self._appended.clear()
-        return self._image
+    def committed(self) -> ClusterImage:
+        """The newest image that everybody may see."""
+        return self._images.committed
 
     @property
     def end_offset(self) -> int:
-        return self._log.log_end_offset
+        """The offset that the next record will have, unless its group is larger than a batch."""
+        return self._end_offset
 
     @property
     def on_disk_failed(self) -> Callable[[], None]:
@@ -121,50 +129,58 @@ class MetadataLog:
         return bool(self._unstaged) or self._log.has_pending
 
     def append(self, records: Sequence[Stored], *, now_ms: int) -> None:
-        """The records are in the image and will be durable after ``commit``: all of them, or none."""
-        try:
-            for record in records:
-                self._builder.add(record)
-        except Exception:  # our own mistake: the image is again what the log says
-            self._builder = ImageBuilder(replay(self._image, self._appended))
-            raise
-        self._appended += records
-        self._unstaged.append((records, now_ms))
+        """The records are in the draft and will be durable after ``flush``: all of them, or none."""
+        is_framed = len(records) > _BATCH_RECORDS_MAX
+        end_offset = self._end_offset + len(records) + (2 if is_framed else 0)
+        self._images.append(records, end_offset=end_offset, epoch=LEADER_EPOCH)
+        self._unstaged.append(_Group(records, now_ms, is_framed))
+        self._end_offset = end_offset
 
-    async def commit(self) -> None:
-        """All appended records survive a power cut. After a StorageError the log takes no more: the broker must stop."""
+    async def flush(self) -> int:
+        """All appended records survive a power cut; where they end. After a StorageError the log takes no more: the broker must stop."""
+        self._images.seal()
         while self._unstaged:
-            records, now_ms = self._next_unstaged()
-            batches = await _build_batches(records, now_ms)
-            if len(batches) > 1:
-                batches = [_build_batch([BeginTransactionRecord()], now_ms), *batches, _build_batch([EndTransactionRecord()], now_ms)]
+            group = self._next_unstaged()
+            batches = await _build_batches(group.records, group.now_ms)
+            if group.is_framed:
+                begin, end = BeginTransactionRecord(), EndTransactionRecord()
+                batches = [_build_batch([begin], group.now_ms), *batches, _build_batch([end], group.now_ms)]
             for batch in batches:
-                self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=now_ms, from_client=False)
+                self._log.stage(memoryview(batch), leader_epoch=LEADER_EPOCH, now_ms=group.now_ms, from_client=False)
             if self._unstaged:
                 await pause()
+                self._images.seal()
         if self._log.has_pending:
             await self._log.flush()
             await self._log.sync()
             await self._move_mark()
+        return self._log.log_end_offset
 
-    def _next_unstaged(self) -> tuple[Sequence[Stored], int]:
+    def commit(self, high_watermark: int) -> ClusterImage:
+        """The log is committed up to there; the newest image that this makes visible."""
+        return self._images.commit(high_watermark)
+
+    def _next_unstaged(self) -> _Group:
         """The oldest group, and those after it that one batch has room for: together they are as atomic as each alone."""
-        records, now_ms = self._unstaged.popleft()
-        gathered = list(records)
-        while self._unstaged and len(gathered) + len(self._unstaged[0][0]) <= _BATCH_RECORDS_MAX:
-            gathered += self._unstaged.popleft()[0]
-        return gathered, now_ms
+        group = self._unstaged.popleft()
+        if group.is_framed:
+            return group
+        gathered = list(group.records)
+        while self._unstaged and len(gathered) + len(self._unstaged[0].records) <= _BATCH_RECORDS_MAX:
+            gathered += self._unstaged.popleft().records
+        return _Group(gathered, group.now_ms)
 
     async def snapshot_when_due(self) -> bool:
         """Writes a snapshot once enough log has gathered since the last one; True when it did."""
-        if self._log.size_bytes - self._bytes_at_snapshot < self._bytes_between_snapshots or self.has_pending:
+        if self._log.size_bytes - self._bytes_at_snapshot < self._bytes_between_snapshots:
             return False
         await self.write_snapshot()
         return True
 
     async def write_snapshot(self) -> None:
         """The image is on disk by itself; closed segments before it and older snapshots are deleted."""
-        offset, image = self._log.log_end_offset, self.image
+        image = self._images.committed
+        offset = image.end_offset
         batches = await _build_batches(snapshot_records(image), 0)
         await self._disk.write_file_atomic(f"{self._folder}/{_snapshot_name(offset)}", b"".join(batches))
         self._bytes_at_snapshot = self._log.size_bytes

@@ -24,6 +24,7 @@ from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
@@ -57,8 +58,8 @@ class PartitionStore:
         self._found = FoundReplicas(folders, self._unique)
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
+        self._retried_topics: set[str] = set()
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # of deleted topics, and still under their own names
-        self._followed: dict[str, TopicImage] = {}  # as they were when they were looked at last
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._left: dict[
             Partition, LogDirectory
@@ -79,19 +80,20 @@ class PartitionStore:
         for folder in self._folders:
             await self._offsets.read(folder)
 
-    async def follow(self, image: ClusterImage) -> tuple[list[Partition], list[str]]:
-        """Open exactly what the image gives to this broker; the partitions opened and the topics deleted.
+    async def follow(self, delta: ImageDelta) -> tuple[list[Partition], list[str]]:
+        """Open exactly what the newer image gives to this broker; the partitions opened and the topics deleted.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
         slices = Slices(self._world.clock)
-        gone = [topic for topic, followed in self._followed.items() if _is_gone(image, followed)]
+        image = delta.new
+        gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
             await self._delete(topic)
             await slices.next()
         if gone:  # or a later topic of the same name would inherit where recovery begins
             await self._try_to_write_checkpoints()
-        changed = [topic for _, topic in sorted(image.topics.items()) if self._followed.get(topic.name) is not topic]
+        changed = self._to_visit(delta)
         is_many = sum(len(topic.partitions) for topic in changed) > SINGLY_MAX
         opened = []
         for topic_image in changed:
@@ -106,10 +108,15 @@ class PartitionStore:
                 await slices.next()
                 if found is not None:
                     opened.append(found)
-            self._followed[topic_image.name] = topic_image
         if is_many and opened:
             await self._make_durable({self.folder_of[partition] for partition in opened})
         return opened, gone
+
+    def _to_visit(self, delta: ImageDelta) -> list[TopicImage]:
+        """Topics that are not as they were, and those with partitions that may be opened now."""
+        retried = sorted(self._retried_topics - {topic.name for topic in delta.changed_topics})
+        self._retried_topics.clear()
+        return [*delta.changed_topics, *(delta.new.topics[name] for name in retried if name in delta.new.topics)]
 
     async def _make_durable(self, folders: Iterable[LogDirectory]) -> None:
         for folder in folders:
@@ -125,7 +132,7 @@ class PartitionStore:
             folder = self.offline.pop(key, None)
             if folder is not None:
                 self._retried[key] = folder
-            self._followed.pop(key.topic, None)
+            self._retried_topics.add(key.topic)
         found = bool(self._to_retry)
         self._to_retry.clear()
         return found
@@ -354,7 +361,6 @@ class PartitionStore:
         return folder
 
     async def _delete(self, topic: str) -> None:
-        del self._followed[topic]
         for places in (self.offline, self._retried):  # what could not be opened lies there all the same
             for key in [key for key in places if key.topic == topic]:
                 if (place := places.pop(key)) is not None and not place.is_failed:
@@ -390,9 +396,3 @@ class PartitionStore:
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"
-
-
-def _is_gone(image: ClusterImage, topic: TopicImage) -> bool:
-    """Whether the topic is deleted; another of its name may have come."""
-    current = image.topics.get(topic.name)
-    return current is None or current.topic_id != topic.topic_id

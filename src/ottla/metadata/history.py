@@ -1,0 +1,71 @@
+"""The images of one node: what is committed, and what its leader has decided beyond that.
+
+A leader decides over the draft, which has every decision that was taken; others see an image once the high watermark of the metadata
+log has reached its end. A leader that resigns drops the rest: it may never be committed. Images never change, so each
+point in between is kept at the price of what was changed. Source: KIP-595, KIP-631.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.replay import ImageBuilder, replay
+from ottla.wire.schema import Stored
+
+
+class ImageHistory:
+    """Invariant: committed <= sealed <= draft, in offsets."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._committed = image
+        self._sealed: deque[ClusterImage] = deque()  # beyond what is committed, oldest first
+        self._builder = ImageBuilder(image)
+        self._appended: list[Stored] = []  # since the newest of them
+
+    @property
+    def committed(self) -> ClusterImage:
+        """What everybody may see."""
+        return self._committed
+
+    @property
+    def draft(self) -> ClusterImage:
+        """After every appended record: decisions are taken over this one, and the next append changes it."""
+        return self._builder.draft
+
+    def append(self, records: Sequence[Stored], *, end_offset: int, epoch: int) -> None:
+        """The records, which end at ``end_offset`` of the log, are in the draft: all of them, or none when one does not fit."""
+        try:
+            for record in records:
+                self._builder.add(record)
+        except Exception:  # our own mistake: the draft is again what the log says
+            draft = self._builder.draft
+            self._builder = ImageBuilder(replay(self._newest, self._appended))
+            self._builder.move_to(draft.end_offset, draft.epoch)
+            raise
+        self._appended += records
+        self._builder.move_to(end_offset, epoch)
+
+    def seal(self) -> ClusterImage:
+        """The draft as an image that never changes; it is committed when its end is."""
+        if self.draft.end_offset != self._newest.end_offset:
+            self._sealed.append(self._builder.image())
+            self._appended.clear()
+        return self._newest
+
+    @property
+    def _newest(self) -> ClusterImage:
+        return self._sealed[-1] if self._sealed else self._committed
+
+    def commit(self, high_watermark: int) -> ClusterImage:
+        """The log is committed up to ``high_watermark``: the newest image that lies below it."""
+        while self._sealed and self._sealed[0].end_offset <= high_watermark:
+            self._committed = self._sealed.popleft()
+        return self._committed
+
+    def drop_uncommitted(self) -> None:
+        """The draft is what is committed: this node leads no more."""
+        self._sealed.clear()
+        self._appended.clear()
+        self._builder = ImageBuilder(self._committed)
