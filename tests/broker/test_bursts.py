@@ -13,8 +13,10 @@ import pytest
 from tests.broker.test_node import properties
 from tests.foreign_clients.wire import batch_of, produce_request
 
+from ottla.broker.handlers import SERVICES
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
@@ -152,7 +154,9 @@ def test_a_mistake_over_one_request_of_a_burst_touches_no_record_of_another(
             monkeypatch.setattr(Partition, "stage", stage)
             bad = produce_frame(11, "packed", batch_of(b"good"), batch_of(b"bad"))
         else:
-            monkeypatch.setitem(broker.router._services, 2, replace(broker.router._services[2], handle=mistaken))
+            served = dict(SERVICES[Role.BROKER])
+            served[2] = replace(served[2], handle=mistaken)
+            monkeypatch.setitem(broker.router._services, Role.BROKER, served)
             bad = frame_of(11, ListOffsetsRequest(-1, topics=[]), 2, 1)
         received = bytearray(produce_frame(10, "t", batch_of(b"victim")) + bad + produce_frame(12, "t", batch_of(b"later")))
         is_kept = connection.on_data(memoryview(received))

@@ -300,6 +300,8 @@ def test_tools_that_ask_the_controller_find_it_on_its_listener(tmp_path: Path) -
             keys = {key.api_key for key in asked.ask(ApiVersionsRequest("probe", "1"), 4).api_keys}
             assert keys == {18, 19, 20, 32, 33, 37, 43, 44, 45, 46, 49, 55, 57, 60, 64}
             create(asked, "made-there")
+            with pytest.raises(AssertionError, match="closed the connection"):
+                asked.ask(MetadataRequest(None), 9)  # as Kafka's controllers do: what is not listed there is not answered
         assert client.ask(DescribeClusterRequest(endpoint_type=2), 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         assert [(node.host, node.port) for node in client.ask(DescribeClusterRequest(), 1).brokers] == [("127.0.0.1", client_port(broker))]
         quorum = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)

@@ -6,7 +6,7 @@ import pytest
 from tests.config.test_sources import COMBINED_NODE
 
 from ottla.broker.requests.listeners import ListenerAddress, advertised, controller_listeners, listeners
-from ottla.broker.roles import check_roles
+from ottla.broker.roles import Role, check_roles
 from ottla.config import BrokerConfig, parse_properties
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
@@ -43,7 +43,7 @@ def test_a_node_of_a_larger_quorum_is_refused_rather_than_half_obeyed(given: dic
 
 def test_the_controllers_listener_is_not_advertised_to_clients_of_the_broker() -> None:
     config = BrokerConfig(parse_properties(COMBINED_NODE))
-    assert controller_listeners(config) == [ListenerAddress("CONTROLLER", "", 9093)]
+    assert controller_listeners(config) == [ListenerAddress("CONTROLLER", "", 9093, Role.CONTROLLER)]
     assert listeners(config) == [ListenerAddress("PLAINTEXT", "", 9092)]
     assert advertised(config, {"PLAINTEXT": ("0.0.0.0", 9092)}) == [EndpointImage("PLAINTEXT", "localhost", 9092)]
 

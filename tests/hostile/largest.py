@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.broker.handlers import SERVICES
+from ottla.broker.roles import Role
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.registry import Api
 from ottla.wire.decoder import REQUEST_ELEMENTS_MAX
@@ -66,7 +67,7 @@ class Largest:
 
 
 def all_largest() -> Iterator[Largest]:
-    for key, service in SERVICES.items():
+    for key, service in SERVICES[Role.BROKER].items():
         version = VERSIONS.get(ApiKey(key), service.version_max)
         for path in _paths(service.api.request, version):
             yield Largest(service.api, version, path, is_distinct=False)

@@ -14,6 +14,7 @@ from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.produce_burst import Staged
 from ottla.broker.requests.service import Service
 from ottla.broker.requests.throttling import Throttling
+from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.controller.features import FEATURES
 from ottla.metadata.image import ClusterImage, EndpointImage
@@ -29,7 +30,7 @@ class Parts:
     config: BrokerConfig
     node_id: int
     cluster_id: str
-    services: Mapping[int, Service]
+    services: Mapping[Role, Mapping[int, Service]]
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
     controller: ActiveController
     partitions: PartitionStore
@@ -47,10 +48,6 @@ class Parts:
     def image(self) -> ClusterImage:
         """The newest committed image of the cluster."""
         return self.controller.image
-
-    def is_controller_listener(self, listener: str) -> bool:
-        """Whether those who connect there ask the controller, and not a broker."""
-        return any(endpoint.listener == listener for endpoint in self.controller_endpoints)
 
     def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it."""

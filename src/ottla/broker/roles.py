@@ -9,9 +9,18 @@ Source: KIP-500, KIP-853 (controller.quorum.bootstrap.servers).
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+
+
+class Role(StrEnum):
+    """What a process is in its cluster, and whom a listener is for."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+
 
 _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 

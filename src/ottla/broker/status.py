@@ -11,6 +11,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.messages.registry import APIS
 from ottla.metadata.image import ClusterImage
 from ottla.metrics import RequestMeters
 
@@ -47,7 +48,7 @@ class Status:
     @property
     def request_meters(self) -> list[tuple[str, RequestMeters]]:
         """Of each API, by its name, in the order of the keys."""
-        return [(self.parts.services[key].api.name, meters) for key, meters in sorted(self.router.meters.items())]
+        return [(APIS[key].name, meters) for key, meters in sorted(self.router.meters.items())]
 
     @property
     def is_open(self) -> bool:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from ottla.broker.requests.service import Service
+from ottla.broker.roles import Role
 
 
 def _declared() -> Iterator[Service]:
@@ -21,4 +22,9 @@ def _declared() -> Iterator[Service]:
             yield found
 
 
-SERVICES: Final[Mapping[int, Service]] = {service.api.key: service for service in sorted(_declared(), key=lambda service: service.api.key)}
+_ALL: Final = sorted(_declared(), key=lambda service: service.api.key)
+
+SERVICES: Final[Mapping[Role, Mapping[int, Service]]] = {
+    role: {service.api.key: service for service in _ALL if role in service.roles} for role in Role
+}
+"""By the role of the listener, and by API key."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.quotas import alter_quotas
@@ -59,4 +59,4 @@ def _decision(entry: EntryData) -> Callable[[ClusterImage], Recorded]:
     )
 
 
-SERVICE = service(AlterClientQuotasRequest, handle)
+SERVICE = service(AlterClientQuotasRequest, handle, roles=BROKER_AND_CONTROLLER)

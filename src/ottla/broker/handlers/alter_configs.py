@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.config_changes import alter_each
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.controller.configs import replace_configs
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse
@@ -32,4 +32,4 @@ def _alteration(parts: Parts, resource: AlterConfigsResource) -> Alteration | Ka
     return partial(replace_configs, resource_type=resource.resource_type, name=resource.resource_name, values=values, config=parts.config)
 
 
-SERVICE = service(AlterConfigsRequest, handle)
+SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)

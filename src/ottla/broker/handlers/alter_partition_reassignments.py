@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
@@ -49,4 +49,4 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
     return response
 
 
-SERVICE = service(AlterPartitionReassignmentsRequest, handle)
+SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER)

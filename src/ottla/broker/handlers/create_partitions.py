@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.partitions import create_partitions
@@ -57,4 +57,4 @@ def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterIm
     return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
 
 
-SERVICE = service(CreatePartitionsRequest, handle)
+SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER)

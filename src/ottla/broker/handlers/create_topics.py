@@ -13,7 +13,7 @@ from ottla.broker.handlers.config_changes import CONFIGS_MAX, too_many_configs
 from ottla.broker.handlers.config_entries import topic_config_entries
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
@@ -104,4 +104,4 @@ def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResu
     )
 
 
-SERVICE = service(CreateTopicsRequest, handle)
+SERVICE = service(CreateTopicsRequest, handle, roles=BROKER_AND_CONTROLLER)

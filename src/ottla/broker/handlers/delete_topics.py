@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
@@ -58,4 +58,4 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
     return None if name is None else refused_as_repeated("topic", name, count)
 
 
-SERVICE = service(DeleteTopicsRequest, handle)
+SERVICE = service(DeleteTopicsRequest, handle, roles=BROKER_AND_CONTROLLER)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.roles import Role
 from ottla.errors import ErrorCode
 from ottla.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -21,7 +22,7 @@ ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 
 def handle(parts: Parts, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     listener = context.connection.listener
-    is_controller = parts.is_controller_listener(listener)
+    is_controller = context.connection.role is Role.CONTROLLER
     served = ENDPOINT_CONTROLLERS if is_controller else ENDPOINT_BROKERS
     if request.endpoint_type != served:
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
@@ -32,7 +33,7 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
         endpoint_type=served,
         cluster_id=parts.cluster_id,
         controller_id=parts.node_id,
-        brokers=_controllers(parts, listener) if is_controller else [DescribeClusterBroker(*end) for end in parts.endpoints_for(listener)],
+        brokers=_controllers(parts, listener) if is_controller else _brokers(parts, listener),
         cluster_authorized_operations=operations,
     )
 
@@ -45,4 +46,4 @@ def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
     return [DescribeClusterBroker(parts.node_id, end.host, end.port) for end in parts.controller_endpoints if end.listener == listener]
 
 
-SERVICE = service(DescribeClusterRequest, handle)
+SERVICE = service(DescribeClusterRequest, handle, roles=BROKER_AND_CONTROLLER)

@@ -17,7 +17,7 @@ from ottla.broker.handlers.config_entries import (
     topic_config_entries,
 )
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
 from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
@@ -97,4 +97,4 @@ def _as_asked(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequ
     return entry
 
 
-SERVICE = service(DescribeConfigsRequest, handle)
+SERVICE = service(DescribeConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)

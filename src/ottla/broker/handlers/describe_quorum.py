@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.log import LEADER_EPOCH
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.describe_quorum import (
@@ -50,4 +50,4 @@ def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     )
 
 
-SERVICE = service(DescribeQuorumRequest, handle)
+SERVICE = service(DescribeQuorumRequest, handle, roles=BROKER_AND_CONTROLLER)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
@@ -46,4 +46,4 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
     return ElectLeadersResponse(replica_election_results=list(results.values()))
 
 
-SERVICE = service(ElectLeadersRequest, handle)
+SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER)

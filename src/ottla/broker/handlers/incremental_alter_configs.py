@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.config_changes import alter_each
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.controller.configs import ConfigChange, Operation, change_configs
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
@@ -65,4 +65,4 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
     return Recorded(())
 
 
-SERVICE = service(IncrementalAlterConfigsRequest, handle)
+SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)

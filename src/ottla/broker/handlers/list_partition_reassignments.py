@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 if TYPE_CHECKING:
@@ -16,4 +16,4 @@ def handle(parts: Parts, context: RequestContext, request: ListPartitionReassign
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-SERVICE = service(ListPartitionReassignmentsRequest, handle)
+SERVICE = service(ListPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.errors import ErrorCode
 from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
@@ -21,4 +21,4 @@ def handle(parts: Parts, context: RequestContext, request: UnregisterBrokerReque
     return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
-SERVICE = service(UnregisterBrokerRequest, handle)
+SERVICE = service(UnregisterBrokerRequest, handle, roles=BROKER_AND_CONTROLLER)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -45,4 +45,4 @@ def _upgrade_type(key: FeatureUpdateKey, version: int) -> int:
     return UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE
 
 
-SERVICE = service(UpdateFeaturesRequest, handle)
+SERVICE = service(UpdateFeaturesRequest, handle, roles=BROKER_AND_CONTROLLER)

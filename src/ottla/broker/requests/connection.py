@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from ottla.broker.requests.context import ANONYMOUS, Parked, Pipeline, RequestContext
 from ottla.broker.requests.repeated_head import RepeatedHead
+from ottla.broker.roles import Role
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.messages.produce import ProduceRequest
@@ -69,13 +70,14 @@ class BrokerConnection:
 
     __slots__ = (
         "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_responses", "behind", "decoded", "head_misses",
-        "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "transport", "unwritten_count",
+        "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "role", "transport", "unwritten_count",
     )  # fmt: skip
 
-    def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, *, frame_bytes_max: int) -> None:
+    def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, role: Role, *, frame_bytes_max: int) -> None:
         self.pipeline = pipeline
         self.transport = transport
         self.listener = listener
+        self.role = role  # of those who connect there
         self.principal = ANONYMOUS
         self._cutter = FrameCutter(frame_bytes_max, pipeline.frame_memory)
         self._responses = ResponseQueue()

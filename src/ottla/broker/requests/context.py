@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
+from ottla.broker.roles import Role
 from ottla.loggers import get_logger
 from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
@@ -58,6 +59,7 @@ class Channel(Protocol):
 
     transport: Connection
     listener: str
+    role: Role
     principal: str
     muted_until_ms: int
     parked: dict[Parked, None]

@@ -63,7 +63,7 @@ class Gatekeeper:
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         for address in addresses:
             listener = await self._world.network.listen(
-                address.host, address.port, self._acceptor(address.name), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
+                address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
                 receive_buffer_bytes=receive_buffer_bytes,
             )  # fmt: skip
             listener.pause()
@@ -109,9 +109,11 @@ class Gatekeeper:
         self._admission.left(connection.listener, connection.client_host)
         self._let_in()
 
-    def _acceptor(self, name: str) -> Callable[[Connection], ConnectionHandler]:
+    def _acceptor(self, listener: ListenerAddress) -> Callable[[Connection], ConnectionHandler]:
+        name = listener.name
+
         def accept(connection: Connection) -> ConnectionHandler:
-            handler = self._router.accept(connection, name)
+            handler = self._router.accept(connection, name, listener.role)
             is_welcome = self._admission.admitted(name, handler.client_host, self._world.clock.monotonic_ms())
             if not is_welcome:
                 self.refused_count += 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
 from ottla.errors import ErrorCode, KafkaError
@@ -20,6 +21,7 @@ class ListenerAddress:
     name: str
     host: str
     port: int
+    role: Role = Role.BROKER
 
 
 def parse_listener(text: str) -> ListenerAddress:
@@ -55,7 +57,7 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """Where to bind for tools that ask the controller (``--bootstrap-controller``, KIP-919). One that should be guarded is not opened."""
     protocols, own = _protocols(config), controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
-    return [listener for listener in parsed if protocols.get(listener.name, "PLAINTEXT") == "PLAINTEXT"]
+    return [replace(listener, role=Role.CONTROLLER) for listener in parsed if protocols.get(listener.name, "PLAINTEXT") == "PLAINTEXT"]
 
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:

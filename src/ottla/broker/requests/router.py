@@ -17,6 +17,7 @@ from ottla.broker.requests.large import LargeMessages
 from ottla.broker.requests.produce_burst import ProduceBurst
 from ottla.broker.requests.service import Handle, Service
 from ottla.broker.requests.throttling import Throttling
+from ottla.broker.roles import Role
 from ottla.broker.tasks import eager
 from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
@@ -54,7 +55,13 @@ class Router:
     """
 
     def __init__(
-        self, world: World, services: Mapping[int, Service], throttling: Throttling, *, frame_bytes_max: int, requests_max: int
+        self,
+        world: World,
+        services: Mapping[Role, Mapping[int, Service]],
+        throttling: Throttling,
+        *,
+        frame_bytes_max: int,
+        requests_max: int,
     ) -> None:
         self._services = services
         self._timers = world.timers
@@ -66,7 +73,7 @@ class Router:
         self.timing = BurstTiming(world.clock)
         self._keeps_received = False  # a decoder still needs the bytes that the burst received
         self.burst = ProduceBurst(self)
-        self.meters = {key: _meters_of(service) for key, service in services.items()}
+        self.meters = {key: _meters_of(service) for served in services.values() for key, service in served.items()}
         self.parts: Any = None  # what handlers may touch; set before the first connection
         self.doorkeeper: Doorkeeper  # likewise
         self.working_count = 0
@@ -74,8 +81,8 @@ class Router:
         self.connections: dict[BrokerConnection, None] = {}
         self.frame_memory = FrameMemory()
 
-    def accept(self, transport: Connection, listener: str) -> BrokerConnection:
-        connection = BrokerConnection(self, transport, listener, frame_bytes_max=self._frame_bytes_max)
+    def accept(self, transport: Connection, listener: str, role: Role = Role.BROKER) -> BrokerConnection:
+        connection = BrokerConnection(self, transport, listener, role, frame_bytes_max=self._frame_bytes_max)
         connection.last_used_ms = self._clock.monotonic_ms()
         self.connections[connection] = None
         return connection
@@ -106,7 +113,7 @@ class Router:
             place = connection.enter()
             client_id, correlation_id = repeated.client_id, repeated.correlation_id
             context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us)
-            produce = self._services[ApiKey.PRODUCE]
+            produce = self._services[Role.BROKER][ApiKey.PRODUCE]
             self._run(produce, produce.handle, context, repeated.request)
             repeated.release()
             connection.head_misses = 0
@@ -118,7 +125,7 @@ class Router:
             self.burst.flush()  # whatever this one asks, what the client sent before is there
         if connection.unwritten_count and api_key != ApiKey.PRODUCE:
             return False
-        service = self._services.get(api_key)
+        service = self._services[connection.role].get(api_key)
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
         api = service.api

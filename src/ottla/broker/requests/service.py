@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.roles import Role
 from ottla.messages.registry import API_OF_REQUEST, Api
 from ottla.wire.schema import Request, Response
 
 Handle = Callable[[Any, RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None]
 """What a handler may touch (``parts.Parts``), who asks, and the request."""
+
+BROKER: Final = frozenset({Role.BROKER})
+CONTROLLER: Final = frozenset({Role.CONTROLLER})
+BROKER_AND_CONTROLLER: Final = BROKER | CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class Service:
     """Its answer may wait for other requests (a join for other joins): such a wait is no work of the broker's."""
     version_min_listed: int = 0
     """What ApiVersions reports, which may be below what is served."""
+    roles: frozenset[Role] = BROKER
+    """Whose listeners it is served on: as Kafka's message definitions say."""
 
     @property
     def version_min(self) -> int:
@@ -47,7 +54,8 @@ def service(
     handle_many: Handle | None = None,
     waits_for_others: bool = False,
     listed_from: int | None = None,
+    roles: frozenset[Role] = BROKER,
 ) -> Service:
     """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
-    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from)
+    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from, roles)
