@@ -97,3 +97,44 @@ def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_
                 finalized = client.ask(ApiVersionsRequest("probe", "1"), 4).finalized_features
             assert {feature.name: feature.max_version_level for feature in finalized} == {"metadata.version": level}
             admin.update_features({"metadata.version": 26})
+
+
+def storage(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-m", "ottla", "storage", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_id_is_22_characters_that_a_command_line_takes(tmp_path: Path) -> None:
+    code, text = storage("random-uuid")
+    assert (code, len(text.strip())) == (0, 22)
+    assert format_(tmp_path, "--cluster-id", text.strip())[0] == 0
+
+
+def test_info_says_whose_each_directory_is_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    dirs = f"log.dirs={tmp_path}/a,{tmp_path}/b"
+    code, text = storage("info", "-X", dirs)
+    assert (code, text.count("not formatted")) == (1, 2)
+    assert not list(tmp_path.iterdir()), "nothing is changed"
+    format_(tmp_path, "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")
+    code, text = storage("info", "-X", dirs, "--format", "json")
+    states = json.loads(text)["items"]
+    assert (code, [state["problem"] for state in states]) == (0, [None, None])
+    assert {state["identity"]["cluster_id"] for state in states} == {"MkU3OEVBNTcwNTJENDM2Qg"}
+    assert len({state["identity"]["directory_id"] for state in states}) == 2
+    code, text = storage("info", "-X", dirs, "-X", "node.id=7")
+    assert (code, text.count("belongs to node.id=1, this is node.id=7")) == (1, 2)
+    (tmp_path / "b" / "meta.properties").write_text("version=1\nnode.id=1\n")
+    code, text = storage("info", "-X", dirs)
+    assert (code, "belongs to another system" in text) == (1, True)
+
+
+def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluster(tmp_path: Path) -> None:
+    assert format_(tmp_path, "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")[0] == 0
+    shutil.rmtree(tmp_path / "b")
+    code, text = format_(tmp_path)
+    assert (code, "--ignore-formatted" in text) == (1, True)
+    code, text = format_(tmp_path, "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert (code, "belongs to cluster MkU3OEVBNTcwNTJENDM2Qg" in text) == (1, True)
+    assert not (tmp_path / "b").exists(), "nothing is made where something is wrong"
+    assert format_(tmp_path, "--ignore-formatted") == (0, f"formatted {tmp_path}/a, {tmp_path}/b for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
+    assert storage("info", "-X", f"log.dirs={tmp_path}/a,{tmp_path}/b")[0] == 0

@@ -1,44 +1,94 @@
-"""Log directories made before the first start, for a cluster that shall begin at an older metadata.version.
+"""Log directories made before the first start: for a node of several, and for a cluster that begins at an older metadata.version.
 
-Without this a broker formats its own directories when it first starts, at the newest version. What a new cluster begins with is
-a snapshot of the metadata log at offset 0, as Kafka's bootstrap checkpoint is.
+A broker that is its own only controller formats its directories when it first starts, at the newest version. A node of several must not:
+a voter whose disk was emptied would vote again, as if it had promised nothing. What a new cluster begins with is a snapshot of
+the metadata log at offset 0, as Kafka's bootstrap checkpoint is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from ottla.broker.metadata.log import write_first_snapshot
+from ottla.broker.metadata.log import has_metadata, write_first_snapshot
 from ottla.config import BrokerConfig
 from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION
 from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
-from ottla.ports import World
-from ottla.storage.directory.directory import META_NAME, FolderIdentity, LogDirectory
+from ottla.ports import Disk, World
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
 from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]
 """The metadata.version from which on a new cluster has eligible leader replicas, unless it is said otherwise."""
 
 
-async def format_log_dirs(world: World, config: BrokerConfig, *, cluster_id: str | None, features: Mapping[str, int]) -> str:
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """One directory of log.dirs as it is found. Without an identity it is not formatted; ``problem`` is why it cannot be used."""
+
+    path: str
+    identity: FolderIdentity | None
+    problem: str | None
+
+
+async def format_log_dirs(
+    world: World, config: BrokerConfig, *, cluster_id: str | None, features: Mapping[str, int], passes_over: bool = False
+) -> str:
     """Each directory of log.dirs is this node's, and the cluster begins with these levels; its id is returned.
 
-    StorageError when one is formatted already, or holds something else; INVALID_CONFIG for a feature or level that is not served.
+    With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
+    is made, when one is formatted otherwise or holds something else; INVALID_CONFIG for a feature or level that is not served.
     """
     levels = first_levels(features)
-    for path in config.log_dirs:
-        if await world.disk.exists(f"{path}/{META_NAME}"):
-            raise StorageError(f"{path} is already formatted")
-    chosen = cluster_id or config["cluster.id"] or _fresh_id(world)
-    for path in config.log_dirs:
-        ids = FolderIdentity(chosen, config.node_id, _fresh_id(world))
-        await LogDirectory.open(world.disk, path, node_id=config.node_id, cluster_id=chosen, new_ids=ids)
-    await write_first_snapshot(
-        world.disk, config.log_dirs[0], [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level]
-    )
+    found = await inspect_log_dirs(world.disk, config)
+    formatted = [state for state in found if state.identity is not None]
+    if formatted and not passes_over:
+        raise StorageError(f"{formatted[0].path} is already formatted; --ignore-formatted leaves such directories as they are")
+    problems = [state.problem for state in found if state.problem is not None]
+    if problems:
+        raise StorageError(problems[0])
+    known = formatted[0].identity.cluster_id if formatted and formatted[0].identity else None
+    chosen = cluster_id or config["cluster.id"] or known or random_uuid(world)
+    if known is not None and chosen != known:
+        raise StorageError(f"{formatted[0].path} belongs to cluster {known}, not to {chosen}")
+    for state in found:
+        if state.identity is None:
+            await _format(world, state.path, FolderIdentity(chosen, config.node_id, random_uuid(world)))
+    first = config.log_dirs[0]
+    if not await has_metadata(world.disk, first):
+        await write_first_snapshot(world.disk, first, [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level])
     return chosen
+
+
+async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState]:
+    """Every directory of log.dirs, in order. Nothing is changed."""
+    states: list[FolderState] = []
+    for path in config.log_dirs:
+        identity, problem = None, None
+        try:
+            identity = await read_identity(disk, path)
+        except StorageError as error:
+            problem = error.message
+        if identity is not None and identity.node_id != config.node_id:
+            problem = f"{path} belongs to node.id={identity.node_id}, this is node.id={config.node_id}"
+        others = {state.identity.cluster_id for state in states if state.identity is not None}
+        if identity is not None and problem is None and others and identity.cluster_id not in others:
+            problem = f"{path} belongs to cluster {identity.cluster_id}, other directories to {others.pop()}"
+        states.append(FolderState(path, identity, problem))
+    return states
+
+
+def random_uuid(world: World) -> str:
+    """A new id for a cluster or a directory: 22 characters, the first no dash, which a command line would take for an option."""
+    while (text := uuid_text(world.random.getrandbits(128).to_bytes(16, "big"))).startswith("-"):
+        pass
+    return text
+
+
+async def _format(world: World, path: str, identity: FolderIdentity) -> None:
+    await LogDirectory.open(world.disk, path, node_id=identity.node_id, cluster_id=identity.cluster_id, new_ids=identity)
 
 
 def first_levels(given: Mapping[str, int]) -> dict[str, int]:
@@ -54,7 +104,3 @@ def first_levels(given: Mapping[str, int]) -> dict[str, int]:
 
 def _served() -> str:
     return ", ".join(f"{name} from {low} to {high}" for name, (low, high) in FEATURES.items())
-
-
-def _fresh_id(world: World) -> str:
-    return uuid_text(world.random.getrandbits(128).to_bytes(16, "big"))

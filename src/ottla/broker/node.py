@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.formatting import random_uuid
 from ottla.broker.handlers import SERVICES
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.log import MetadataLog, has_metadata
@@ -34,11 +35,11 @@ from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage
-from ottla.ports import Random, World
+from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used
-from ottla.types import GROUP_METADATA_TOPIC, uuid_text
+from ottla.types import GROUP_METADATA_TOPIC
 
 log = get_logger(__name__)
 
@@ -210,12 +211,12 @@ class Broker:
             )
 
     async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
-        disk, random = self.world.disk, self.world.random
+        disk = self.world.disk
         if not await disk.exists(path):
             await disk.make_dirs(path)
             await disk.sync_dir(posixpath.dirname(path))
         await disk.lock(_lock_path(path))
-        ids = FolderIdentity(cluster_id or _fresh_id(random), self.node_id, _fresh_id(random))
+        ids = FolderIdentity(cluster_id or random_uuid(self.world), self.node_id, random_uuid(self.world))
         return await LogDirectory.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
 
     def _on_folder_failed(self, folder: LogDirectory) -> None:
@@ -256,7 +257,3 @@ class Broker:
 
 def _lock_path(folder: str) -> str:
     return f"{folder}/.lock"
-
-
-def _fresh_id(random: Random) -> str:
-    return uuid_text(random.getrandbits(128).to_bytes(16, "big"))

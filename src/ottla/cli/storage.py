@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from ottla.cli.output import format_option, override_option, print_json
-from ottla.ports import Disk
+
+if TYPE_CHECKING:
+    from ottla.config import BrokerConfig
+    from ottla.ports import Disk
 
 
 @click.group("storage")
@@ -24,16 +28,21 @@ def storage() -> None:
 @click.option("-t", "--cluster-id", metavar="ID", help="The cluster's id; made when it is not given.")
 @click.option("-r", "--release-version", metavar="X.Y", help="The Kafka release whose metadata.version the cluster begins with.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
+@click.option("-g", "--ignore-formatted", "passes_over", is_flag=True, help="Leave this node's formatted directories as they are.")
 def format_(
-    file: str | None, overrides: tuple[str, ...], cluster_id: str | None, release_version: str | None, features: tuple[str, ...]
+    file: str | None,
+    overrides: tuple[str, ...],
+    cluster_id: str | None,
+    release_version: str | None,
+    features: tuple[str, ...],
+    passes_over: bool,
 ) -> None:
-    """Create the log directories of a new cluster, at an older metadata.version.
+    """Create the log directories of a node.
 
-    Only needed for that: at its first start a broker creates its own log directories, at the newest version.
+    Needed for each node of a cluster with several controllers, with the same --cluster-id, and for a cluster that begins at
+    an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
     """
     from ottla.broker.formatting import format_log_dirs
-    from ottla.cli.broker import gather
-    from ottla.config import BrokerConfig
     from ottla.controller.features import METADATA_VERSION
     from ottla.controller.metadata_versions import level_of
     from ottla.runtime.world import real_world
@@ -44,12 +53,47 @@ def format_(
         if not separator or not level.isdigit() or name in levels:
             raise click.UsageError(f"--feature {feature}: expected NAME=LEVEL, each name once")
         levels[name] = int(level)
-    config = BrokerConfig(gather(file, os.environ, overrides))
+    config = _config(file, overrides)
 
     async def run() -> str:
-        return await format_log_dirs(real_world(), config, cluster_id=cluster_id, features=levels)
+        return await format_log_dirs(real_world(), config, cluster_id=cluster_id, features=levels, passes_over=passes_over)
 
     click.echo(f"formatted {', '.join(config.log_dirs)} for cluster {asyncio.run(run())}")
+
+
+@storage.command("info")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
+@override_option
+@format_option
+def info(file: str | None, overrides: tuple[str, ...], output: str) -> None:
+    """Show whose the log directories are. Exit code 1 when one cannot be used, or none is formatted."""
+    from ottla.broker.formatting import FolderState, inspect_log_dirs
+    from ottla.runtime.inline_files import InlineDisk
+
+    config = _config(file, overrides)
+
+    async def run() -> list[FolderState]:
+        return await inspect_log_dirs(InlineDisk(), config)
+
+    states = asyncio.run(run())
+    if output == "json":
+        print_json("storage info", [msgspec.to_builtins(state) for state in states])
+    else:
+        for state in states:
+            found = state.identity
+            text = "not formatted" if found is None else f"cluster {found.cluster_id}, node {found.node_id}, directory {found.directory_id}"
+            click.echo(f"{state.path}: {state.problem or text}")
+    if all(state.identity is None for state in states) or any(state.problem for state in states):
+        sys.exit(1)
+
+
+@storage.command("random-uuid")
+def random_uuid_() -> None:
+    """Print a new id, for --cluster-id."""
+    from ottla.broker.formatting import random_uuid
+    from ottla.runtime.world import real_world
+
+    click.echo(random_uuid(real_world()))
 
 
 @storage.command("verify")
@@ -112,6 +156,13 @@ def strays(folder: str, is_deleting: bool, output: str) -> None:
     for stray in found:
         click.echo(f"{'deleted' if is_deleting else 'stray'}  {stray.path}: topic id {stray.topic_id}, {stray.size_bytes} bytes")
     click.echo(f"strays: {len(found)}, {sum(stray.size_bytes for stray in found)} bytes")
+
+
+def _config(file: str | None, overrides: tuple[str, ...]) -> BrokerConfig:
+    from ottla.cli.broker import gather
+    from ottla.config import BrokerConfig
+
+    return BrokerConfig(gather(file, os.environ, overrides))
 
 
 async def _lock(disk: Disk, path: str) -> None:

@@ -85,21 +85,16 @@ class LogDirectory:
         ``new_ids`` is what an empty directory gets. StorageError, and nothing is touched, when the directory is not ours, or is
         another node's or another cluster's (``cluster_id`` None: whichever it is).
         """
-        meta_path = f"{path}/{META_NAME}"
         await disk.make_dirs(path)
-        names = [name for name in await disk.list_dir(path) if name not in _HARMLESS]
-        if META_NAME in names:
-            identity = FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
-        elif [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
-            raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
-        else:
+        identity = await read_identity(disk, path)
+        if identity is None:
             identity = new_ids
-            await disk.write_file_atomic(meta_path, identity.to_text().encode())
+            await disk.write_file_atomic(f"{path}/{META_NAME}", identity.to_text().encode())
         if identity.node_id != node_id:
             raise StorageError(f"{path} belongs to node.id={identity.node_id}, this is node.id={node_id}")
         if cluster_id is not None and identity.cluster_id != cluster_id:
             raise StorageError(f"{path} belongs to cluster {identity.cluster_id}, this is cluster {cluster_id}")
-        was_clean = CLEAN_SHUTDOWN_NAME in names
+        was_clean = await disk.exists(f"{path}/{CLEAN_SHUTDOWN_NAME}")
         if was_clean:
             await disk.remove(f"{path}/{CLEAN_SHUTDOWN_NAME}")
             await disk.sync_dir(path)
@@ -215,6 +210,19 @@ class LogDirectory:
 
     async def _topic_id(self, name: str) -> str | None:
         return await topic_id_in(self._disk, f"{self.path}/{name}")
+
+
+async def read_identity(disk: Disk, path: str) -> FolderIdentity | None:
+    """Whose directory it is; None for an empty or absent one. StorageError when it has something else, or another system's mark."""
+    if not await disk.exists(path):
+        return None
+    names = [name for name in await disk.list_dir(path) if name not in _HARMLESS]
+    meta_path = f"{path}/{META_NAME}"
+    if META_NAME in names:
+        return FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
+    if [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
+        raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
+    return None
 
 
 async def topic_id_in(disk: Disk, partition_path: str) -> str | None:
