@@ -1,0 +1,99 @@
+"""Who the active controller has heard from: sessions of brokers, how far each has come, and what their heartbeats ask for.
+
+Nothing of this is recorded: a controller that becomes active gives every registered broker a session that begins then. A session
+belongs to one epoch of a broker. Source: KIP-631.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.metadata.image import BrokerImage
+
+
+class Standing(Enum):
+    """Where a broker stands, and where its heartbeat takes it."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+@dataclass(slots=True)
+class Session:
+    """``shutdown_offset`` is where the metadata log ended when the broker began to stop; -1 while it does not."""
+
+    broker_epoch: int
+    heard_ms: int
+    metadata_offset: int = -1
+    shutdown_offset: int = -1
+
+
+class Sessions:
+    """Sessions end ``timeout_ms`` after the last heartbeat (``broker.session.timeout.ms``)."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._sessions: dict[int, Session] = {}
+
+    def begin(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """The broker has just registered, or this controller has just become active."""
+        self._sessions[broker_id] = Session(epoch, now_ms)
+
+    def end(self, broker_id: int) -> None:
+        """The broker is not expected to be heard from."""
+        self._sessions.pop(broker_id, None)
+
+    def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
+        """Whether that process has been heard from of late."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.broker_epoch == epoch and now_ms - session.heard_ms < self._timeout_ms
+
+    def expired(self, now_ms: int) -> list[int]:
+        """Brokers whose sessions have ended, the longest silent first. They stay expired until they are heard from, or ``end``."""
+        silent = [(session.heard_ms, broker) for broker, session in self._sessions.items() if now_ms - session.heard_ms >= self._timeout_ms]
+        return [broker for _, broker in sorted(silent)]
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first session ends if nothing is heard; None without sessions."""
+        return min((session.heard_ms + self._timeout_ms for session in self._sessions.values()), default=None)
+
+    def hear(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
+        """A heartbeat of the registered epoch has come."""
+        session = self._sessions.get(request.broker_id)
+        if session is None or session.broker_epoch != request.broker_epoch:
+            session = self._sessions[request.broker_id] = Session(request.broker_epoch, now_ms)
+        session.heard_ms = now_ms
+        session.metadata_offset = request.current_metadata_offset
+
+    def begin_shutdown(self, broker_id: int, end_offset: int) -> None:
+        """The broker stops once the others know what the metadata log says up to ``end_offset``."""
+        session = self._sessions[broker_id]
+        if session.shutdown_offset < 0:
+            session.shutdown_offset = end_offset
+
+    def standing_after(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, leads: bool, serving: Collection[int]) -> Standing:
+        """Where the heartbeat takes the broker. ``leads`` says whether it leads a partition; ``serving`` are the unfenced brokers."""
+        session = self._sessions[broker.broker_id]
+        if broker.is_fenced:
+            session.shutdown_offset = -1
+            if request.want_shut_down:
+                return Standing.SHUTDOWN_NOW
+            has_caught_up = request.current_metadata_offset >= broker.broker_epoch
+            return Standing.UNFENCED if has_caught_up and not request.want_fence else Standing.FENCED
+        if session.shutdown_offset >= 0:
+            others_know = all(self._knows(other, session.shutdown_offset) for other in serving if other != broker.broker_id)
+            return Standing.SHUTDOWN_NOW if not leads and others_know else Standing.CONTROLLED_SHUTDOWN
+        if request.want_shut_down:
+            return Standing.CONTROLLED_SHUTDOWN if leads and not request.want_fence else Standing.SHUTDOWN_NOW
+        return Standing.FENCED if request.want_fence else Standing.UNFENCED
+
+    def _knows(self, broker_id: int, offset: int) -> bool:
+        """Whether the broker has followed the metadata log up to there, or need not: it stops, too."""
+        session = self._sessions.get(broker_id)
+        return session is None or session.shutdown_offset >= 0 or session.metadata_offset >= offset
