@@ -81,7 +81,8 @@ def _our_field(name: str, field: Field, version: int) -> tuple[Any, ...]:
 
 def test_every_request_and_response_has_a_definition_to_compare_with() -> None:
     undefined = {cls.__name__ for cls in CLASSES if issubclass(cls, Request | Response)} - {cls.__name__ for cls in DEFINED}
-    assert undefined == {"UnregisterBrokerRequest", "UnregisterBrokerResponse"}, "kio alone has these (test_oracles.py)"
+    only_kios = ["UnregisterBroker", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"]
+    assert undefined == {name + kind for name in only_kios for kind in ("Request", "Response")}, "see test_oracles.py"
 
 
 @pytest.mark.parametrize("cls", DEFINED, ids=name_of)

@@ -20,7 +20,10 @@ from kio.static.constants import EntityType
 from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_of, one_in
 
 from ottla.messages.api_versions import ApiVersionsResponse
+from ottla.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from ottla.messages.consumer_protocol import StickyUserData
+from ottla.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from ottla.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
@@ -38,6 +41,7 @@ from ottla.messages.metadata_records import (
     TopicRecord,
 )
 from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.messages.vote import VoteRequest, VoteResponse
 from ottla.wire.compiler import decode, encode
 from ottla.wire.schema import Message, Request, Response
 
@@ -56,7 +60,7 @@ WITH_KAFKA_PYTHON = [
 
 def kio_class(cls: type[Message], version: int) -> Any:
     kind: Any = EntityType.request if issubclass(cls, Request) else EntityType.response if issubclass(cls, Response) else EntityType.data
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("(Request|Response)$", "", cls.__name__)).lower()
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", re.sub("(Request|Response)$", "", cls.__name__)).lower()
     try:
         return load_entity_schema(name, version, kind)
     except UnknownEntity:
@@ -67,7 +71,10 @@ WITH_KIO = [(cls, version) for cls, version in CLASSES_AND_VERSIONS if kio_class
 
 
 def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
-    only_kios = {UnregisterBrokerRequest, UnregisterBrokerResponse}
+    only_kios = {
+        *(UnregisterBrokerRequest, UnregisterBrokerResponse, VoteRequest, VoteResponse, FetchSnapshotRequest, FetchSnapshotResponse),
+        *(BeginQuorumEpochRequest, BeginQuorumEpochResponse, EndQuorumEpochRequest, EndQuorumEpochResponse),
+    }
     assert {cls for cls in CLASSES if issubclass(cls, Request | Response)} == {cls for cls, _ in WITH_KAFKA_PYTHON} | only_kios
     assert only_kios <= {cls for cls, _ in WITH_KIO}
     only_ours = set(CLASSES_AND_VERSIONS) - set(WITH_KIO)
