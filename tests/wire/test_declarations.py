@@ -11,7 +11,10 @@ from tests.wire.strategies import CLASSES, name_of
 
 from ottla.wire.schema import DECLARATIONS, FIELDS, VERSION_MAX, Field, Message, Request, Response
 
-KIO_HAS = ("UnregisterBroker", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "AllocateProducerIds", "Envelope")
+KIO_HAS = (
+    *("UnregisterBroker", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "AllocateProducerIds", "Envelope"),
+    *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
+)
 KINDS = {"bool": "boolean", "bytes": "binary"}
 
 

@@ -63,7 +63,7 @@ WITH_KAFKA_PYTHON = [
 
 def kio_class(cls: type[Message], version: int) -> Any:
     kind: Any = EntityType.request if issubclass(cls, Request) else EntityType.response if issubclass(cls, Response) else EntityType.data
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("(Request|Response)$", "", cls.__name__)).lower()
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", re.sub("(Request|Response)$", "", cls.__name__)).lower()
     try:
         return load_entity_schema(name, version, kind)
     except UnknownEntity:

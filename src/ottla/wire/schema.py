@@ -116,7 +116,7 @@ def struct(
     tag: int | None = None,
     tag_since: int | None = None,
 ) -> Any:
-    """One nested struct; its default is None."""
+    """One nested struct. Where it may be absent (nullable, or under a tag) its default is None, elsewhere a struct of defaults."""
     return Field("struct", None, since, until, nullable, tag, since if tag_since is None else tag_since, element)
 
 
@@ -129,7 +129,8 @@ class _StructMeta(msgspec.StructMeta):
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> _StructMeta:
         fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
         for key, field in fields.items():
-            namespace[key] = field.default
+            is_always_there = field.kind == "struct" and field.nullable is None and field.tag is None
+            namespace[key] = msgspec.field(default_factory=field.element) if is_always_there else field.default
         cls = super().__new__(mcls, name, bases, namespace, gc=False)
         FIELDS[cls] = fields
         return cls

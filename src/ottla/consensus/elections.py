@@ -1,0 +1,147 @@
+"""Elections: who asks for votes, and who gets them.
+
+A vote is granted once an epoch, to a candidate whose log is at least as complete as the voter's: by the epoch of the last record first,
+by the end offset then. Since a majority has every committed record, and two majorities share a voter, a leader has all that is committed
+(Raft 5.4.1).
+
+A pre-vote changes nothing. It is granted on the same condition, unless this replica follows a leader that it has no reason of its own to
+give up: then it refuses, and looks for itself (rule Q3: never on the asker's word; a voter with one dead link deposes no leader). Source:
+KIP-595, KIP-853 (directory ids), KIP-996 (pre-vote).
+"""
+
+from __future__ import annotations
+
+from ottla.consensus.calls import Vote, VoteAnswer
+from ottla.consensus.effects import Probe, Reply, Token
+from ottla.consensus.election_state import NO_VOTE
+from ottla.consensus.roles import Candidate, Follower, LeaderLoss, Prospective
+from ottla.consensus.settings import NEVER
+from ottla.consensus.state import QuorumState
+from ottla.errors import ErrorCode
+
+_BACKOFF_MS_MIN = 50
+
+
+def on_vote(state: QuorumState, token: Token, request: Vote, now_ms: int) -> None:
+    """The request is answered; a vote that is granted is persisted first."""
+    error = _mistake(state, request)
+    is_granted = False
+    if error == ErrorCode.NONE:
+        if request.epoch > state.epoch and not request.is_pre:
+            state.become_unattached(request.epoch, now_ms)
+        is_granted = _would_grant_pre_vote(state, request) if request.is_pre else _grant(state, request, now_ms)
+    state.emit(Reply(token, VoteAnswer(error, state.epoch, state.leader_id, is_granted)))
+
+
+def _mistake(state: QuorumState, request: Vote) -> ErrorCode:
+    settings = state.settings
+    if request.cluster_id is not None and request.cluster_id != settings.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if request.last_epoch < 0 or request.end_offset < 0 or request.last_epoch >= request.epoch + request.is_pre:
+        return ErrorCode.INVALID_REQUEST
+    if not state.is_voter or request.candidate_id not in settings.voters:
+        return ErrorCode.INCONSISTENT_VOTER_SET
+    if request.voter_id >= 0 and not settings.is_named(request.voter_id, request.voter_directory):
+        return ErrorCode.INVALID_VOTER_KEY
+    if not settings.voters.is_voter(request.candidate_id, request.candidate_directory):
+        return ErrorCode.INVALID_VOTER_KEY
+    return ErrorCode.FENCED_LEADER_EPOCH if request.epoch < state.epoch else ErrorCode.NONE
+
+
+def _would_grant_pre_vote(state: QuorumState, request: Vote) -> bool:
+    leader_id = state.leader_id
+    if leader_id == state.settings.node_id:
+        return False
+    if type(state.role) is Follower and state.loss is LeaderLoss.NONE:
+        state.emit(Probe(leader_id))
+        return False
+    return state.log.is_at_most(request.last_epoch, request.end_offset)
+
+
+def _grant(state: QuorumState, request: Vote, now_ms: int) -> bool:
+    election = state.election
+    if state.leader_id >= 0 or election.voted_id not in (NO_VOTE, request.candidate_id):
+        return False
+    if not state.log.is_at_most(request.last_epoch, request.end_offset):
+        return False
+    if election.voted_id == NO_VOTE:
+        state.become_unattached(
+            request.epoch, now_ms, voted_id=request.candidate_id, voted_directory=request.candidate_directory
+        )  # fmt: skip
+        return True
+    return election.voted_directory == request.candidate_directory
+
+
+def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAnswer, now_ms: int) -> None:
+    """A majority of grants makes a candidate of a prospective one, and a leader of a candidate."""
+    if state.learn(answer.leader_id, answer.epoch, now_ms):
+        return
+    role = state.role
+    if not isinstance(role, Prospective | Candidate) or request.epoch != state.epoch or request.is_pre is not isinstance(role, Prospective):
+        return
+    role.ask_ms.pop(peer, None)
+    if answer.is_granted and answer.error == ErrorCode.NONE:
+        role.granted |= {peer}
+        role.refused -= {peer}
+        if len(role.granted) + 1 >= state.settings.voters.majority:
+            if isinstance(role, Prospective):
+                state.become_candidate(now_ms)
+            else:
+                state.become_leader(now_ms)
+        return
+    role.refused |= {peer} - role.granted
+    voters = state.settings.voters
+    if len(voters.ids) - len(role.refused) < voters.majority:
+        _lost(state, role, now_ms)
+
+
+def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
+    """A majority is out of reach: back to the leader, or once more a little later."""
+    settings = state.settings
+    if isinstance(role, Candidate):
+        if not role.is_lost:
+            role.is_lost = True
+            state.lost_elections += 1
+            bound_ms = min(settings.election_backoff_max_ms, _BACKOFF_MS_MIN << min(state.lost_elections, 10))
+            role.deadline_ms = now_ms + settings.jitter(bound_ms, state.epoch, now_ms)
+            role.ask_ms.clear()
+    elif state.loss is not LeaderLoss.NONE:
+        # The others are about to find out for themselves.
+        again_ms = now_ms + settings.stagger_ms + settings.jitter(settings.stagger_ms, state.epoch, now_ms)
+        role.ask_ms |= dict.fromkeys(role.refused, again_ms)
+        role.refused = frozenset()
+    elif role.leader_id >= 0:
+        state.become_follower(role.leader_id, state.epoch, now_ms)
+
+
+def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
+    """Not enough has been answered in time: a prospective one returns to its leader; else the next round begins."""
+    if isinstance(role, Candidate) and not role.is_lost:
+        state.lost_elections += 1
+    if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss is LeaderLoss.NONE:
+        state.become_follower(role.leader_id, state.epoch, now_ms)
+    else:
+        state.become_prospective(now_ms)
+
+
+def ask(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
+    """Those whose turn it is are asked for their vote."""
+    settings, log = state.settings, state.log
+    for peer, due_ms in role.ask_ms.items():
+        if due_ms <= now_ms:
+            role.ask_ms[peer] = now_ms + settings.request_timeout_ms
+            request = Vote(
+                state.epoch, settings.node_id, log.last_epoch, log.end_offset, isinstance(role, Prospective),
+                settings.directory_id, peer, settings.voters.directories[peer], settings.cluster_id,
+            )  # fmt: skip
+            state.send(peer, request)
+
+
+def on_connection_lost(state: QuorumState, role: Prospective | Candidate, peer: int, now_ms: int) -> None:
+    """The peer is asked again after a while."""
+    if peer in role.ask_ms:
+        role.ask_ms[peer] = min(role.ask_ms[peer], now_ms + state.settings.retry_backoff_ms)
+
+
+def next_ms(role: Prospective | Candidate) -> int:
+    return min(role.deadline_ms, min(role.ask_ms.values(), default=NEVER))

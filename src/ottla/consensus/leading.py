@@ -1,0 +1,233 @@
+"""The leader: who has fetched how far, what is committed, and whether a majority still follows.
+
+The high watermark is the largest offset that a majority of the voters has on disk: the leader's own fsynced end, and what the others said
+in their fetches, which they send when they have fsynced. It moves only when it covers a record of this leader's epoch: records of older
+epochs are on a majority and may be overwritten all the same (Raft 5.4.2, figure 8). Observers never count.
+
+A fetch that can be answered with nothing new is parked until there are records, or the replica lags in the high watermark (KIP-1166).
+A leader that has not heard from a majority for 1.5 x fetch.timeout resigns: clients must not wait for one that is cut off.
+"""
+
+from __future__ import annotations
+
+from ottla.consensus.calls import (
+    BeginEpoch,
+    BeginEpochAnswer,
+    EndEpoch,
+    EndEpochAnswer,
+    EpochEnd,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
+)
+from ottla.consensus.effects import LeadershipEstablished, ReadAndReply, ReadPieceAndReply, Reply, Token
+from ottla.consensus.roles import Leader, Parked, Progress, Resigned
+from ottla.consensus.settings import NEVER
+from ottla.consensus.state import QuorumState
+from ottla.errors import ErrorCode
+
+OBSERVER_SESSION_MS = 300_000
+"""So long an observer that fetches no more is described."""
+
+
+def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> None:
+    """The fetch is answered or parked."""
+    role = state.role
+    error = _mistake(state, request)
+    if error == ErrorCode.NONE and (request.fetch_offset < 0 or not 0 <= request.last_epoch <= request.epoch):
+        error = ErrorCode.INVALID_REQUEST
+    if error != ErrorCode.NONE or not isinstance(role, Leader):
+        state.emit(Reply(token, refusal(state, error)))
+        return
+    mismatch = state.log.mismatch(request.fetch_offset, request.last_epoch)
+    _note(state, role, request, None if mismatch else request.fetch_offset, now_ms)
+    if mismatch is None and request.max_wait_ms > 0 and not _has_news(state, request):
+        for earlier, parked in list(role.parked.items()):
+            if _replica(parked.request) == _replica(request):  # it has connected again: one at a time
+                answer(state, earlier, role.parked.pop(earlier).request)
+        role.parked[token] = Parked(request, now_ms + request.max_wait_ms)
+        return
+    answer(state, token, request)
+
+
+def on_fetch_snapshot(state: QuorumState, token: Token, request: FetchSnapshot, now_ms: int) -> None:
+    """A piece is on its way, or the snapshot or the position does not exist."""
+    role = state.role
+    error = _mistake(state, request)
+    size = 0
+    if error == ErrorCode.NONE and isinstance(role, Leader):
+        _note(state, role, request, None, now_ms)
+        sizes = dict(state.log.snapshots)
+        if request.snapshot_id not in sizes:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND
+        else:
+            size = sizes[request.snapshot_id]
+            error = ErrorCode.NONE if 0 <= request.position < size else ErrorCode.POSITION_OUT_OF_RANGE
+    reply = FetchSnapshotAnswer(error, state.epoch, state.leader_id, request.snapshot_id, size, request.position)
+    state.emit(Reply(token, reply) if error else ReadPieceAndReply(token, reply, request.max_bytes))
+
+
+def _mistake(state: QuorumState, request: Fetch | FetchSnapshot) -> ErrorCode:
+    if request.cluster_id is not None and request.cluster_id != state.settings.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.epoch > state.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if isinstance(state.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def refusal(state: QuorumState, error: int) -> FetchAnswer:
+    return FetchAnswer(error, state.epoch, state.leader_id, state.high_watermark, state.log.start_offset)
+
+
+def _replica(request: Fetch | FetchSnapshot) -> tuple[int, bytes]:
+    return request.replica_id, request.replica_directory
+
+
+def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_offset: int | None, now_ms: int) -> None:
+    """The replica lives, and has everything below ``end_offset``."""
+    replica_id, directory_id = _replica(request)
+    leader_end = state.log.end_offset
+    if replica_id != state.settings.node_id and state.settings.voters.is_voter(replica_id, directory_id):
+        before = role.voters[replica_id]
+        role.voters[replica_id] = _moved(before, end_offset, leader_end, now_ms, now_ms + state.settings.fetch_timeout_ms // 2)
+        if end_offset is not None and end_offset > state.high_watermark:
+            advance(state, role)
+    elif replica_id >= 0:
+        role.observers = {key: seen for key, seen in role.observers.items() if seen.fetched_ms > now_ms - OBSERVER_SESSION_MS}
+        before = role.observers.get((replica_id, directory_id), Progress())
+        role.observers[replica_id, directory_id] = _moved(before, end_offset, leader_end, now_ms, NEVER)
+
+
+def _moved(before: Progress, end_offset: int | None, leader_end: int, now_ms: int, begin_ms: int) -> Progress:
+    if end_offset is None:
+        return Progress(before.end_offset, now_ms, before.caught_up_ms, leader_end, begin_ms)
+    caught_up_ms = before.caught_up_ms
+    if end_offset >= leader_end:
+        caught_up_ms = now_ms
+    elif end_offset >= before.leader_end_offset >= 0:
+        caught_up_ms = max(caught_up_ms, before.fetched_ms)
+    return Progress(end_offset, now_ms, caught_up_ms, leader_end, begin_ms)
+
+
+def advance(state: QuorumState, role: Leader) -> None:
+    """What a majority of the voters has on disk is committed, if that covers a record of this epoch."""
+    ends = sorted((state.log.flushed_offset, *(progress.end_offset for progress in role.voters.values())), reverse=True)
+    offset = ends[state.settings.voters.majority - 1]
+    if offset <= role.start_offset or not state.advance_high_watermark(offset):
+        return
+    if not role.is_established:
+        role.is_established = True
+        state.emit(LeadershipEstablished(state.epoch, offset))
+    wake(state, role)
+
+
+def wake(state: QuorumState, role: Leader) -> None:
+    """Parked fetches for which there is news are answered."""
+    for token, parked in list(role.parked.items()):
+        if _has_news(state, parked.request):
+            del role.parked[token]
+            answer(state, token, parked.request)
+
+
+def _has_news(state: QuorumState, request: Fetch) -> bool:
+    return request.fetch_offset < state.log.end_offset or request.high_watermark < state.high_watermark
+
+
+def answer(state: QuorumState, token: Token, request: Fetch) -> None:
+    """The fetch gets what there is: records, a divergence, a snapshot, or the high watermark alone."""
+    log = state.log
+    mismatch = log.mismatch(request.fetch_offset, request.last_epoch)
+    diverging = mismatch if isinstance(mismatch, EpochEnd) else None
+    snapshot_id = None if isinstance(mismatch, EpochEnd) else mismatch
+    reply = FetchAnswer(0, state.epoch, state.leader_id, state.high_watermark, log.start_offset, diverging, snapshot_id)
+    if mismatch is None and request.fetch_offset < log.end_offset:
+        state.emit(ReadAndReply(token, reply, request.fetch_offset, log.end_offset, request.max_bytes))
+    else:
+        state.emit(Reply(token, reply))
+
+
+def answer_orphans(state: QuorumState) -> None:
+    """What was parked when leadership was lost is refused, with what is known of the new leader."""
+    for token, parked in state.orphans.items():
+        is_old = parked.request.epoch < state.epoch
+        error = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        state.emit(Reply(token, refusal(state, error)))
+    state.orphans = {}
+
+
+def on_begin_answer(state: QuorumState, peer: int, request: BeginEpoch, reply: BeginEpochAnswer, now_ms: int) -> None:
+    """The voter knows who leads, or knows better."""
+    if state.learn(reply.leader_id, reply.epoch, now_ms):
+        return
+    role = state.role
+    if isinstance(role, Leader) and request.epoch == state.epoch:
+        _begin_again(role, peer, now_ms + state.settings.fetch_timeout_ms // 2)
+
+
+def on_end_answer(state: QuorumState, peer: int, request: EndEpoch, reply: EndEpochAnswer, now_ms: int) -> None:
+    """The voter knows that this replica has resigned."""
+    if state.learn(reply.leader_id, reply.epoch, now_ms):
+        return
+    role = state.role
+    if isinstance(role, Resigned) and request.epoch == state.epoch:
+        role.tell_ms.pop(peer, None)
+
+
+def _begin_again(role: Leader, peer: int, begin_ms: int) -> None:
+    before = role.voters[peer]
+    role.voters[peer] = Progress(before.end_offset, before.fetched_ms, before.caught_up_ms, before.leader_end_offset, begin_ms)
+
+
+def tell(state: QuorumState, role: Leader | Resigned, now_ms: int) -> None:
+    """Voters that may not know of the leader, or of its resignation, are told."""
+    settings = state.settings
+    if isinstance(role, Resigned):
+        for peer, due_ms in role.tell_ms.items():
+            if due_ms <= now_ms:
+                role.tell_ms[peer] = now_ms + settings.request_timeout_ms
+                state.send(peer, EndEpoch(state.epoch, settings.node_id, role.successors, settings.cluster_id))
+        return
+    for peer, progress in role.voters.items():
+        if progress.begin_ms <= now_ms:
+            _begin_again(role, peer, now_ms + min(settings.request_timeout_ms, settings.fetch_timeout_ms // 2))
+            state.send(peer, BeginEpoch(state.epoch, settings.node_id, peer, settings.voters.directories[peer], settings.cluster_id))
+
+
+def on_connection_lost(state: QuorumState, role: Leader | Resigned, peer: int, now_ms: int) -> None:
+    """What was sent to the peer is sent again after a while."""
+    again_ms = now_ms + state.settings.retry_backoff_ms
+    if isinstance(role, Resigned):
+        if peer in role.tell_ms:
+            role.tell_ms[peer] = min(role.tell_ms[peer], again_ms)
+    elif role.voters[peer].fetched_ms <= now_ms - state.settings.fetch_timeout_ms // 2:
+        _begin_again(role, peer, min(role.voters[peer].begin_ms, now_ms + state.settings.fetch_timeout_ms // 4))
+    else:
+        _begin_again(role, peer, min(role.voters[peer].begin_ms, again_ms))
+
+
+def expire(state: QuorumState, role: Leader, now_ms: int) -> None:
+    """Parked fetches are answered in time; without a majority that fetches, the leader resigns."""
+    if quorum_deadline_ms(state, role) <= now_ms:
+        state.become_resigned(now_ms)
+        return
+    for token, parked in list(role.parked.items()):
+        if parked.deadline_ms <= now_ms:
+            del role.parked[token]
+            answer(state, token, parked.request)
+
+
+def quorum_deadline_ms(state: QuorumState, role: Leader) -> int:
+    needed = state.settings.voters.majority - 1  # besides the leader
+    if needed == 0:
+        return NEVER
+    fetched = sorted((progress.fetched_ms for progress in role.voters.values()), reverse=True)
+    return fetched[needed - 1] + state.settings.check_quorum_ms
+
+
+def next_ms(state: QuorumState, role: Leader) -> int:
+    begin_ms = min((progress.begin_ms for progress in role.voters.values()), default=NEVER)
+    parked_ms = min((parked.deadline_ms for parked in role.parked.values()), default=NEVER)
+    return min(begin_ms, parked_ms, quorum_deadline_ms(state, role))

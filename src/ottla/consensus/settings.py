@@ -1,0 +1,56 @@
+"""What one member of the quorum is told at its start: who it is, who votes, and its timeouts.
+
+``fetch_timeout_ms``, ``election_timeout_ms``, ``election_backoff_max_ms``, ``request_timeout_ms`` and ``retry_backoff_ms`` are Kafka's
+``controller.quorum.*`` of these names. ``seed`` is a random number that the shell draws: what is called random below is computed from it,
+the epoch and the time, so that the machine has no state of a generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.consensus.voters import VoterSet
+from ottla.wire.schema import ZERO_UUID
+
+NEVER: Final = 2**62
+"""A deadline that does not come."""
+
+_MASK: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    node_id: int
+    voters: VoterSet
+    directory_id: bytes = ZERO_UUID
+    cluster_id: str | None = None
+    fetch_timeout_ms: int = 2000
+    election_timeout_ms: int = 1000
+    election_backoff_max_ms: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    fetch_bytes_max: int = 8 * 1024 * 1024
+    stagger_ms: int = 20
+    """How long voters wait for each other's turn when all of them know that the leader is lost."""
+    seed: int = 0
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters.is_voter(self.node_id, self.directory_id)
+
+    def is_named(self, voter_id: int, directory_id: bytes) -> bool:
+        """Whether a request to that voter is for this replica, and not for one that had its place before."""
+        return voter_id == self.node_id and (directory_id == self.directory_id or ZERO_UUID in (directory_id, self.directory_id))
+
+    @property
+    def check_quorum_ms(self) -> int:
+        """So long a leader leads without a majority that fetches."""
+        return self.fetch_timeout_ms * 3 // 2
+
+    def jitter(self, bound_ms: int, epoch: int, now_ms: int) -> int:
+        """From 0 to ``bound_ms``, and another one for each node, epoch and time."""
+        mixed = (self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + now_ms * 0x94D049BB133111EB + self.node_id) & _MASK
+        mixed = ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) & _MASK
+        return (mixed >> 32) % (bound_ms + 1)
