@@ -1,0 +1,166 @@
+"""Snapshots of the metadata log: files ``<end offset>-<epoch>.checkpoint`` in the log's directory.
+
+A snapshot is what all records below its end offset make of the cluster: control batches with a header and a footer, and records between
+them that rebuild the image. A file is written completely before it has its name. One that another replica sends arrives in pieces, in a
+file ``.part``. ``bootstrap.checkpoint`` holds what a new cluster begins with. Source: KIP-630.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, NamedTuple
+
+from ottla.broker.tasks.slices import sliced
+from ottla.errors import DecodeError, StorageError
+from ottla.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.metadata.records import decode_record, encode_record
+from ottla.metadata.replay import ImageBuilder, snapshot_records
+from ottla.ports import Disk, File
+from ottla.records.batch import iterate_batches, read_header, stamp
+from ottla.records.builder import BatchBuilder
+from ottla.records.control import ControlType, build_control_batch
+from ottla.records.iteration import walk_records
+from ottla.wire.compiler import encode
+from ottla.wire.schema import Stored
+
+BATCH_RECORDS_MAX: Final = 2000
+BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
+_SUFFIX: Final = ".checkpoint"
+_SLICE_RECORDS: Final = 250
+"""What is encoded before others have their turn: some milliseconds."""
+_KEPT: Final = 2
+
+
+class SnapshotFile(NamedTuple):
+    """A complete snapshot. Ordered by what it covers."""
+
+    end_offset: int
+    epoch: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}{_SUFFIX}"
+
+
+class Snapshots:
+    """The snapshots of one metadata log."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._arriving: File | None = None
+
+    async def all(self) -> list[SnapshotFile]:
+        """Oldest first."""
+        found = []
+        for name in await self._disk.list_dir(self._folder):
+            offset, _, epoch = name.removesuffix(_SUFFIX).partition("-")
+            if name.endswith(_SUFFIX) and offset.isdigit() and epoch.isdigit():
+                file = await self._disk.open(f"{self._folder}/{name}")
+                found.append(SnapshotFile(int(offset), int(epoch), file.size))
+                await file.close()
+        return sorted(found)
+
+    async def read(self, snapshot: SnapshotFile) -> ClusterImage:
+        """The image, ending where the snapshot does. StorageError for a damaged one."""
+        image = await read_image(self._disk, f"{self._folder}/{snapshot.name}")
+        builder = ImageBuilder(image)
+        builder.move_to(snapshot.end_offset, snapshot.epoch)
+        return builder.image()
+
+    async def read_piece(self, snapshot: SnapshotFile, position: int, max_bytes: int) -> bytes:
+        """Its bytes from ``position`` on. FileNotFoundError when it was deleted meanwhile."""
+        file = await self._disk.open(f"{self._folder}/{snapshot.name}")
+        try:
+            return await file.pread(position, max_bytes)
+        finally:
+            await file.close()
+
+    async def write(self, image: ClusterImage, now_ms: int) -> SnapshotFile:
+        """The image is on disk; older snapshots but one may be removed."""
+        data = await snapshot_bytes(snapshot_records(image), image.epoch, now_ms)
+        written = SnapshotFile(image.end_offset, image.epoch, len(data))
+        await self._disk.write_file_atomic(f"{self._folder}/{written.name}", data)
+        return written
+
+    async def remove_older(self) -> None:
+        """The newest ones stay: a replica may be fetching the one before the last."""
+        for old in (await self.all())[:-_KEPT]:
+            await self._disk.remove(f"{self._folder}/{old.name}")
+
+    async def write_piece(self, position: int, data: bytes) -> None:
+        """The bytes of a snapshot that is on its way; position 0 begins another one."""
+        path = f"{self._folder}/arriving.part"
+        if position == 0:
+            await self.forget_arriving()
+            self._arriving = await self._disk.open(path, create=True)
+            await self._arriving.truncate(0)
+        assert self._arriving is not None, "a snapshot begins with its first piece"
+        assert self._arriving.size == position, "pieces come in order"
+        await self._arriving.append([data])
+
+    async def forget_arriving(self) -> None:
+        if self._arriving is not None:
+            await self._arriving.close()
+            self._arriving = None
+
+    async def keep_arrived(self, end_offset: int, epoch: int) -> SnapshotFile:
+        """The pieces are a snapshot, under its name and durable. StorageError when they are not one."""
+        assert self._arriving is not None, "a snapshot arrived"
+        path, arrived = self._arriving.path, SnapshotFile(end_offset, epoch, self._arriving.size)
+        await self._arriving.sync()
+        await self.forget_arriving()
+        await read_image(self._disk, path)
+        await self._disk.rename(path, f"{self._folder}/{arrived.name}")
+        await self._disk.sync_dir(self._folder)
+        return arrived
+
+
+async def read_image(disk: Disk, path: str) -> ClusterImage:
+    """What the records of a snapshot file make; StorageError for one that is damaged or not complete."""
+    builder = ImageBuilder(EMPTY_IMAGE)
+    try:
+        async for record in _records(await disk.read_file(path)):
+            builder.add(record)
+    except (DecodeError, KeyError, AssertionError) as error:
+        reason = error.message if isinstance(error, DecodeError) else repr(error)
+        raise StorageError(f"the metadata snapshot {path} cannot be replayed: {reason}") from error
+    return builder.image()
+
+
+async def _records(data: bytes) -> AsyncIterator[Stored]:
+    end = 0
+    for position, header in iterate_batches(data, check_crc=True):
+        end = position + header.size_bytes
+        if not header.is_control:
+            async for record in sliced(walk_records(data, position), _SLICE_RECORDS):
+                yield decode_record(record.value or b"")
+    if end != len(data):
+        raise DecodeError(f"it ends in a torn batch at byte {end}")
+
+
+async def snapshot_bytes(records: Iterable[Stored], epoch: int, now_ms: int) -> bytes:
+    """A snapshot file of the records, with its header and footer."""
+    header, footer = encode(SnapshotHeaderRecord(0, now_ms), 0), encode(SnapshotFooterRecord(0), 0)
+    batches = [build_control_batch(ControlType.SNAPSHOT_HEADER, header, timestamp_ms=now_ms)]
+    batches += await build_batches(records, now_ms)
+    batches.append(build_control_batch(ControlType.SNAPSHOT_FOOTER, footer, timestamp_ms=now_ms))
+    offset = 0
+    for batch in batches:
+        stamp(batch, base_offset=offset, leader_epoch=epoch)
+        offset += read_header(batch, 0).count
+    return b"".join(batches)
+
+
+async def build_batches(records: Iterable[Stored], now_ms: int) -> list[bytearray]:
+    """Batches of all of them, with pauses where they are many."""
+    batches: list[bytearray] = []
+    builder = BatchBuilder()
+    async for record in sliced(records, _SLICE_RECORDS):
+        builder.append(None, encode_record(record), timestamp_ms=now_ms)
+        if builder.count == BATCH_RECORDS_MAX:
+            batches.append(builder.build())
+            builder = BatchBuilder()
+    return [*batches, builder.build()] if builder.count else batches
