@@ -93,7 +93,7 @@ class ActiveController:
         return await self.decide(self.creation(topic) for topic in topics)
 
     async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
-        """One result each, in order; what they record is committed and published when this returns.
+        """One result each, in order; what they record is committed and published when this returns, and what they rest on is committed.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
         in slices, with others' between them, and each is asked for when its turn comes.
@@ -123,6 +123,8 @@ class ActiveController:
             results.append(result)
         if has_records:
             await self.published()
+        elif self._log.committed.end_offset < self._log.end_offset:  # what the results rest on, "it exists" for one, could still be lost
+            await self._commit()
         return results
 
     @property

@@ -1,0 +1,44 @@
+"""What the active controller answers, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.simulated import with_broker
+
+from ottla.controller.topics import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimBroker
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_that_a_topic_exists_is_answered_once_it_will_exist_after_a_power_cut(validate_only: bool) -> None:
+    """Kafka's controller, too, defers what was read of its uncommitted state (QuorumController)."""
+
+    async def body(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        controller, disk = broker.broker.controller, broker.machine.disk
+        step, syncs, may_sync = disk.step, asyncio.Event(), asyncio.Event()
+
+        async def held(operation: str, path: str, *arguments: Any) -> None:
+            if operation == "sync" and "__cluster_metadata" in path:
+                syncs.set()
+                await may_sync.wait()
+            await step(operation, path, *arguments)
+
+        disk.step = held  # type: ignore[method-assign]
+        first = asyncio.create_task(controller.create_topics([NewTopic("t", 1, 1)]))
+        await syncs.wait()
+        decisions = [controller.creation(NewTopic("t", 1, 1))]
+        second = asyncio.create_task(controller.decide(decisions, validate_only=validate_only))
+        await asyncio.sleep(10)
+        assert not second.done()
+        may_sync.set()
+        [answer] = await second
+        assert isinstance(answer, KafkaError)
+        assert answer.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        await first
+
+    with_broker(body)
