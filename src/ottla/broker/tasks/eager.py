@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from ottla.broker.tasks.process import process_state
+
 T = TypeVar("T")
 
 
@@ -25,10 +27,11 @@ def run(coroutine: Coroutine[Any, Any, T], on_done: Callable[[T | None, BaseExce
         on_done(None, error)
         return True
     task = asyncio.get_running_loop().create_task(_go_on(coroutine, awaited))
-    _running.add(task)  # the loop itself keeps only weak references
+    running = process_state().running
+    running.add(task)  # the loop itself keeps only weak references
 
     def finished(task: asyncio.Task[T]) -> None:
-        _running.discard(task)
+        running.discard(task)
         if task.cancelled():
             on_done(None, asyncio.CancelledError())
             return
@@ -37,9 +40,6 @@ def run(coroutine: Coroutine[Any, Any, T], on_done: Callable[[T | None, BaseExce
 
     task.add_done_callback(finished)
     return False
-
-
-_running: set[asyncio.Task[Any]] = set()
 
 
 async def _go_on(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:

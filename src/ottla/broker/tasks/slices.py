@@ -10,8 +10,8 @@ import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
 
+from ottla.broker.tasks.process import process_state
 from ottla.ports import Clock
 
 T = TypeVar("T")
@@ -20,13 +20,11 @@ SLICE_US: Final = 5_000
 SLICES_A_TURN: Final = 2
 _SORTED_AT_ONCE: Final = 5_000
 
-_paused: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = WeakKeyDictionary()
-
 
 async def pause() -> None:
     """Others have had their turn, and those that paused before have continued."""
     loop = asyncio.get_running_loop()
-    paused = _paused.setdefault(loop, deque())
+    paused = process_state().paused
     if not paused:
         loop.call_soon(_go_on, loop, paused)
     future: asyncio.Future[None] = loop.create_future()
