@@ -169,7 +169,7 @@ def test_the_creation_rate_spreads_new_connections_over_time() -> None:
 
 def test_an_address_that_connects_too_fast_is_not_served_and_closed_after_its_pause() -> None:
     async def main() -> None:
-        simulation = Simulation(1)
+        simulation = Simulation(1, network_delay_ms_max=0)  # those of one moment
         broker = SimBroker(simulation, {"max.connections": "12"})
         await broker.start()
         admin = AsyncAdmin(broker.client("admin"))
@@ -179,10 +179,12 @@ def test_an_address_that_connects_too_fast_is_not_served_and_closed_after_its_pa
         answered: dict[str, list[int]] = {"client": [], "other": []}
         ended: dict[str, list[int]] = {"client": [], "other": []}
         began_ms = worlds["client"].clock.monotonic_ms()
-        for (host, world), count in zip(worlds.items(), (6, 5)):
-            for _ in range(count):
-                knocking = Knocking(answered[host], world.clock.monotonic_ms, ended[host])
-                ask_api_versions(await world.network.connect("broker", PORT, lambda _, knocking=knocking: knocking))  # type: ignore[misc]
+
+        async def knock(host: str) -> None:
+            knocking = Knocking(answered[host], worlds[host].clock.monotonic_ms, ended[host])
+            ask_api_versions(await worlds[host].network.connect("broker", PORT, lambda _: knocking))
+
+        await asyncio.gather(*[knock("client") for _ in range(6)], *[knock("other") for _ in range(5)])
         await asyncio.sleep(0.1)
         assert (len(answered["client"]), len(answered["other"])) == (5, 5)
         await asyncio.sleep(5)

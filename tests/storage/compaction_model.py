@@ -18,8 +18,9 @@ from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
 from ottla.records.iteration import iterate_records
-from ottla.sim.disk import PowerCut, SimDisk
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
+from ottla.sim.process import PowerCut
 from ottla.sim.trace import Trace
 from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig

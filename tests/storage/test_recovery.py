@@ -12,8 +12,8 @@ from tests.storage.batches import FOLDER, append, batch, idempotent, open_log, r
 from ottla.errors import DecodeError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
-from ottla.sim.disk import PowerCut
 from ottla.sim.instant_disk import InstantDisk, run
+from ottla.sim.process import PowerCut
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex

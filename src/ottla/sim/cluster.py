@@ -6,6 +6,7 @@ The broker is ``ottla.broker.node.Broker``, unchanged; the clients are those of 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from ottla.broker.node import Broker
@@ -22,14 +23,21 @@ DATA_FOLDER = "/data"
 class Simulation:
     """Everything of one run hangs on one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, network_delay_ms_max: float = 1.0) -> None:
         self.seed = seed
-        self.rng = random.Random(seed)
         self.trace = Trace()
-        self.fabric = Fabric(self.rng, self.trace)
+        self.fabric = Fabric(self.random, self.trace, delay_ms_max=network_delay_ms_max)
+        self._machines: Counter[str] = Counter()
+
+    def random(self, component: str) -> random.Random:
+        """The random numbers of one component: those of the others do not depend on how many of them it uses."""
+        return random.Random(f"{self.seed}/{component}")
 
     def machine(self, name: str, *, disk_delay_ms_max: float = 2.0) -> Machine:
-        return Machine(self.rng, self.trace, self.fabric, name, disk_delay_ms_max=disk_delay_ms_max)
+        """One of a new name has a place on the network; one of a name that is taken shares it."""
+        self._machines[name] += 1
+        component = f"{name}/{self._machines[name]}"
+        return Machine(self.random, self.trace, self.fabric, name, component=component, disk_delay_ms_max=disk_delay_ms_max)
 
 
 class SimBroker:
@@ -57,12 +65,13 @@ class SimBroker:
         world = self.machine.boot()
         self.machine.disk.crash_at, self.machine.disk.on_crash = crash_at, on_crash
         broker = Broker(world, BrokerConfig(self._properties))
-        await broker.start()
+        await self.machine.run(broker.start())
         self.broker = broker
 
     async def stop(self) -> None:
         assert self.broker is not None, "the broker was started"
-        await self.broker.stop()
+        await self.machine.run(self.broker.stop())
+        self.machine.end_process()
         self.broker = None
 
     def kill(self, *, power_cut: bool) -> None:

@@ -23,9 +23,11 @@ import msgspec
 from ottla.errors import WorkerDied
 from ottla.pace import Throttle
 from ottla.ports import Job
+from ottla.sim.clock import EPOCH_MS
 from ottla.sim.faults import Fault
 from ottla.sim.files import Argument, Inode, SimFile
 from ottla.sim.names import Names, is_in, is_within_any, moved, parents
+from ottla.sim.process import PowerCut, alive
 from ottla.sim.trace import Trace
 
 Q = TypeVar("Q")
@@ -34,13 +36,10 @@ R = TypeVar("R")
 SECTOR: Final = 512
 LOOK_SUSPENDS: Final = 0.15
 """How often what changes nothing (reads, listings, opening what is there) lets others come in between."""
-EPOCH_MS: Final = 1_700_000_000_000
-"""Virtual time begins here on every wall clock."""
+STEP_SUSPENDS: Final = 0.2
+DONE_SUSPENDS: Final = 0.1
+"""How often an operation that changes something takes its time, before it has done so and after."""
 VOLUME_BYTES: Final = 1 << 40
-
-
-class PowerCut(BaseException):
-    """The machine is down: raised in whatever still runs on it."""
 
 
 class SimDisk:
@@ -68,16 +67,16 @@ class SimDisk:
 
     # The machine's life
 
-    def check_alive(self) -> None:
-        if self._is_dead:
-            raise PowerCut
+    async def _gone(self) -> None:
+        """Nothing goes on in the process that has died; PowerCut for code outside of it."""
+        await alive()
+        raise PowerCut
 
     async def step(self, operation: str, path: str, *arguments: Argument) -> None:
-        """One operation that changes something: it may be slow, it may fail, and the machine may die before it."""
-        self.check_alive()
-        if self._delay_ms_max and self._rng.random() < 0.3:
-            await asyncio.sleep(self._rng.random() * self._delay_ms_max / 1000)
-            self.check_alive()
+        """One operation that changes something: it may be slow, it may fail, and the machine may die before it. ``done`` follows it."""
+        if self._is_dead:
+            await self._gone()
+        await self._take_time(STEP_SUSPENDS)
         self.steps += 1
         what = " ".join(str(len(argument) if isinstance(argument, bytes) else argument) for argument in arguments)
         self._trace.add(f"{self._name} {operation} {path} {what}")
@@ -86,7 +85,8 @@ class SimDisk:
             self.kill()
             if self.on_crash is not None:
                 self.on_crash()
-            raise PowerCut
+        if self._is_dead:
+            await self._gone()
         for fault in self.faults:
             if fault.strikes(operation, path):
                 if not fault.lasts:
@@ -95,10 +95,19 @@ class SimDisk:
 
     async def look(self) -> None:
         """One operation that changes nothing: it may be slow, and others come in between."""
-        self.check_alive()
-        if self._delay_ms_max and self._rng.random() < LOOK_SUSPENDS:
+        if self._is_dead:
+            await self._gone()
+        await self._take_time(LOOK_SUSPENDS)
+
+    async def done(self) -> None:
+        """The operation has changed the disk; its process learns that at once, later, or not at all when it dies meanwhile."""
+        await self._take_time(DONE_SUSPENDS)
+
+    async def _take_time(self, probability: float) -> None:
+        if self._delay_ms_max and self._rng.random() < probability:
             await asyncio.sleep(self._rng.random() * self._delay_ms_max / 1000)
-            self.check_alive()
+            if self._is_dead:
+                await self._gone()
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self._elapsed_ms())
@@ -195,6 +204,7 @@ class SimDisk:
             self._need_folder(path)
             await self.step("create", path)
             inode = self.files[path] = Inode()
+            await self.done()
         return SimFile(self, path, inode)
 
     async def read_file(self, path: str) -> bytes:
@@ -234,31 +244,35 @@ class SimDisk:
         if path not in self.folders:
             await self.step("make_dirs", path)
             self.folders.update(dict.fromkeys([path, *parents(path)]))
+            await self.done()
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, target)
         if source in self.files:
             self.files[target] = self.files.pop(source)
-            self._renames.append((source, target))
-            return
-        if source not in self.folders:
+        elif source in self.folders:
+            self.folders.move(source, target)
+            self.files.move(source, target)
+        else:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         self._renames.append((source, target))
-        self.folders.move(source, target)
-        self.files.move(source, target)
+        await self.done()
 
     async def remove(self, path: str) -> None:
         await self.step("remove", path)
         if self.files.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        await self.done()
 
     async def remove_tree(self, path: str) -> None:
         await self.step("remove_tree", path)
         self.files.drop(path)
         self.folders.drop(path)
+        await self.done()
 
     async def lock(self, path: str) -> None:
-        self.check_alive()
+        if self._is_dead:
+            await self._gone()
         if path in self._locks:
             raise BlockingIOError(errno.EAGAIN, "locked", path)
         self._locks.add(path)
@@ -281,6 +295,7 @@ class SimDisk:
         self._durable_files.update({name: self.files[name] for name in self.files.inside(path)})
         self._durable_folders.update(dict.fromkeys(self.folders.inside(path)))
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
+        await self.done()
 
     def open_files_left(self) -> int:
         return self.open_files_max
@@ -292,6 +307,7 @@ class SimDisk:
         self._durable_files = Names(self.files)
         self._durable_folders = Names(self.folders)
         self._renames.clear()
+        await self.done()
 
     async def modified_ms(self, path: str) -> int:
         await self.look()
@@ -304,7 +320,8 @@ class SimDisk:
         throttle = Throttle(bytes_per_second, self._elapsed_ms())
 
         async def pace(size: int) -> None:
-            self.check_alive()
+            if self._is_dead:
+                await self._gone()
             delay_ms = throttle.delay_ms(size, self._elapsed_ms())
             if delay_ms > 0:
                 await asyncio.sleep(delay_ms / 1000)

@@ -19,9 +19,9 @@ from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.sim import checkers
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.disk import PowerCut
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run
+from ottla.sim.process import PowerCut
 from ottla.sim.workload import History, commit_up, count_up
 from ottla.storage.log.replay import records_between
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition

@@ -16,6 +16,7 @@ class Owner(Protocol):
     preads: int
 
     async def step(self, operation: str, path: str, *arguments: Argument) -> None: ...
+    async def done(self) -> None: ...
     async def look(self) -> None: ...
     def now_ms(self) -> int: ...
 
@@ -62,6 +63,7 @@ class SimFile:
         position = len(self.inode.written)
         self.inode.written += data
         self.inode.modified_ms = self.disk.now_ms()
+        await self.disk.done()
         return position
 
     async def pread(self, offset: int, length: int) -> bytes:
@@ -77,10 +79,12 @@ class SimFile:
         await self.disk.step("truncate", self.path, size)
         del self.inode.written[size:]
         self.inode.written.extend(bytes(size - len(self.inode.written)))
+        await self.disk.done()
 
     async def sync(self) -> None:
         await self.disk.step("sync", self.path)
         self.inode.durable = bytes(self.inode.written)
+        await self.disk.done()
 
     async def close(self) -> None:
         """Closing makes nothing durable."""

@@ -3,84 +3,159 @@
 When nothing is ready the clock jumps to the next timer; it never waits. When nothing is ready and no timer is set, the task that
 runs the loop waits for something that cannot come, and ``Deadlock`` says so. Virtual time is bounded, so that a simulation
 that makes no progress ends as well.
+
+Every callback is a process's (``process.py``), or of none. ``time`` is what the clock of the running process shows; ``now`` is the
+time of the world.
 """
 
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Coroutine, Mapping
+import heapq
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
+
+from ottla.sim.process import CURRENT, Process
 
 T = TypeVar("T")
 
 VIRTUAL_SECONDS_MAX: Final = 24 * 3600.0
 ENDS_MAX: Final = 10
+CANCELLED_MAX: Final = 100
+"""So many cancelled timers may stay until their time comes."""
 
 
 class Deadlock(AssertionError):
     """Everything waits, and nothing is scheduled that could end it."""
 
 
-class _NoSelector(selectors.BaseSelector):
-    """Instead of waiting it moves the loop's clock."""
+class _Handle(asyncio.Handle):
+    """A callback of the process in whose context it was made."""
+
+    __slots__ = ("process",)
+
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], loop: SimLoop, context: Context | None) -> None:
+        super().__init__(callback, arguments, loop, context)
+        self.process: Process | None = self._context.get(CURRENT)  # type: ignore[attr-defined]
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    __slots__ = ("process",)
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], arguments: tuple[Any, ...], loop: SimLoop, context: Context | None
+    ) -> None:
+        super().__init__(when, callback, arguments, loop, context)
+        self.process: Process | None = self._context.get(CURRENT)  # type: ignore[attr-defined]
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Made by ``run``."""
+
+    _ready: deque[_Handle | _TimerHandle]  # the base class's
 
     def __init__(self) -> None:
-        self.loop: SimLoop
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        raise AssertionError("a simulated loop has no file descriptors")
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        raise AssertionError("a simulated loop has no file descriptors")
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Deadlock(f"at {self.loop.time():.3f} s of virtual time everything waits and nothing is scheduled")
-        if timeout > 0:
-            self.loop.advance(timeout)
-        return []
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
-
-
-class SimLoop(asyncio.SelectorEventLoop):
-    """Made by ``run``. The self-pipe of the base class, which wakes a real loop from other threads, is left out."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self.made: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()  # tasks, numbered as they are made
+        super().__init__()
+        self.now = 0.0
+        self.made: WeakKeyDictionary[asyncio.Task[Any], tuple[int, Process | None]] = WeakKeyDictionary()  # tasks, as they are made
         self._made_count = 0
-        selector = _NoSelector()
-        super().__init__(selector)
-        selector.loop = self
+        self._timers: list[tuple[float, int, _TimerHandle]] = []  # a heap; those of one moment run in the order in which they were set
+        self._timer_count = 0
+        self._cancelled_count = 0  # of those in the heap
+        self._dead: dict[Process, list[asyncio.Task[Any]]] = {}
+        self._has_ended = False
 
-    def _make_self_pipe(self) -> None:
-        self._ssock = self._csock = None
+    def _run_once(self) -> None:
+        """What is ready runs, and nothing that it makes ready; when nothing is, the clock jumps."""
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled_count -= 1
+        if not ready:
+            if timers:
+                self._jump(timers[0][0])
+            elif not self._stopping:  # type: ignore[attr-defined]
+                raise Deadlock(f"at {self.now:.3f} s of virtual time everything waits and nothing is scheduled")
+        while timers and timers[0][0] <= self.now:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            self._cancelled_count -= timer.cancelled()
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            process = handle.process
+            if process is None or process.is_running:
+                handle._run()
+            else:
+                process.withhold(handle)
 
-    def _close_self_pipe(self) -> None:
-        """There is none."""
+    def _jump(self, when: float) -> None:
+        self.now = max(self.now, when)
+        if self.now > VIRTUAL_SECONDS_MAX:
+            raise AssertionError(f"the simulation has run for more than {VIRTUAL_SECONDS_MAX:.0f} virtual seconds")
 
-    def _write_to_self(self) -> None:
-        raise AssertionError("a simulated loop has one thread")
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        self._cancelled_count += handle._scheduled
+
+    # Callbacks and tasks
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        """``when`` is a time of the clock of the process that asks."""
+        process = CURRENT.get()
+        return self.at(when if process is None else process.clock.real(when), callback, *args, context=context)
+
+    def at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        """As ``call_at``; ``when`` is a time of the world."""
+        timer = _TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        if self._cancelled_count > CANCELLED_MAX and self._cancelled_count > len(self._timers) // 2:
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_count = 0
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, timer))
+        return timer
 
     def create_task(self, *arguments: Any, **options: Any) -> asyncio.Task[Any]:
         task = super().create_task(*arguments, **options)
-        self.made[task] = self._made_count = self._made_count + 1
+        context = options.get("context")
+        process = CURRENT.get() if context is None else context.get(CURRENT)
+        self._made_count += 1
+        self.made[task] = self._made_count, process
+        if process is not None and process.is_dead:  # by what it still does in this turn
+            self._dead[process].append(task)
         return task
 
-    def time(self) -> float:
-        return self._now
+    def tasks(self) -> list[tuple[asyncio.Task[Any], Process | None]]:
+        """Those that have not ended, in the order in which they were made, and whose they are."""
+        found = [(*self.made[task], task) for task in asyncio.all_tasks(self)]  # a set's order is that of addresses
+        return [(task, process) for _, process, task in sorted(found, key=lambda entry: entry[0])]
 
-    def advance(self, seconds: float) -> None:
-        self._now += seconds
-        if self._now > VIRTUAL_SECONDS_MAX:
-            raise AssertionError(f"the simulation has run for more than {VIRTUAL_SECONDS_MAX:.0f} virtual seconds")
+    def requeue(self, handles: Iterable[Any]) -> None:
+        self._ready.extend(handles)
+
+    def bury(self, process: Process) -> None:
+        self._dead[process] = [task for task, owner in self.tasks() if owner is process]
+
+    # Time
+
+    def time(self) -> float:
+        process = CURRENT.get()
+        return self.now if process is None else process.clock.local(self.now)
+
+    # What a simulated loop has not
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         raise AssertionError("a simulated loop has no threads")
@@ -92,22 +167,48 @@ class SimLoop(asyncio.SelectorEventLoop):
         """A generator that a killed process left behind is not brought to its end: what is killed runs nothing more."""
         self._asyncgens.discard(agen)  # type: ignore[attr-defined]
 
+    # The end
+
+    def call_exception_handler(self, context: Any) -> None:
+        if not self._has_ended:
+            super().call_exception_handler(context)
+
+    def kill_all(self) -> None:
+        for _, process in self.tasks():
+            if process is not None:
+                process.kill()
+
+    def end(self) -> None:
+        """The loop is closed, and what killed processes left behind is freed."""
+        self._has_ended = True
+        self.close()
+        dead, self._dead = self._dead, {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
+            try:
+                for process, tasks in dead.items():
+                    process.disintegrate(tasks)
+            finally:
+                sys.unraisablehook = unraisable
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """The result of ``main``, in virtual time. Tasks that are still running then are cancelled."""
+    """The result of ``main``, in virtual time. Processes that are still there then are killed, other tasks cancelled."""
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(main)
     finally:
+        loop.kill_all()
         _cancel_all(loop)
         asyncio.set_event_loop(None)
-        loop.close()
+        loop.end()
 
 
 def _cancel_all(loop: SimLoop) -> None:
     for _ in range(ENDS_MAX):  # what is cancelled may begin something to put itself in order
-        tasks = sorted(asyncio.all_tasks(loop), key=lambda task: loop.made.get(task, 0))  # a set's order is that of addresses
+        tasks = [task for task, process in loop.tasks() if process is None]
         if not tasks:
             return
         for task in tasks:

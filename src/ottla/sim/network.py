@@ -1,250 +1,219 @@
-"""Streams between named hosts, in memory.
+"""Streams between named hosts, in memory, and what may happen to them.
 
-Bytes arrive in order, after a delay, cut at arbitrary places. A host that crashes resets its connections or, as a machine
-without power does, falls silent. A cut link delivers nothing in one direction or both until it is healed; what was sent
-meanwhile arrives then, as retransmission would see to.
+Bytes of a connection arrive in order, after a delay, cut at arbitrary places; those of different connections in any order. What
+goes wrong is told apart as real networks tell it apart:
+
+- a host without a listener refuses at once; so does a firewall that rejects;
+- a process that dies ends its connections, with an end or a reset; its port may accept for a few milliseconds more, only to reset;
+- a host that is dark, or without power, and a link that is cut say nothing: who connects waits, and who has sent does not know.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, cast
 
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion
-from ottla.sim.disk import PowerCut
+from ottla.ports import BACKLOG, Connection, ConnectionHandler
+from ottla.sim.connection import Address, Signal, SimConnection, SimListener
+from ottla.sim.link import Host, Link
+from ottla.sim.loop import SimLoop
+from ottla.sim.process import Process, alive
 from ottla.sim.trace import Trace
 
-CHUNK_BYTES_MAX: Final = 8192
-SEND_QUEUE_BYTES_MAX: Final = 64 * 1024
 EPHEMERAL_PORT: Final = 40_000
-ORDER_MS: Final = 0.001
-
-
-class SimConnection:
-    """One end of a stream."""
-
-    def __init__(self, fabric: Fabric, host: str, local: tuple[str, int], peer: tuple[str, int]) -> None:
-        self._fabric = fabric
-        self.host = host
-        self.local = local
-        self.peer = peer
-        self.other: SimConnection
-        self.handler: ConnectionHandler | None = None
-        self._incoming: deque[bytes] = deque()  # arrived, and not yet read
-        self._on_the_way = 0  # bytes sent and not yet arrived
-        self._is_reading = True
-        self._was_crowded = False
-        self._arrives_ms = 0.0  # of the last chunk sent: order is kept
-        self.is_closed = False
-
-    def start(self, handler: ConnectionHandler) -> None:
-        """What has arrived meanwhile is read, unless the handler does not want to."""
-        self.handler = handler
-        if self._incoming:
-            asyncio.get_running_loop().call_soon(self._read)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._on_the_way
-
-    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
-        if self.is_closed:
-            return
-        data = b"".join(bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else item.read() for item in buffers)
-        self._on_the_way += len(data)
-        self._was_crowded = self._was_crowded or self._on_the_way > SEND_QUEUE_BYTES_MAX
-        for chunk in self._fabric.cut(data):
-            self._fabric.deliver(self, chunk)
-
-    def arrive(self, chunk: bytes) -> None:
-        """Called on the receiving end."""
-        self.other.sent(len(chunk))
-        if not self.is_closed:
-            self._incoming.append(chunk)
-            self._read()
-
-    def sent(self, size: int) -> None:
-        self._on_the_way -= size
-        if self._was_crowded and self._on_the_way == 0 and not self.is_closed and self.handler is not None:
-            self._was_crowded = False
-            self.handler.on_drain()
-
-    def _read(self) -> None:
-        while self._incoming and self._is_reading and not self.is_closed and self.handler is not None:
-            data = memoryview(bytearray(self._incoming.popleft()))
-            try:
-                self.handler.on_data(data)
-            except PowerCut:
-                return
-
-    def pause_reading(self) -> None:
-        self._is_reading = False
-
-    def resume_reading(self) -> None:
-        self._is_reading = True
-        asyncio.get_running_loop().call_soon(self._read)
-
-    def close(self) -> None:
-        """What was sent before arrives before the end does."""
-        if not self.is_closed:
-            self._fabric.deliver_end(self)
-            self.end(None)
-
-    def abort(self) -> None:
-        self.close()
-
-    def end(self, error: Exception | None) -> None:
-        if self.is_closed:
-            return
-        self.is_closed = True
-        self._fabric.forget(self)
-        handler, self.handler = self.handler, None
-        if handler is not None:
-            handler.on_close(error)
-
-
-class SimListener:
-    def __init__(self, fabric: Fabric, address: tuple[str, int], accept: Callable[[Connection], ConnectionHandler]) -> None:
-        self._fabric = fabric
-        self.address = address
-        self._accept = accept
-        self._is_paused = False
-        self._backlog: list[SimConnection] = []
-
-    def accept(self, connection: SimConnection) -> None:
-        if self._is_paused:
-            self._backlog.append(connection)
-        else:
-            self._hand_over(connection)
-
-    def _hand_over(self, connection: SimConnection) -> None:
-        handler = self._accept(connection)
-        if connection.is_closed:  # refused by the handler's factory
-            handler.on_close(None)
-        else:
-            connection.start(handler)
-
-    def pause(self) -> None:
-        self._is_paused = True
-
-    def resume(self) -> None:
-        self._is_paused = False
-        while self._backlog and not self._is_paused:
-            connection = self._backlog.pop(0)
-            self._hand_over(connection)
-
-    async def close(self) -> None:
-        self._fabric.listeners.pop(self.address, None)
+DYING_MS_MAX: Final = 5.0
+"""For so long the port of a dead process may accept."""
+CONNECT_SECONDS_MAX: Final = 127.0
+"""Linux gives up after six repetitions of the first packet."""
+BACKLOG_RETRY_MS: Final = 1000.0
 
 
 class Fabric:
     """The wires between all hosts of a simulation."""
 
-    def __init__(self, rng: random.Random, trace: Trace, *, delay_ms_max: float = 1.0) -> None:
-        self._rng = rng
+    def __init__(self, random_of: Callable[[str], random.Random], trace: Trace, *, delay_ms_max: float = 1.0) -> None:
+        self._random_of = random_of
+        self._rng = random_of("network")
         self._trace = trace
         self._delay_ms_max = delay_ms_max
-        self.listeners: dict[tuple[str, int], SimListener] = {}
+        self._hosts: dict[str, Host] = {}
+        self._links: dict[tuple[str, str], Link] = {}  # from, to
+        self._listeners: dict[Address, SimListener] = {}
         self._connections: dict[SimConnection, None] = {}
-        self._cut: set[tuple[str, str]] = set()  # from, to
-        self._held: list[tuple[SimConnection, bytes | None]] = []
-        self._last_port = EPHEMERAL_PORT
+        self._last_ports: Counter[str] = Counter()
 
-    def network(self, host: str) -> SimNetwork:
-        return SimNetwork(self, host)
+    def add_host(self, name: str) -> None:
+        self._hosts.setdefault(name, Host())
 
-    def port(self) -> int:
-        self._last_port += 1
-        return self._last_port
+    def link(self, source: str, target: str) -> Link:
+        """What carries from the one host to the other."""
+        found = self._links.get((source, target))
+        if found is None:
+            rng = self._random_of(f"link {source} -> {target}")
+            found = Link(rng, self._hosts[source], self._hosts[target], delay_ms_max=self._delay_ms_max)
+            self._links[source, target] = found
+        return found
 
-    def cut(self, data: bytes) -> list[bytes]:
-        """The data in chunks of arbitrary size."""
-        chunks = []
-        while data:
-            size = min(len(data), 1 + self._rng.randrange(CHUNK_BYTES_MAX))
-            chunks.append(data[:size])
-            data = data[size:]
-        return chunks
+    def _port(self, host: str) -> int:
+        self._last_ports[host] += 1
+        return EPHEMERAL_PORT + self._last_ports[host]
 
-    def deliver(self, sender: SimConnection, chunk: bytes | None) -> None:
-        """``None`` is the end of the stream."""
-        if (sender.host, sender.other.host) in self._cut:
-            self._held.append((sender, chunk))
-            return
-        loop = asyncio.get_running_loop()
-        arrives = max(sender._arrives_ms + ORDER_MS, loop.time() * 1000 + self._rng.random() * self._delay_ms_max)
-        sender._arrives_ms = arrives  # strictly later than the one before: timers of one moment fire in any order
-        loop.call_at(arrives / 1000, self._arrive, sender, chunk)
+    # For processes
 
-    def deliver_end(self, sender: SimConnection) -> None:
-        self.deliver(sender, None)
+    def listen(self, process: Process, port: int, accept: Callable[[Connection], ConnectionHandler], backlog: int) -> SimListener:
+        address = (process.name, port or self._port(process.name))
+        before = self._listeners.get(address)
+        if before is not None and not before.is_dying:
+            raise OSError(errno.EADDRINUSE, f"cannot listen on {address[0]}:{address[1]}: address in use")
+        listener = SimListener(process, address, accept, backlog, self._close)
+        self._listeners[address] = listener
+        return listener
 
-    def _arrive(self, sender: SimConnection, chunk: bytes | None) -> None:
-        receiver = sender.other
-        if chunk is None:
-            receiver.end(None)
-            return
-        self._trace.add(f"{sender.local[0]}:{sender.local[1]} -> {receiver.local[0]}:{receiver.local[1]} {len(chunk)}")
-        receiver.arrive(chunk)
+    def _close(self, listener: SimListener) -> None:
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
+
+    def connect(self, process: Process, address: Address) -> SimConnection:
+        """The process's end of a connection that is not open yet."""
+        source, target = process.name, address[0]
+        if target not in self._hosts:
+            raise OSError(errno.EHOSTUNREACH, f"no host is named {target}")
+        local = (source, self._port(source))
+        ours = SimConnection(self, self.link(source, target), local, address)
+        theirs = SimConnection(self, self.link(target, source), address, local)
+        ours.other, theirs.other = theirs, ours
+        ours.process = process
+        ours.opened = asyncio.get_running_loop().create_future()
+        self._connections[ours] = None
+        ours.say(Signal.OPEN)
+        return ours
+
+    # For connections
+
+    def on_open(self, connection: SimConnection) -> None:
+        asks = connection.other
+        listener = self._listeners.get(connection.local)
+        link = self.link(asks.host, connection.host)
+        if listener is None or link.is_refused:
+            connection.say(Signal.REFUSED)
+        elif listener.is_dying:
+            connection.vanish()
+            connection.say(Signal.OPENED)
+            connection.say(Signal.RESET)
+        elif listener.is_full:
+            link.carry(lambda: self.on_open(connection), after_ms=BACKLOG_RETRY_MS)
+        else:
+            connection.listener, connection.process = listener, listener.process
+            self._connections[connection] = None
+            connection.say(Signal.OPENED)
+
+    def on_arrival(self, connection: SimConnection, size: int) -> None:
+        local, peer = connection.local, connection.peer
+        self._trace.add(f"{peer[0]}:{peer[1]} -> {local[0]}:{local[1]} {size}")
 
     def forget(self, connection: SimConnection) -> None:
         self._connections.pop(connection, None)
 
-    def connect(self, host: str, address: tuple[str, int], make: Callable[[Connection], ConnectionHandler]) -> SimConnection:
-        listener = self.listeners.get(address)
-        if listener is None or (host, address[0]) in self._cut or (address[0], host) in self._cut:
-            raise ConnectionRefusedError(f"{address[0]}:{address[1]}")
-        local = (host, self.port())
-        ours, theirs = SimConnection(self, host, local, address), SimConnection(self, address[0], address, local)
-        ours.other, theirs.other = theirs, ours
-        self._connections[ours] = self._connections[theirs] = None
-        ours.handler = make(ours)
-        listener.accept(theirs)
-        return ours
+    # Processes and machines come and go
+
+    def leave(self, process: Process, *, in_order: bool = False) -> None:
+        """The process has ended: its connections end, and soon its ports refuse. ``in_order``: by itself, with nothing left open."""
+        loop = _loop()
+        for listener in [found for found in self._listeners.values() if found.process is process]:
+            listener.is_dying = True
+            delay_ms = 0.0 if in_order else self._rng.random() * DYING_MS_MAX
+            loop.at(loop.now + delay_ms / 1000, self._close, listener)
+        for connection in [found for found in self._connections if found.process is process]:
+            is_reset = not in_order and (connection.has_unread or self._rng.random() < 0.5)
+            connection.vanish()
+            if is_reset:
+                connection.lose_all()
+            connection.say(Signal.RESET if is_reset else Signal.END)
+
+    def switch_off(self, host: str) -> None:
+        """The host has no power, and says nothing; what it had not sent is lost, as are its connections."""
+        self._trace.add(f"{host} is off")
+        self._hosts[host].is_off = True
+        for listener in [found for found in self._listeners.values() if found.address[0] == host]:
+            self._close(listener)
+        for connection in [found for found in self._connections if found.host == host]:
+            connection.lose_all()
+            connection.vanish()
+
+    def switch_on(self, host: str) -> None:
+        """The host's kernel answers, if it was off."""
+        if self._hosts[host].is_off:
+            self._hosts[host].is_off = False
+            self._release(host)
 
     # Faults
 
-    def crash(self, host: str, *, silently: bool = False) -> None:
-        """The host has no listeners any more. Its peers get a reset, or, ``silently``, nothing."""
-        self._trace.add(f"{host} leaves the network{' silently' if silently else ''}")
-        for address in [address for address in self.listeners if address[0] == host]:
-            del self.listeners[address]
-        for connection in [connection for connection in self._connections if connection.host == host]:
-            connection.handler = None
-            connection.is_closed = True
-            self._connections.pop(connection, None)
-            if not silently:
-                asyncio.get_running_loop().call_soon(connection.other.end, ConnectionResetError(f"{host} has left the network"))
+    def darken(self, host: str) -> None:
+        """Nothing reaches the host, and nothing comes from it. It does not know."""
+        self._trace.add(f"{host} dark")
+        self._hosts[host].is_dark = True
 
-    def break_connections(self, host: str) -> None:
-        """Every connection of the host breaks, wherever in a frame it was."""
-        for connection in [connection for connection in self._connections if connection.host == host]:
-            for end in (connection, connection.other):
-                asyncio.get_running_loop().call_soon(end.end, ConnectionResetError("the link broke"))
+    def lighten(self, host: str) -> None:
+        self._trace.add(f"{host} not dark any more")
+        self._hosts[host].is_dark = False
+        self._release(host)
 
     def cut_link(self, source: str, target: str) -> None:
         """Nothing that ``source`` sends reaches ``target``."""
         self._trace.add(f"link {source} -> {target} cut")
-        self._cut.add((source, target))
+        self.link(source, target).is_cut = True
+
+    def refuse(self, source: str, target: str) -> None:
+        """The target's firewall rejects what the source sends to its listeners: with a refusal, or a reset."""
+        self._trace.add(f"link {source} -> {target} refused")
+        self.link(source, target).is_refused = True
+
+    def slow_link(self, source: str, target: str, ms: float) -> None:
+        """What ``source`` sends takes so much longer to reach ``target``."""
+        self._trace.add(f"link {source} -> {target} slow by {ms} ms")
+        self.link(source, target).slow_ms = ms
+
+    def clog_link(self, source: str, target: str, ms: float) -> None:
+        """What ``source`` sends reaches ``target`` after that time, at once."""
+        self._trace.add(f"link {source} -> {target} clogged for {ms} ms")
+        self.link(source, target).clog(ms)
+
+    def mend_link(self, source: str, target: str) -> None:
+        """The link works; what was held arrives."""
+        self._trace.add(f"link {source} -> {target} mended")
+        self.link(source, target).mend()
+
+    def break_connections(self, host: str) -> None:
+        """Every connection of the host breaks, wherever in a frame it was."""
+        self._trace.add(f"connections of {host} broken")
+        for connection in [found for found in self._connections if found.host == host]:
+            for end in (connection, connection.other):
+                end.fail(ConnectionResetError(errno.ECONNRESET, "the link broke"))
 
     def heal(self) -> None:
-        """Every link works; what was held arrives."""
+        """Every link works, and no host is dark; what was held arrives."""
         self._trace.add("links healed")
-        self._cut.clear()
-        held, self._held = self._held, []
-        for sender, chunk in held:
-            self.deliver(sender, chunk)
+        for host in self._hosts.values():
+            host.is_dark = False
+        for link in self._links.values():
+            link.mend()
+
+    def _release(self, host: str) -> None:
+        for names, link in self._links.items():
+            if host in names:
+                link.release()
 
 
 class SimNetwork:
-    """ports.Network, as one host sees it. Every address of the host is its name."""
+    """ports.Network, as one process sees it. Every address of its host is the host's name."""
 
-    def __init__(self, fabric: Fabric, host: str) -> None:
+    def __init__(self, fabric: Fabric, process: Process) -> None:
         self._fabric = fabric
-        self._host = host
+        self._process = process
 
     async def listen(
         self,
@@ -256,12 +225,27 @@ class SimNetwork:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> SimListener:
-        address = (self._host, port or self._fabric.port())
-        if address in self._fabric.listeners:
-            raise OSError(f"cannot listen on {address[0]}:{address[1]}: address in use")
-        listener = self._fabric.listeners[address] = SimListener(self._fabric, address, accept)
-        return listener
+        await alive()
+        return self._fabric.listen(self._process, port, accept, backlog)
 
     async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> SimConnection:
-        await asyncio.sleep(0)
-        return self._fabric.connect(self._host, (host, port), make_handler)
+        await alive()
+        connection = self._fabric.connect(self._process, (host, port))
+        assert connection.opened is not None, "a connection is being opened"
+        loop = _loop()
+        late = TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
+        timer = loop.at(loop.now + CONNECT_SECONDS_MAX, connection.fail, late, context=self._process.context)
+        try:
+            await connection.opened
+        except BaseException:
+            connection.vanish()
+            connection.say(Signal.RESET)
+            raise
+        finally:
+            timer.cancel()
+        connection.start(make_handler(connection))
+        return connection
+
+
+def _loop() -> SimLoop:
+    return cast(SimLoop, asyncio.get_running_loop())

@@ -1,81 +1,108 @@
-"""One simulated machine: its clock, its timers, its disk, its place on the network."""
+"""One simulated machine: its clock, its disk, its place on the network, and the process that runs on it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 from ottla.ports import World
-from ottla.sim.disk import EPOCH_MS, PowerCut, SimDisk
-from ottla.sim.network import Fabric
+from ottla.sim.clock import SimClock, world_seconds
+from ottla.sim.disk import SimDisk
+from ottla.sim.loop import SimLoop
+from ottla.sim.network import Fabric, SimNetwork
+from ottla.sim.process import PowerCut, Process
 from ottla.sim.trace import Trace
 
+T = TypeVar("T")
 
-class SimClock:
-    """Follows the loop; ``step_ms`` moves the wall clock, as administrators and time servers do."""
-
-    def __init__(self) -> None:
-        self.step_ms = 0
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + self.step_ms + self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def monotonic_us(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1_000_000)
+RandomOf = Callable[[str], random.Random]
+"""The random numbers of one component of the simulation, by its name."""
 
 
 class SimTimers:
-    """Timers of one process: they die with it."""
+    """Timers of one process: they die with it, and run by its clock."""
 
-    def __init__(self) -> None:
-        self.is_alive = True
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
     def call_later_ms(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(max(0, delay_ms) / 1000, self._fire, callback)
-
-    def _fire(self, callback: Callable[[], None]) -> None:
-        if not self.is_alive:
-            return
-        try:
-            callback()
-        except PowerCut:
-            self.is_alive = False
+        when = world_seconds() + max(0, delay_ms) / 1000 / self._process.clock.rate
+        return cast(SimLoop, asyncio.get_running_loop()).at(when, callback, context=self._process.context)
 
 
 class Machine:
     """A host. The disk stays when a process dies; ``boot`` makes the world of the next one."""
 
-    def __init__(self, rng: random.Random, trace: Trace, fabric: Fabric, name: str, *, disk_delay_ms_max: float = 2.0) -> None:
-        self._rng = rng
+    def __init__(
+        self, random_of: RandomOf, trace: Trace, fabric: Fabric, name: str, *, disk_delay_ms_max: float = 2.0, component: str = ""
+    ) -> None:
+        """``component`` is the name of its random numbers, where another machine had this one's name."""
+        self._random_of = random_of
+        self._component = component or name
         self._trace = trace
         self._fabric = fabric
         self.name = name
         self.clock = SimClock()
-        self.disk = SimDisk(rng, trace, name, delay_ms_max=disk_delay_ms_max)
-        self._timers = SimTimers()
+        self.disk = SimDisk(random_of(f"{self._component}/disk"), trace, name, delay_ms_max=disk_delay_ms_max)
+        self.process: Process | None = None
+        self._boots = 0
+        fabric.add_host(name)
 
     def boot(self) -> World:
-        """Ports for a new process."""
+        """Ports for a new process, which ``run`` runs things in."""
         self._trace.add(f"{self.name} boots")
+        self._boots += 1
         self.disk.restart()
-        self._timers = SimTimers()
-        return World(self.clock, self._rng, self._timers, self.disk, self._fabric.network(self.name))
+        self._fabric.switch_on(self.name)
+        process = self.process = Process(self.name, self.clock)
+        random = self._random_of(f"{self._component}/process-{self._boots}")
+        return World(self.clock, random, SimTimers(process), self.disk, SimNetwork(self._fabric, process))
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the process makes of it. PowerCut when it dies meanwhile, or is dead."""
+        if self.process is None:
+            coroutine.close()
+            raise PowerCut
+        return await self.process.run(coroutine)
+
+    # What may happen to it
+
+    def end_process(self) -> None:
+        """The process has done its work, and exits."""
+        if self.process is not None:
+            self._trace.add(f"{self.name} process exits")
+            self._fabric.leave(self.process, in_order=True)
+            self.process.kill()
+            self.process = None
 
     def kill_process(self) -> None:
         """kill -9: what the process had written stays written."""
         self._trace.add(f"{self.name} process killed")
+        if self.process is not None:
+            self._fabric.leave(self.process)
         self._stop()
 
     def cut_power(self) -> None:
-        """What was not synced is lost, as far as the seed says."""
+        """The machine is off until it boots. What was not synced is lost, as far as the seed says."""
+        self._fabric.switch_off(self.name)
         self._stop()
         self.disk.cut_power()
 
+    def pause_process(self) -> None:
+        """SIGSTOP: its kernel still takes connections and data."""
+        self._trace.add(f"{self.name} process paused")
+        if self.process is not None:
+            self.process.pause()
+
+    def resume_process(self) -> None:
+        self._trace.add(f"{self.name} process resumed")
+        if self.process is not None:
+            self.process.resume()
+
     def _stop(self) -> None:
-        self._timers.is_alive = False
         self.disk.kill()
-        self._fabric.crash(self.name)
+        if self.process is not None:
+            self.process.kill()
+            self.process = None

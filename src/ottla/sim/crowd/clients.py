@@ -39,7 +39,7 @@ async def keep_at(known: Knowledge, name: str, job: Job) -> None:
             await job(known, name)
         except KafkaError:
             await asyncio.sleep(0.1)
-        await asyncio.sleep(0.15 * known.rng.random())
+        await asyncio.sleep(0.15 * known.random(name).random())
 
 
 async def make_topics(known: Knowledge) -> None:
@@ -52,12 +52,12 @@ def _write(topic: str) -> Job:
     async def job(known: Knowledge, name: str) -> None:
         producer = Producer(known.broker.client(name), ProducerSettings(linger_ms=1, batch_size=300, delivery_timeout_ms=20_000))
         sent = []
-        for _ in range(known.rng.randrange(5, 25)):
-            index, key = known.rng.randrange(PARTITIONS), b"%d" % known.rng.randrange(6)
-            value = b"%d" % known.rng.getrandbits(64) + b"x" * known.rng.randrange(60)
+        for _ in range(known.random(name).randrange(5, 25)):
+            index, key = known.random(name).randrange(PARTITIONS), b"%d" % known.random(name).randrange(6)
+            value = b"%d" % known.random(name).getrandbits(64) + b"x" * known.random(name).randrange(60)
             sent.append((TopicPartition(topic, index), key, value, await producer.send(topic, value, key=key, partition=index)))
-            if known.rng.random() < 0.2:
-                await asyncio.sleep(known.rng.random() * 0.02)
+            if known.random(name).random() < 0.2:
+                await asyncio.sleep(known.random(name).random() * 0.02)
         for partition, key, value, future in sent:
             try:
                 offset = (await future).offset
@@ -80,10 +80,10 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
     consumer = Consumer(
         known.broker.client(name), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=400))
     )
-    partition = TopicPartition(KEPT, known.rng.randrange(PARTITIONS))
+    partition = TopicPartition(KEPT, known.random(name).randrange(PARTITIONS))
     await consumer.assign([partition])
     expected = 0
-    for _ in range(known.rng.randrange(3, 30)):
+    for _ in range(known.random(name).randrange(3, 30)):
         for record in await consumer.poll(50):
             if record.offset != expected:
                 known.findings.append(f"{partition}: offset {expected} was passed over, {record.offset} came")
@@ -97,23 +97,26 @@ async def _look_up_times(known: Knowledge, name: str) -> None:
     consumer = Consumer(known.broker.client(name), ConsumerSettings())
     now_ms = known.broker.machine.clock.now_ms()
     for _ in range(5):
-        partition = TopicPartition(known.rng.choice([KEPT, TABLE, AGED]), known.rng.randrange(PARTITIONS))
-        for time_ms in (now_ms - known.rng.randrange(5000), MAX_TIMESTAMP):
+        partition = TopicPartition(known.random(name).choice([KEPT, TABLE, AGED]), known.random(name).randrange(PARTITIONS))
+        for time_ms in (now_ms - known.random(name).randrange(5000), MAX_TIMESTAMP):
             await consumer.offsets_for_times({partition: time_ms})
-        await asyncio.sleep(0.1 * known.rng.random())
+        await asyncio.sleep(0.1 * known.random(name).random())
     await consumer.close()
 
 
 async def _create_and_delete(known: Knowledge, name: str) -> None:
-    topic = known.rng.choice(TEMPORARY)
+    topic = known.random(name).choice(TEMPORARY)
     admin = Admin(known.broker.client(name))
-    configs = {"cleanup.policy": known.rng.choice(["compact", "delete"]), "min.cleanable.dirty.ratio": "0.01"}
+    configs = {"cleanup.policy": known.random(name).choice(["compact", "delete"]), "min.cleanable.dirty.ratio": "0.01"}
     try:
-        await admin.create_topics([NewTopic(topic, known.rng.randrange(1, 4), configs=configs)])
+        await admin.create_topics([NewTopic(topic, known.random(name).randrange(1, 4), configs=configs)])
         producer = Producer(known.broker.client(name), ProducerSettings(linger_ms=0, batch_size=200, delivery_timeout_ms=5_000))
-        sent = [await producer.send(topic, b"x" * 150, key=b"%d" % (number % 3), partition=0) for number in range(known.rng.randrange(40))]
+        sent = [
+            await producer.send(topic, b"x" * 150, key=b"%d" % (number % 3), partition=0)
+            for number in range(known.random(name).randrange(40))
+        ]
         await asyncio.gather(*sent, return_exceptions=True)
-        await asyncio.sleep(known.rng.random())
+        await asyncio.sleep(known.random(name).random())
         await admin.delete_topics([topic])
         try:
             await producer.close()
@@ -129,7 +132,7 @@ async def _take_part(known: Knowledge, name: str) -> None:
         ConsumerSettings(group_id="group", fetch=FetchSettings(auto_offset_reset="earliest")),
     )
     await consumer.subscribe([KEPT, AGED])
-    for _ in range(known.rng.randrange(2, 20)):
+    for _ in range(known.random(name).randrange(2, 20)):
         await consumer.poll(50)
     await consumer.close()
 
@@ -148,7 +151,7 @@ async def _commit(known: Knowledge, name: str) -> None:
 
 async def _delete_records(known: Knowledge, name: str) -> None:
     admin = Admin(known.broker.client(name))
-    partition = TopicPartition(AGED, known.rng.randrange(PARTITIONS))
+    partition = TopicPartition(AGED, known.random(name).randrange(PARTITIONS))
     try:
         broker = known.running
         if broker is not None:
@@ -159,14 +162,14 @@ async def _delete_records(known: Knowledge, name: str) -> None:
                 known.deleted[partition] = max(begins, known.deleted.get(partition, 0))
     finally:
         await admin.close()
-    await asyncio.sleep(known.rng.random())
+    await asyncio.sleep(known.random(name).random())
 
 
 async def _move(known: Knowledge, name: str) -> None:
     admin = Admin(known.broker.client(name))
-    partition = TopicPartition(known.rng.choice([KEPT, TABLE, AGED, *TEMPORARY]), known.rng.randrange(PARTITIONS))
+    partition = TopicPartition(known.random(name).choice([KEPT, TABLE, AGED, *TEMPORARY]), known.random(name).randrange(PARTITIONS))
     try:
-        await admin.alter_replica_log_dirs(1, {partition: known.rng.choice(["/data", "/spare"])})
+        await admin.alter_replica_log_dirs(1, {partition: known.random(name).choice(["/data", "/spare"])})
     finally:
         await admin.close()
-    await asyncio.sleep(known.rng.random() * 0.5)
+    await asyncio.sleep(known.random(name).random() * 0.5)

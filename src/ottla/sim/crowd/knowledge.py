@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.broker.node import Broker
-from ottla.sim.cluster import SimBroker
+from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.crowd.meetings import Meetings
 from ottla.types import TopicPartition
 
@@ -36,8 +36,8 @@ SCRUB_PAUSE_MS: Final = 100
 
 @dataclass(slots=True)
 class Knowledge:
+    simulation: Simulation
     broker: SimBroker
-    rng: random.Random
     is_flushed: bool  # flush.messages=1
     meetings: Meetings
     acknowledged: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
@@ -46,6 +46,14 @@ class Knowledge:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     is_over: bool = False
+    _randoms: dict[str, random.Random] = field(default_factory=dict)
+
+    def random(self, name: str) -> random.Random:
+        """The random numbers of one client, or of the troubles."""
+        found = self._randoms.get(name)
+        if found is None:
+            found = self._randoms[name] = self.simulation.random(f"crowd/{name}")
+        return found
 
     @property
     def running(self) -> Broker | None:

@@ -43,10 +43,11 @@ class Outcome:
 
 def explore_crowd(seed: int) -> Outcome:
     """One run. ``findings`` is empty when every promise held."""
-    simulation, rng = Simulation(seed), random.Random(seed)
+    simulation = Simulation(seed)
+    rng = simulation.random("properties")
     is_flushed = rng.random() < 0.4
     broker = SimBroker(simulation, _properties(rng, is_flushed=is_flushed))
-    known = Knowledge(broker, rng, is_flushed, Meetings(broker.machine.disk))
+    known = Knowledge(simulation, broker, is_flushed, Meetings(broker.machine.disk))
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: judge_context(known, context))

@@ -10,13 +10,15 @@ from ottla.sim.crowd.knowledge import ROTTEN, Knowledge
 from ottla.sim.crowd.meetings import nobody
 from ottla.sim.faults import Fault
 
+TROUBLES: Final = "troubles"
+"""Whose random numbers they are."""
 AMBUSH_SECONDS: Final = 2.0
 ACTS: Final = ("install", "arrival of a move", "deletion of a topic", "retention", "roll")
 
 
 async def make_trouble(known: Knowledge) -> None:
     """Until the run is over; then the disk works again, except for what has rotted."""
-    disk, rng = known.broker.machine.disk, known.rng
+    disk, rng = known.broker.machine.disk, known.random(TROUBLES)
     while not known.is_over:
         await asyncio.sleep(0.3 + 1.5 * rng.random())
         match rng.choice(["full", "descriptors", "kill", "ambush", "ambush", "rot"]):
@@ -39,13 +41,13 @@ async def _for_a_while(known: Knowledge, operations: tuple[str, ...], code: int)
     faults = [Fault(operation, "", code, lasts=True, spares="__cluster_metadata") for operation in operations]
     disk.faults += faults
     known.meetings.note(errno.errorcode[code])
-    await asyncio.sleep(2 * known.rng.random())
+    await asyncio.sleep(2 * known.random(TROUBLES).random())
     disk.faults = [fault for fault in disk.faults if fault not in faults]
 
 
 async def _ambush(known: Knowledge, *, power_cut: bool) -> None:
     """The process dies, or the power is cut, a few disk operations after an act of some kind."""
-    disk, awaited, count = known.broker.machine.disk, known.rng.choice(ACTS), known.rng.randrange(1, 8)
+    disk, awaited, count = known.broker.machine.disk, known.random(TROUBLES).choice(ACTS), known.random(TROUBLES).randrange(1, 8)
     struck = asyncio.Event()
 
     def near(act: str) -> None:

@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
 from ottla.sim.crowd.knowledge import KEPT, PARTITIONS, ROTTEN, TABLE, TOPICS, Knowledge
-from ottla.sim.disk import PowerCut
+from ottla.sim.process import PowerCut
 from ottla.types import TopicPartition
 
 HEALING_SECONDS: Final = 90.0

@@ -1,0 +1,51 @@
+"""The clocks of one simulated machine: both follow the loop's time, neither need agree with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol, cast
+
+EPOCH_MS: Final = 1_700_000_000_000
+"""Virtual time begins here on every wall clock that nobody has set."""
+
+
+class TimeKeeper(Protocol):
+    """The loop, as the clocks know it."""
+
+    now: float
+
+
+def world_seconds() -> float:
+    """The time that has passed since the simulation began: no machine's own."""
+    return cast(TimeKeeper, asyncio.get_running_loop()).now
+
+
+class SimClock:
+    """``step_ms`` moves the wall clock, as administrators and time servers do; ``drift`` lets both clocks run fast or slow."""
+
+    def __init__(self) -> None:
+        self.step_ms = 0
+        self.rate = 1.0  # seconds of this clock in a second of the world
+        self._shift = 0.0
+
+    def drift(self, rate: float) -> None:
+        """From now on ``rate`` seconds pass here while one passes in the world. Timers that are set keep their moment."""
+        self._shift += world_seconds() * (self.rate - rate)
+        self.rate = rate
+
+    def local(self, seconds: float) -> float:
+        """What this clock shows at a time of the world."""
+        return seconds * self.rate + self._shift
+
+    def real(self, seconds: float) -> float:
+        """The time of the world at which this clock shows so much."""
+        return (seconds - self._shift) / self.rate
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.step_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return int(self.local(world_seconds()) * 1000)
+
+    def monotonic_us(self) -> int:
+        return int(self.local(world_seconds()) * 1_000_000)

@@ -1,0 +1,306 @@
+"""Streams and listeners as the kernels of two simulated hosts have them.
+
+A kernel works while its process is paused: it takes connections into the listener's backlog and data into a buffer, both bounded, and
+nobody answers. It also works when the process has died, and then says so: to who sends on a connection that is gone, with a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion
+from ottla.sim.link import Link
+from ottla.sim.process import Process
+
+Address = tuple[str, int]
+
+CHUNK_BYTES_MAX: Final = 8192
+SEND_QUEUE_BYTES_MAX: Final = 64 * 1024
+RECEIVE_BUFFER_BYTES: Final = 128 * 1024
+"""What a kernel takes for a process that does not read; the rest stays with the sender."""
+
+
+class Signal(Enum):
+    """What kernels say to each other beside data."""
+
+    OPEN = auto()
+    OPENED = auto()
+    CONFIRMED = auto()  # the third of the handshake: now there is a connection for the listener
+    REFUSED = auto()
+    END = auto()
+    RESET = auto()
+
+
+class Wires(Protocol):
+    """The network, as its connections know it."""
+
+    def on_open(self, connection: SimConnection) -> None:
+        """The other end asks for a connection; this end is its listener's, if there is one."""
+        ...
+
+    def on_arrival(self, connection: SimConnection, size: int) -> None: ...
+    def forget(self, connection: SimConnection) -> None: ...
+
+
+class SimConnection:
+    """One end of a stream."""
+
+    def __init__(self, wires: Wires, link: Link, local: Address, peer: Address) -> None:
+        """``link`` is the one that this end sends on."""
+        self._wires = wires
+        self._link = link
+        self.local = local
+        self.peer = peer
+        self.other: SimConnection
+        self.process: Process | None = None  # whose this end is; of a listener's end once the kernel knows
+        self.listener: SimListener | None = None
+        self.opened: asyncio.Future[None] | None = None  # for who connects
+        self._handler: ConnectionHandler | None = None
+        self._wire: deque[bytes | Signal] = deque()  # sent, and not yet arrived: in order, whichever chunk's delay ends first
+        self._incoming: deque[bytes | Signal] = deque()  # arrived, and not yet read
+        self._unread = 0  # bytes of it
+        self._waiting = 0  # arrivals that found the buffer full
+        self._on_the_way = 0  # bytes sent and not yet acknowledged by the other kernel
+        self._is_reading = True
+        self._was_crowded = False
+        self._error: Exception | None = None
+        self.is_closed = False
+        self._is_gone = False  # the kernel knows nothing of it any more
+
+    @property
+    def host(self) -> str:
+        return self.local[0]
+
+    # The process's side
+
+    def start(self, handler: ConnectionHandler) -> None:
+        """What has arrived meanwhile is read, unless the handler does not want to."""
+        if self.is_closed:
+            handler.on_close(self._error)
+            return
+        self._handler = handler
+        if self._incoming:
+            self._soon(self._read)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._on_the_way
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        if self.is_closed or self._is_gone:
+            return
+        data = b"".join(bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else item.read() for item in buffers)
+        self._on_the_way += len(data)
+        self._was_crowded = self._was_crowded or self._on_the_way > SEND_QUEUE_BYTES_MAX
+        for chunk in self._link.cut(data, CHUNK_BYTES_MAX):
+            self._put(chunk)
+
+    def _read(self) -> None:
+        while self._incoming and self._is_reading and not self.is_closed and self._handler is not None:
+            item = self._incoming.popleft()
+            if isinstance(item, Signal):
+                self._end(None)
+                return
+            self._unread -= len(item)
+            self._handler.on_data(memoryview(bytearray(item)))
+            if self._waiting and self._unread < RECEIVE_BUFFER_BYTES:
+                self._ask_for_more()
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._soon(self._read)
+
+    def close(self) -> None:
+        """What was sent before arrives before the end does."""
+        if not self.is_closed:
+            self._put(Signal.END)
+            self._end(None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _end(self, error: Exception | None) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._error = error
+        self._wires.forget(self)
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler.on_close(error)
+
+    # The kernel's side
+
+    def _put(self, item: bytes | Signal) -> None:
+        self._wire.append(item)
+        self._link.carry(self.arrive)
+
+    def say(self, signal: Signal) -> None:
+        """The other kernel learns it, after all that is on the way."""
+        self._put(signal)
+
+    def arrive(self) -> None:
+        """One more of what was sent reaches the other end."""
+        if not self._wire:  # it was lost with the connection
+            return
+        item, receiver = self._wire[0], self.other
+        if isinstance(item, Signal):
+            self._wire.popleft()
+            receiver._on_signal(item)
+        elif receiver._is_full:
+            receiver._waiting += 1
+        else:
+            self._wire.popleft()
+            receiver._on_data(item)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._unread >= RECEIVE_BUFFER_BYTES and not self.is_closed
+
+    def _on_data(self, chunk: bytes) -> None:
+        sender, size = self.other, len(chunk)
+        if self._is_gone:
+            self._put(Signal.RESET)
+            return
+        if sender._link.is_refused and self.listener is not None:
+            sender.lose_all()
+            self._put(Signal.RESET)
+            return
+        if self._link.is_blocked:
+            self._link.carry(lambda: sender._on_acknowledged(size))
+        else:
+            sender._on_acknowledged(size)
+        if not self.is_closed:
+            self._wires.on_arrival(self, size)
+            self._incoming.append(chunk)
+            self._unread += size
+            self._call(self._read)
+
+    def _on_acknowledged(self, size: int) -> None:
+        self._on_the_way -= size
+        if self._was_crowded and self._on_the_way == 0 and not self.is_closed and self._handler is not None:
+            self._was_crowded = False
+            self._soon(self._drained)
+
+    def _drained(self) -> None:
+        if not self.is_closed and self._handler is not None:
+            self._handler.on_drain()
+
+    def _on_signal(self, signal: Signal) -> None:
+        match signal:
+            case Signal.OPEN:
+                self._wires.on_open(self)
+            case Signal.OPENED if self._is_gone:
+                self._put(Signal.RESET)
+            case Signal.OPENED:
+                self._put(Signal.CONFIRMED)
+                if self.opened is not None and not self.opened.done():
+                    self.opened.set_result(None)
+            case Signal.CONFIRMED:
+                if self.listener is not None and not self._is_gone:
+                    self.listener.take(self)
+            case Signal.REFUSED:
+                self.fail(ConnectionRefusedError(errno.ECONNREFUSED, f"{self.peer[0]}:{self.peer[1]} refuses connections"))
+            case Signal.END:
+                self._incoming.append(signal)
+                self._call(self._read)
+            case Signal.RESET:
+                self.fail(ConnectionResetError(errno.ECONNRESET, f"{self.peer[0]} has reset the connection"))
+
+    def fail(self, error: OSError) -> None:
+        """The connection is broken at this end, and what it had sent and received is lost."""
+        self.lose_all()
+        self._is_gone = True
+        if self.opened is not None and not self.opened.done():
+            self.opened.set_exception(error)
+        self._soon(self._end, error)
+
+    def lose_all(self) -> None:
+        """What was sent and has not arrived is lost, and what has arrived and was not read."""
+        self._wire.clear()
+        self._incoming.clear()
+        self._unread = 0
+        self._ask_for_more()
+
+    def _ask_for_more(self) -> None:
+        """What found the buffer full comes again."""
+        waiting, self._waiting = self._waiting, 0
+        for _ in range(waiting):
+            self.other._link.carry(self.other.arrive)
+
+    def vanish(self) -> None:
+        """The kernel has forgotten it: nothing runs at this end, and who sends to it gets a reset once the host is up."""
+        if self._handler is not None and self.process is not None:
+            self.process.remains.append(self._handler)
+        self._handler = None
+        self.is_closed = self._is_gone = True
+        self._wires.forget(self)
+
+    @property
+    def has_unread(self) -> bool:
+        return self._unread > 0
+
+    def _call(self, function: Callable[..., None]) -> None:
+        if self.process is not None:
+            self.process.call(function)
+
+    def _soon(self, function: Callable[..., None], *arguments: object) -> None:
+        if self.process is not None:
+            asyncio.get_running_loop().call_soon(function, *arguments, context=self.process.context)
+
+
+class SimListener:
+    def __init__(
+        self,
+        process: Process,
+        address: Address,
+        accept: Callable[[Connection], ConnectionHandler],
+        backlog: int,
+        close: Callable[[SimListener], None],
+    ) -> None:
+        self.process = process
+        self.address = address
+        self.is_dying = False  # its process has ended, and its port does not know yet
+        self._accept = accept
+        self._close = close
+        self._is_paused = False
+        self._backlog: deque[SimConnection] = deque()
+        self._backlog_max = backlog
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._backlog) >= self._backlog_max
+
+    def take(self, connection: SimConnection) -> None:
+        """The kernel has the connection, and the process gets it when it asks."""
+        self._backlog.append(connection)
+        self.process.call(self._accept_all)
+
+    def _accept_all(self) -> None:
+        while self._backlog and not self._is_paused:
+            connection = self._backlog.popleft()
+            handler = self._accept(connection)
+            connection.start(handler)
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._accept_all()
+
+    async def close(self) -> None:
+        """Those that were not accepted are reset."""
+        self._close(self)
+        while self._backlog:
+            connection = self._backlog.popleft()
+            connection.vanish()
+            connection.say(Signal.RESET)

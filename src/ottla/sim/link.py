@@ -1,0 +1,87 @@
+"""What one host sends to another: after a delay it arrives, or it is held while nothing gets through.
+
+Nothing is lost on a link: TCP sends again what was not acknowledged, so that it arrives once the link works again. Until then the
+sender sees silence, and not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextvars import Context
+from typing import Final, cast
+
+from ottla.sim.loop import SimLoop
+
+RETRANSMIT_MS_MAX: Final = 200.0
+"""So long after a link works again that which it held arrives."""
+
+_WIRE: Final = Context()
+"""No process: what is on the wire arrives whatever becomes of its sender."""
+
+
+class Host:
+    """``is_off``: without power. ``is_dark``: up, and cut off from all others."""
+
+    def __init__(self) -> None:
+        self.is_off = False
+        self.is_dark = False
+
+
+class Link:
+    """One direction."""
+
+    def __init__(self, rng: random.Random, source: Host, target: Host, *, delay_ms_max: float) -> None:
+        self._rng = rng
+        self._source = source
+        self._target = target
+        self._delay_ms_max = delay_ms_max
+        self._loop = cast(SimLoop, asyncio.get_running_loop())
+        self._held: list[Callable[[], None]] = []
+        self._clogged_until = 0.0  # seconds of the world
+        self.slow_ms = 0.0
+        self.is_cut = False
+        self.is_refused = False  # the target's firewall rejects what the source sends to its listeners
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.is_cut or self._source.is_dark or self._target.is_dark or self._target.is_off
+
+    def cut(self, data: bytes, size_max: int) -> list[bytes]:
+        """The data in chunks of arbitrary size."""
+        chunks = []
+        while data:
+            size = min(len(data), 1 + self._rng.randrange(size_max))
+            chunks.append(data[:size])
+            data = data[size:]
+        return chunks
+
+    def carry(self, arrive: Callable[[], None], *, after_ms: float = 0.0) -> None:
+        """``arrive`` is called once the link has let it through."""
+        delay_ms = after_ms + self.slow_ms + self._rng.random() * self._delay_ms_max
+        self._loop.at(self._loop.now + delay_ms / 1000, self._arrive, arrive, context=_WIRE)
+
+    def _arrive(self, arrive: Callable[[], None]) -> None:
+        if self.is_blocked:
+            self._held.append(arrive)
+        elif (left := self._clogged_until - self._loop.now) > 0:
+            self.carry(arrive, after_ms=left * 1000)
+        else:
+            arrive()
+
+    def clog(self, ms: float) -> None:
+        """What would arrive within this time arrives after it."""
+        self._clogged_until = self._loop.now + ms / 1000
+
+    def mend(self) -> None:
+        """The link is as good as new."""
+        self.is_cut = self.is_refused = False
+        self.slow_ms = self._clogged_until = 0.0
+        self.release()
+
+    def release(self) -> None:
+        """What was held is sent again."""
+        held, self._held = self._held, []
+        for arrive in held:
+            self.carry(arrive, after_ms=self._rng.random() * RETRANSMIT_MS_MAX)
