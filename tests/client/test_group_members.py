@@ -277,3 +277,23 @@ def test_partitions_that_are_added_are_found_after_metadata_max_age() -> None:
         await consumer.close()
 
     with_broker(body)
+
+
+def test_a_member_that_is_closed_while_it_joins_leaves_nobody_to_wait_for() -> None:
+    """Kafka's consumer leaves whenever it has a member id; the others would wait for the session of one that will not join."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        stays, goes = (consumer_of(broker.client(name), group_id="g") for name in ("stays", "goes"))
+        await stays.subscribe(["t"])
+        await poll_for(stays, 10)
+        await goes.subscribe(["t"])
+        await goes.poll(500)
+        assert goes.member_id
+        assert goes.generation_id < 0, "it waits for the other one to join again"
+        await goes.close()
+        await poll_for(stays, 10)
+        assert stays.assignment() == [KEY]
+        await stays.close()
+
+    with_broker(body)

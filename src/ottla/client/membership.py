@@ -276,7 +276,7 @@ class GroupMembership:
     async def leave(self) -> None:
         """The group is left, unless the member is static: it may come back in time and keep its partitions."""
         await self.close()
-        if self.generation_id >= 0 and self._settings.group_instance_id is None:
+        if self.member_id and self._settings.group_instance_id is None:
             await self._send_leave()
         self._start_over(keep_id=False)
         self.needs_rejoin = False
