@@ -177,7 +177,7 @@ def test_a_link_cut_one_way_is_silent_in_that_direction_only(source: str, target
         assert server_end.data == (b"pingping" if source == "server" else b"ping")
         assert await hangs(pair), "a handshake needs both directions"
         assert (end.ended, server_end.ended) == ([], [])
-        pair.fabric.mend_link(source, target)
+        pair.fabric.join_link(source, target)
         await asyncio.sleep(1)
         assert sorted(end.data) == sorted(b"pingnewsping")
         assert await pair.answers(await pair.connect())
@@ -426,7 +426,7 @@ def test_order_is_kept_over_a_cut_that_begins_and_ends_while_data_is_on_its_way(
                 if number % 7 == 3:
                     pair.fabric.cut_link("client", "server")
                 elif number % 7 == 5:
-                    pair.fabric.mend_link("client", "server")
+                    pair.fabric.join_link("client", "server")
                 await asyncio.sleep(0.0004)
             pair.fabric.heal()
             await asyncio.sleep(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -38,6 +38,8 @@ class Signal(Enum):
 
 class Wires(Protocol):
     """The network, as its connections know it."""
+
+    counts: Counter[str]
 
     def on_open(self, connection: SimConnection) -> None:
         """The other end asks for a connection; this end is its listener's, if there is one."""
@@ -156,6 +158,7 @@ class SimConnection:
             self._wire.popleft()
             receiver._on_signal(item)
         elif receiver._is_full:
+            self._wires.counts["receive buffer full"] += 1
             receiver._waiting += 1
         else:
             self._wire.popleft()
@@ -168,6 +171,7 @@ class SimConnection:
     def _on_data(self, chunk: bytes) -> None:
         sender, size = self.other, len(chunk)
         if self._is_gone:
+            self._wires.counts["data for a forgotten connection"] += 1
             self._put(Signal.RESET)
             return
         if sender._link.is_refused and self.listener is not None:

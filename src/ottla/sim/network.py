@@ -45,6 +45,8 @@ class Fabric:
         self._listeners: dict[Address, SimListener] = {}
         self._connections: dict[SimConnection, None] = {}
         self._last_ports: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        """What rarely happens, by name: a run that never meets it has not tried it."""
 
     def add_host(self, name: str) -> None:
         self._hosts.setdefault(name, Host())
@@ -53,6 +55,8 @@ class Fabric:
         """What carries from the one host to the other."""
         found = self._links.get((source, target))
         if found is None:
+            for name in (source, target):
+                self.add_host(name)
             rng = self._random_of(f"link {source} -> {target}")
             found = Link(rng, self._hosts[source], self._hosts[target], delay_ms_max=self._delay_ms_max)
             self._links[source, target] = found
@@ -101,10 +105,12 @@ class Fabric:
         if listener is None or link.is_refused:
             connection.say(Signal.REFUSED)
         elif listener.is_dying:
+            self.counts["accepted, then reset"] += 1
             connection.vanish()
             connection.say(Signal.OPENED)
             connection.say(Signal.RESET)
         elif listener.is_full:
+            self.counts["backlog full"] += 1
             link.carry(lambda: self.on_open(connection), after_ms=BACKLOG_RETRY_MS)
         else:
             connection.listener, connection.process = listener, listener.process
@@ -167,10 +173,17 @@ class Fabric:
         self._trace.add(f"link {source} -> {target} cut")
         self.link(source, target).is_cut = True
 
-    def refuse(self, source: str, target: str) -> None:
+    def join_link(self, source: str, target: str) -> None:
+        """The link is not cut any more; what was held arrives."""
+        self._trace.add(f"link {source} -> {target} joined")
+        link = self.link(source, target)
+        link.is_cut = False
+        link.release()
+
+    def refuse(self, source: str, target: str, *, refuses: bool = True) -> None:
         """The target's firewall rejects what the source sends to its listeners: with a refusal, or a reset."""
-        self._trace.add(f"link {source} -> {target} refused")
-        self.link(source, target).is_refused = True
+        self._trace.add(f"link {source} -> {target} {'refused' if refuses else 'not refused any more'}")
+        self.link(source, target).is_refused = refuses
 
     def slow_link(self, source: str, target: str, ms: float) -> None:
         """What ``source`` sends takes so much longer to reach ``target``."""
@@ -181,11 +194,6 @@ class Fabric:
         """What ``source`` sends reaches ``target`` after that time, at once."""
         self._trace.add(f"link {source} -> {target} clogged for {ms} ms")
         self.link(source, target).clog(ms)
-
-    def mend_link(self, source: str, target: str) -> None:
-        """The link works; what was held arrives."""
-        self._trace.add(f"link {source} -> {target} mended")
-        self.link(source, target).mend()
 
     def break_connections(self, host: str) -> None:
         """Every connection of the host breaks, wherever in a frame it was."""
@@ -237,7 +245,8 @@ class SimNetwork:
         timer = loop.at(loop.now + CONNECT_SECONDS_MAX, connection.fail, late, context=self._process.context)
         try:
             await connection.opened
-        except BaseException:
+        except BaseException as error:
+            self._fabric.counts[f"connecting ended with {type(error).__name__}"] += 1
             connection.vanish()
             connection.say(Signal.RESET)
             raise
