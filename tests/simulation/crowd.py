@@ -6,12 +6,10 @@ that matters was never reached.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+
+from tests.simulation.seeds import main
 
 from ottla.sim.crowd.run import explore_crowd
 
@@ -45,16 +43,17 @@ IMPORTANT = (
     "EMFILE during CLEAN_JOB",
     "EMFILE during COPY_JOB",
     "rot during CLEAN_JOB",
+    "pause",
+    "pause during CLEAN_JOB",
+    "dark",
+    "requests cut",
+    "answers cut",
     "event segment_damaged",
     "event log_cleaned",
     "event replica_moved",
     "event partition_offline",
 )
 """Meetings without which a hunt over many seeds has not looked where mistakes were."""
-
-
-def never_reached(meetings: Counter[str]) -> list[str]:
-    return [kind for kind in IMPORTANT if not meetings[kind]]
 
 
 def try_seed(seed: int) -> tuple[int, list[str], Counter[str]]:
@@ -66,50 +65,5 @@ def try_seed(seed: int) -> tuple[int, list[str], Counter[str]]:
     return seed, outcome.findings, outcome.meetings + Counter(runs=1, acknowledged=outcome.acknowledged)
 
 
-def seeds_for(seconds: float, first: int) -> Iterator[int]:
-    """One seed after the other until the time is over."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield first
-        first += 1
-
-
-def hunt(seeds: Iterable[int], jobs: int) -> tuple[int, Counter[str]]:
-    """The number of seeds with findings, each of which is printed, and what met what."""
-    found, meetings = 0, Counter[str]()
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        waiting = []
-        for seed in seeds:
-            waiting.append(pool.apply_async(try_seed, (seed,)))
-            while len(waiting) > jobs:
-                found += _tell(waiting.pop(0).get(), meetings)
-        for result in waiting:
-            found += _tell(result.get(), meetings)
-    return found, meetings
-
-
-def _tell(result: tuple[int, list[str], Counter[str]], meetings: Counter[str]) -> bool:
-    seed, findings, met = result
-    meetings.update(met)
-    for finding in findings[:4]:
-        sys.stdout.write(f"seed {seed}: {finding}\n")
-        sys.stdout.flush()
-    return bool(findings)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.crowd")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=3)
-    options = parser.parse_args()
-    found, meetings = hunt(seeds_for(options.seconds, options.first), options.jobs)
-    for kind, count in sorted(meetings.items()):
-        sys.stdout.write(f"{count:9} {kind}\n")
-    missing = never_reached(meetings)
-    sys.stdout.write(f"{meetings['runs']} seeds, {found} with findings; never reached: {missing or 'nothing'}\n")
-    return int(bool(found or missing))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.simulation.crowd", try_seed, IMPORTANT))

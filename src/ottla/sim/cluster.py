@@ -15,6 +15,8 @@ from ottla.config import BrokerConfig
 from ottla.sim.network import Fabric
 from ottla.sim.trace import Trace
 from ottla.sim.world import Machine
+from ottla.storage.log.replay import records_between
+from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 PORT = 9092
 DATA_FOLDER = "/data"
@@ -68,11 +70,16 @@ class SimBroker:
         await self.machine.run(broker.start())
         self.broker = broker
 
+    @property
+    def is_up(self) -> bool:
+        """It has started, and has been neither stopped nor killed."""
+        return self.broker is not None
+
     async def stop(self) -> None:
         assert self.broker is not None, "the broker was started"
-        await self.machine.run(self.broker.stop())
+        broker, self.broker = self.broker, None
+        await self.machine.run(broker.stop())
         self.machine.end_process()
-        self.broker = None
 
     def kill(self, *, power_cut: bool) -> None:
         """The process has ended; with ``power_cut`` what was not synced is lost."""
@@ -86,3 +93,29 @@ class SimBroker:
         """A client's view of the cluster, on a machine of its own."""
         world = self._simulation.machine(name).boot()
         return Cluster(world, self.bootstrap, client_id=name, **settings)
+
+    async def logs(self) -> dict[TopicPartition, list[tuple[int, bytes]]]:
+        """Offset and value of every record that a reader would find; those of internal topics are left out."""
+        assert self.broker is not None, "the broker runs"
+        logs: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        for partition in self.broker.partitions.all():
+            if partition.topic == GROUP_METADATA_TOPIC:
+                continue
+            reading = records_between(partition.log, partition.log.log_start_offset, partition.high_watermark, check_crc=True)
+            records = [(record.offset, record.value or b"") async for found in reading for record in found]
+            logs[TopicPartition(partition.topic, partition.index)] = records
+        return logs
+
+
+class SimClient:
+    """A client's process on a host of its own."""
+
+    def __init__(self, simulation: Simulation, name: str, bootstrap: str, **settings: int) -> None:
+        self.machine = simulation.machine(name)
+        self._world = self.machine.boot()
+        self._bootstrap = bootstrap
+        self._settings = settings
+
+    def cluster(self) -> Cluster:
+        """The process's view of the cluster, for one producer, consumer or admin."""
+        return Cluster(self._world, self._bootstrap, client_id=self.machine.name, **self._settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.client.cluster import Cluster
@@ -40,18 +42,32 @@ class History:
 async def count_up(
     history: History, cluster: Cluster, name: str, partitions: list[TopicPartition], *, records: int, settings: ProducerSettings
 ) -> None:
+    """As ``count_while``, up to so many records."""
+    await count_while(history, cluster, name, partitions, goes_on=lambda number: number < records, settings=settings)
+
+
+async def count_while(
+    history: History,
+    cluster: Cluster,
+    name: str,
+    partitions: list[TopicPartition],
+    *,
+    goes_on: Callable[[int], bool],
+    settings: ProducerSettings,
+    pause_seconds_max: float = 0.01,
+) -> None:
     """Sends ``name-0``, ``name-1`` ... round the partitions, a few at a time; returns when each has its answer."""
     producer = Producer(cluster, settings)
     if settings.enable_idempotence and settings.acks == "all":
         history.idempotent.add(name)
-    for number in range(records):
+    for number in itertools.takewhile(goes_on, itertools.count()):
         partition = partitions[number % len(partitions)]
         value = f"{name}-{number}".encode()
         history.sent[value] = (name, partition)
         future = await producer.send(partition.topic, value, key=name.encode(), partition=partition.partition)
         future.add_done_callback(lambda done, value=value, partition=partition: _note(history, done, value, partition))  # type: ignore[misc]
         if number % 7 == 6:
-            await asyncio.sleep(cluster.world.random.random() * 0.01)
+            await asyncio.sleep(cluster.world.random.random() * pause_seconds_max)
     await producer.close()
 
 

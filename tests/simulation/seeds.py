@@ -1,0 +1,63 @@
+"""Hunts over seeds: for a time, on several processes, each finding printed with its seed, and what was met, counted."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Try = Callable[[int], tuple[int, list[str], Counter[str]]]
+"""From a seed to itself, what it found, and what it met, with the number of "runs"."""
+
+
+def never_reached(met: Counter[str], important: Iterable[str]) -> list[str]:
+    return [state for state in important if not met[state]]
+
+
+def seeds_for(seconds: float, first: int) -> Iterator[int]:
+    """One seed after the other until the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield first
+        first += 1
+
+
+def hunt(seeds: Iterable[int], jobs: int, try_seed: Try) -> tuple[int, Counter[str]]:
+    """The number of seeds with findings, each of which is printed, and what met what."""
+    found, meetings = 0, Counter[str]()
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        waiting = []
+        for seed in seeds:
+            waiting.append(pool.apply_async(try_seed, (seed,)))
+            while len(waiting) > jobs:
+                found += _tell(waiting.pop(0).get(), meetings)
+        for result in waiting:
+            found += _tell(result.get(), meetings)
+    return found, meetings
+
+
+def _tell(result: tuple[int, list[str], Counter[str]], meetings: Counter[str]) -> bool:
+    seed, findings, met = result
+    meetings.update(met)
+    for finding in findings[:4]:
+        sys.stdout.write(f"seed {seed}: {finding}\n")
+        sys.stdout.flush()
+    return bool(findings)
+
+
+def main(program: str, try_seed: Try, important: Sequence[str]) -> int:
+    """1 when there was a finding, or when something important was never met."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=3)
+    options = parser.parse_args()
+    found, met = hunt(seeds_for(options.seconds, options.first), options.jobs, try_seed)
+    for kind, count in sorted(met.items()):
+        sys.stdout.write(f"{count:9} {kind}\n")
+    missing = never_reached(met, important)
+    sys.stdout.write(f"{met['runs']} seeds, {found} with findings; never reached: {missing or 'nothing'}\n")
+    return int(bool(found or missing))
