@@ -14,10 +14,12 @@ from collections.abc import Iterator
 
 import structlog
 
-from ottla.sim.explore import Plan, explore
+from ottla.sim.explore import Plan, Silence, explore
 
 STEPS_MAX = 170
 """A little more than the disk operations of a run without a crash."""
+SILENCES = [*Silence, *[Silence.NONE] * 4]
+"""Half of the plans have one."""
 
 
 def silence() -> None:
@@ -30,7 +32,9 @@ def plans(first: int, count: int) -> Iterator[Plan]:
     for seed in range(first, first + count):
         rng = random.Random(seed)
         again = rng.choice((None, rng.randrange(1, 60)))
-        yield Plan(seed, rng.randrange(1, STEPS_MAX), rng.random() < 0.66, rng.random() < 0.5, again)
+        crash_step, power_cut, is_flushed = rng.randrange(1, STEPS_MAX), rng.random() < 0.66, rng.random() < 0.5
+        silence, silence_step = rng.choice(SILENCES), rng.randrange(1, STEPS_MAX)
+        yield Plan(seed, crash_step, power_cut, is_flushed, again, silence=silence, silence_step=silence_step)
 
 
 def every_step(seed: int) -> Iterator[Plan]:

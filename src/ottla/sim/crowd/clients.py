@@ -43,14 +43,14 @@ async def keep_at(known: Knowledge, name: str, job: Job) -> None:
 
 
 async def make_topics(known: Knowledge) -> None:
-    admin = Admin(known.broker.client("maker"))
+    admin = Admin(known.client("maker"))
     await admin.create_topics([NewTopic(name, PARTITIONS, configs=configs) for name, configs in TOPICS.items()])
     await admin.close()
 
 
 def _write(topic: str) -> Job:
     async def job(known: Knowledge, name: str) -> None:
-        producer = Producer(known.broker.client(name), ProducerSettings(linger_ms=1, batch_size=300, delivery_timeout_ms=20_000))
+        producer = Producer(known.client(name), ProducerSettings(linger_ms=1, batch_size=300, delivery_timeout_ms=20_000))
         sent = []
         for _ in range(known.random(name).randrange(5, 25)):
             index, key = known.random(name).randrange(PARTITIONS), b"%d" % known.random(name).randrange(6)
@@ -78,7 +78,7 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
     """A reader of ``kept`` finds every offset, in order, with what was acknowledged there."""
     acknowledged = dict(known.acknowledged)
     consumer = Consumer(
-        known.broker.client(name), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=400))
+        known.client(name), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=400))
     )
     partition = TopicPartition(KEPT, known.random(name).randrange(PARTITIONS))
     await consumer.assign([partition])
@@ -94,7 +94,7 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
 
 
 async def _look_up_times(known: Knowledge, name: str) -> None:
-    consumer = Consumer(known.broker.client(name), ConsumerSettings())
+    consumer = Consumer(known.client(name), ConsumerSettings())
     now_ms = known.broker.machine.clock.now_ms()
     for _ in range(5):
         partition = TopicPartition(known.random(name).choice([KEPT, TABLE, AGED]), known.random(name).randrange(PARTITIONS))
@@ -106,11 +106,11 @@ async def _look_up_times(known: Knowledge, name: str) -> None:
 
 async def _create_and_delete(known: Knowledge, name: str) -> None:
     topic = known.random(name).choice(TEMPORARY)
-    admin = Admin(known.broker.client(name))
+    admin = Admin(known.client(name))
     configs = {"cleanup.policy": known.random(name).choice(["compact", "delete"]), "min.cleanable.dirty.ratio": "0.01"}
     try:
         await admin.create_topics([NewTopic(topic, known.random(name).randrange(1, 4), configs=configs)])
-        producer = Producer(known.broker.client(name), ProducerSettings(linger_ms=0, batch_size=200, delivery_timeout_ms=5_000))
+        producer = Producer(known.client(name), ProducerSettings(linger_ms=0, batch_size=200, delivery_timeout_ms=5_000))
         sent = [
             await producer.send(topic, b"x" * 150, key=b"%d" % (number % 3), partition=0)
             for number in range(known.random(name).randrange(40))
@@ -128,7 +128,7 @@ async def _create_and_delete(known: Knowledge, name: str) -> None:
 
 async def _take_part(known: Knowledge, name: str) -> None:
     consumer = Consumer(
-        known.broker.client(name),
+        known.client(name),
         ConsumerSettings(group_id="group", fetch=FetchSettings(auto_offset_reset="earliest")),
     )
     await consumer.subscribe([KEPT, AGED])
@@ -139,7 +139,7 @@ async def _take_part(known: Knowledge, name: str) -> None:
 
 async def _commit(known: Knowledge, name: str) -> None:
     """Commits of a group without members go up, and are kept."""
-    consumer = Consumer(known.broker.client(name), ConsumerSettings(group_id="alone", enable_auto_commit=False))
+    consumer = Consumer(known.client(name), ConsumerSettings(group_id="alone", enable_auto_commit=False))
     partition = TopicPartition(KEPT, 0)
     await consumer.assign([partition])
     for _ in range(5):
@@ -150,7 +150,7 @@ async def _commit(known: Knowledge, name: str) -> None:
 
 
 async def _delete_records(known: Knowledge, name: str) -> None:
-    admin = Admin(known.broker.client(name))
+    admin = Admin(known.client(name))
     partition = TopicPartition(AGED, known.random(name).randrange(PARTITIONS))
     try:
         broker = known.running
@@ -166,7 +166,7 @@ async def _delete_records(known: Knowledge, name: str) -> None:
 
 
 async def _move(known: Knowledge, name: str) -> None:
-    admin = Admin(known.broker.client(name))
+    admin = Admin(known.client(name))
     partition = TopicPartition(known.random(name).choice([KEPT, TABLE, AGED, *TEMPORARY]), known.random(name).randrange(PARTITIONS))
     try:
         await admin.alter_replica_log_dirs(1, {partition: known.random(name).choice(["/data", "/spare"])})

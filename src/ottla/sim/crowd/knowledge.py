@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.broker.node import Broker
+from ottla.client.cluster import Cluster
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.crowd.meetings import Meetings
 from ottla.types import TopicPartition
@@ -32,6 +33,7 @@ TOPICS: Final = {
 """Of the first everything is kept, of the second the newest of each key; the third is compacted and deleted; of the last bits rot."""
 PARTITIONS: Final = 2
 SCRUB_PAUSE_MS: Final = 100
+REQUEST_TIMEOUT_MS: Final = 2000
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Knowledge:
     deleted: dict[TopicPartition, int] = field(default_factory=dict)  # below which records were deleted, as DeleteRecords said
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    client_names: set[str] = field(default_factory=set)
     is_over: bool = False
     _randoms: dict[str, random.Random] = field(default_factory=dict)
 
@@ -54,6 +57,11 @@ class Knowledge:
         if found is None:
             found = self._randoms[name] = self.simulation.random(f"crowd/{name}")
         return found
+
+    def client(self, name: str) -> Cluster:
+        """A client's view of the cluster, on a machine of its own. It does not wait for long where there is silence."""
+        self.client_names.add(name)
+        return self.broker.client(name, request_timeout_ms=REQUEST_TIMEOUT_MS)
 
     @property
     def running(self) -> Broker | None:

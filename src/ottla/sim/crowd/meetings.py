@@ -47,6 +47,7 @@ class Meetings:
 
     def note_end(self) -> None:
         """The process has ended, and its work is lost."""
+        self._working.clear()
         self._cleaned.clear()
         self._installing.clear()
         self._arrived.clear()

@@ -1,4 +1,6 @@
-"""Troubles of a run: a disk that is full for a while, descriptors that run out, a process that dies, a power cut, bits that rot."""
+"""Troubles of a run: a disk that is full for a while, descriptors that run out, a process that dies or stands still, a power cut, a broker
+that is cut off, or one client on one way, bits that rot.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ async def make_trouble(known: Knowledge) -> None:
     disk, rng = known.broker.machine.disk, known.random(TROUBLES)
     while not known.is_over:
         await asyncio.sleep(0.3 + 1.5 * rng.random())
-        match rng.choice(["full", "descriptors", "kill", "ambush", "ambush", "rot"]):
+        match rng.choice(["full", "descriptors", "kill", "ambush", "ambush", "rot", "pause", "dark", "cut"]):
             case "full":
                 await _for_a_while(known, ("append", "create", "make_dirs"), errno.ENOSPC)
             case "descriptors":
@@ -32,6 +34,12 @@ async def make_trouble(known: Knowledge) -> None:
                 await _ambush(known, power_cut=known.is_flushed and rng.random() < 0.5)
             case "rot":
                 _let_rot(known)
+            case "pause":
+                await _pause(known)
+            case "dark":
+                await _darken(known)
+            case "cut":
+                await _cut(known)
     disk.faults.clear()
 
 
@@ -84,6 +92,35 @@ def _kill(known: Knowledge, *, power_cut: bool) -> None:
 async def _come_back(known: Knowledge) -> None:
     await asyncio.sleep(0.3)
     await known.start_broker()
+
+
+async def _pause(known: Knowledge) -> None:
+    """The process stands still, and its kernel does not."""
+    machine = known.broker.machine
+    known.meetings.note("pause")
+    machine.pause_process()
+    await asyncio.sleep(2 * known.random(TROUBLES).random())
+    machine.resume_process()
+
+
+async def _darken(known: Knowledge) -> None:
+    """Nothing reaches the broker, and nothing comes from it."""
+    fabric, name = known.simulation.fabric, known.broker.machine.name
+    known.meetings.note("dark")
+    fabric.darken(name)
+    await asyncio.sleep(2 * known.random(TROUBLES).random())
+    fabric.lighten(name)
+
+
+async def _cut(known: Knowledge) -> None:
+    """One client's requests do not arrive, or the answers to them."""
+    fabric, rng = known.simulation.fabric, known.random(TROUBLES)
+    link = known.broker.machine.name, rng.choice(sorted(known.client_names))
+    source, target = link if rng.random() < 0.5 else link[::-1]
+    known.meetings.note("answers cut" if source == known.broker.machine.name else "requests cut")
+    fabric.cut_link(source, target)
+    await asyncio.sleep(2 * rng.random())
+    fabric.join_link(source, target)
 
 
 def _let_rot(known: Knowledge) -> None:

@@ -15,7 +15,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
 from ottla.sim.crowd.knowledge import KEPT, PARTITIONS, ROTTEN, TABLE, TOPICS, Knowledge
-from ottla.sim.process import PowerCut
 from ottla.types import TopicPartition
 
 HEALING_SECONDS: Final = 90.0
@@ -29,21 +28,21 @@ DAMAGE: Final = frozenset({"segment_damaged", "segment_unreadable", "retention_f
 
 
 def judge_events(known: Knowledge, events: Sequence[MutableMapping[str, Any]]) -> None:
-    """Nothing unexpected was logged; what a process says that is killed in the middle of something does not count."""
+    """Nothing unexpected was logged."""
     damage = DAMAGE - {"log_cut"} if known.meetings.counts["power cut"] else DAMAGE
     for event in events:
         name, problem = event["event"], event.get("exc_info")
         is_damage = name in damage and f"/{ROTTEN}-0/" not in event.get("file", f"/{event.get('topic')}-{event.get('partition')}/")
-        if (name in UNEXPECTED or is_damage) and not isinstance(problem, PowerCut):
+        if name in UNEXPECTED or is_damage:
             where = "".join(traceback.format_exception(problem)[-3:]) if isinstance(problem, BaseException) else event
             known.findings.append(f"{name}: {where}")
         known.meetings.counts[f"event {name}"] += 1
 
 
 def judge_context(known: Knowledge, context: Mapping[str, Any]) -> None:
-    """Nothing is raised where no task awaits it; what a process did that has ended does not count."""
+    """Nothing is raised where no task awaits it."""
     problem = context.get("exception")
-    if problem is not None and not isinstance(problem, PowerCut):
+    if problem is not None:
         known.findings.append(f"{context['message']}: {''.join(traceback.format_exception(problem)[-3:])}")
 
 
@@ -69,7 +68,7 @@ async def heal(known: Knowledge) -> None:
     known.broker.machine.disk.faults.clear()
     if known.running is None:
         await known.start_broker()
-    producer = Producer(known.broker.client("healer"), ProducerSettings(linger_ms=0, delivery_timeout_ms=int(HEALING_SECONDS * 1000)))
+    producer = Producer(known.client("healer"), ProducerSettings(linger_ms=0, delivery_timeout_ms=int(HEALING_SECONDS * 1000)))
     sent = {
         (topic, index): await producer.send(topic, b"healed", key=b"k", partition=index) for topic in TOPICS for index in range(PARTITIONS)
     }
@@ -112,7 +111,7 @@ async def judge(known: Knowledge) -> None:
                 for (where, record_key), offset in known.newest.items()
                 if where == key and kept.get(record_key, -1) < offset
             ]
-    admin = Admin(known.broker.client("auditor"))
+    admin = Admin(known.client("auditor"))
     for key, offset in known.committed.items():
         stands = (await admin.committed_offsets("alone")).get(key)
         if stands is None or stands.offset < offset:
