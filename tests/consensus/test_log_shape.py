@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span
+from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span, Vote
 from ottla.consensus.effects import AppendFetched, SendRequest, TruncateLog
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
+from ottla.consensus.roles import Unattached
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 
@@ -81,6 +82,16 @@ def test_an_fsync_that_began_before_a_cut_does_not_count_after_it() -> None:
     assert quorum.on_flushed(5, 0, 5) == (), "the old fsync says nothing of the new records"
     assert quorum.log.flushed_offset == 2
     assert request_in(quorum.on_flushed(appended.end_offset, appended.log_version, 6)).fetch_offset == 6
+
+
+def test_a_voter_in_search_of_a_leader_waits_for_its_disk_too() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
+    fetch = request_in(quorum.start(0))
+    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), 1)
+    quorum.on_request("token", Vote(5, 3, 4, 5), 2)
+    assert isinstance(quorum.role, Unattached)
+    assert quorum.on_tick(900) == (), "the one that it asks may be the leader, and would count what is not on disk"
+    assert request_in(quorum.on_flushed(5, 0, 901)).fetch_offset == 5
 
 
 def request_in(effects: tuple[object, ...]) -> Fetch:

@@ -150,10 +150,11 @@ def _fetch(state: QuorumState, *, max_wait_ms: int) -> Fetch:
 
 
 def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
-    if isinstance(role, Unattached):
-        return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
-    is_waiting_for_disk = state.is_voter and state.log.flushed_offset < state.log.end_offset
-    return NEVER if is_waiting_for_disk else role.fetch_ms
+    if state.is_voter and state.log.flushed_offset < state.log.end_offset:
+        return NEVER  # in search of a leader, too: the one that is asked may be it, and counts what it hears
+    if isinstance(role, Follower):
+        return role.fetch_ms
+    return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
 
 
 def on_fetch_answer(
