@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ottla.consensus.calls import BeginEpoch, EndEpoch, Fetch, FetchSnapshot, SnapshotId, Vote
+from ottla.consensus.calls import BeginEpoch, EndEpoch, Fetch, FetchSnapshot, SnapshotId, Vote, VoteAnswer
 from ottla.consensus.effects import PersistElection, Reply
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
-from ottla.consensus.roles import Follower, Leader, Resigned, Unattached
+from ottla.consensus.roles import Candidate, Follower, Leader, Resigned, Unattached
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 from ottla.errors import ErrorCode, KafkaError
@@ -139,6 +139,25 @@ def test_requests_to_a_leader_are_judged_as_kafka_does(request_: Any, error: Err
     quorum = leading()
     quorum.on_snapshots(((SnapshotId(5, 1), 70),), 1, 1)
     assert error_of(quorum, request_) == error
+
+
+def test_what_a_snapshot_has_is_committed_and_older_ones_may_be_deleted_at_once() -> None:
+    older, newest = (SnapshotId(4, 6), 60), (SnapshotId(4, 8), 70)
+    log = LogShape([(4, 6)], start_offset=6, start_epoch=4, end_offset=9, snapshots=(older, newest))
+    quorum = started(QuorumSettings(1, STATIC), ElectionState(4, 2), log)
+    assert quorum.high_watermark == 8
+    quorum.on_snapshots((newest,), 8, 1)
+    assert (quorum.log.start_offset, quorum.log.snapshots) == (8, (newest,))
+
+
+def test_a_candidate_that_stops_is_not_elected_any_more() -> None:
+    quorum = started(QuorumSettings(1, STATIC), ElectionState(4))
+    quorum.on_tick(quorum.next_deadline_ms() + 3000)
+    quorum.on_answer(2, Vote(4, 1, 0, 0, is_pre=True), VoteAnswer(0, 4, -1, is_granted=True), 3001)
+    assert isinstance(quorum.role, Candidate)
+    quorum.stop(3002)
+    assert quorum.on_answer(2, Vote(5, 1, 0, 0), VoteAnswer(0, 5, -1, is_granted=True), 3003) == ()
+    assert quorum.has_handed_over
 
 
 def test_a_copy_goes_its_own_way() -> None:

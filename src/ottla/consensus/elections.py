@@ -73,9 +73,7 @@ def _grant(state: QuorumState, request: Vote, now_ms: int) -> bool:
     if not state.log.is_at_most(request.last_epoch, request.end_offset):
         return False
     if election.voted_id == NO_VOTE:
-        state.become_unattached(
-            request.epoch, now_ms, voted_id=request.candidate_id, voted_directory=request.candidate_directory
-        )  # fmt: skip
+        state.become_unattached(request.epoch, now_ms, voted_id=request.candidate_id, voted_directory=request.candidate_directory)
         return True
     return election.voted_directory == request.candidate_directory
 
@@ -86,6 +84,8 @@ def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAns
         return
     role = state.role
     if not isinstance(role, Prospective | Candidate) or request.epoch != state.epoch or request.is_pre is not isinstance(role, Prospective):
+        return
+    if state.is_stopping:
         return
     role.ask_ms.pop(peer, None)
     if answer.is_granted and answer.error == ErrorCode.NONE:

@@ -55,7 +55,8 @@ class QuorumState:
         self.is_voter = settings.is_voter
         self.election = election
         self.log = log
-        self.high_watermark = -1  # never goes back, and never beyond the log's end
+        # What a snapshot has is committed. It never goes back, and never beyond the log's end.
+        self.high_watermark = log.snapshots[-1][0].end_offset if log.snapshots else -1
         self.role: AnyRole = Unattached()
         self.loss = LeaderLoss.NONE  # of the leader of this epoch
         self.lost_elections = 0  # since a leader was known

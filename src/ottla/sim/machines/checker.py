@@ -24,15 +24,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ottla.consensus.calls import BeginEpoch, EndEpoch, Fetch, FetchAnswer, FetchSnapshot, SnapshotId, Vote, VoteAnswer
+from ottla.consensus.calls import Fetch, FetchAnswer, SnapshotId, Vote, VoteAnswer
 from ottla.consensus.effects import BecameLeader, LeadershipEstablished
 from ottla.consensus.election_state import ElectionState
 from ottla.sim.machines.store import EMPTY_DIGEST, Entry
 
 if TYPE_CHECKING:
     from ottla.sim.machines.member import Member
-
-OWN_WORD = (BeginEpoch, EndEpoch, Fetch, FetchSnapshot)
 
 
 class Checker:
