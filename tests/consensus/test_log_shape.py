@@ -9,7 +9,7 @@ from ottla.consensus.effects import AppendFetched, SendRequest, TruncateLog
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
-from ottla.consensus.roles import Unattached
+from ottla.consensus.roles import Follower, Prospective, Unattached
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 
@@ -92,6 +92,18 @@ def test_a_voter_in_search_of_a_leader_waits_for_its_disk_too() -> None:
     assert isinstance(quorum.role, Unattached)
     assert quorum.on_tick(900) == (), "the one that it asks may be the leader, and would count what is not on disk"
     assert request_in(quorum.on_flushed(5, 0, 901)).fetch_offset == 5
+
+
+def test_a_voter_whose_disk_is_slow_does_not_suspect_the_leader() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
+    fetch = request_in(quorum.start(0))
+    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), 1)
+    assert quorum.on_tick(5000) == (), "it has asked for nothing"
+    assert isinstance(quorum.role, Follower)
+    assert quorum.next_deadline_ms() >= 7000
+    request_in(quorum.on_flushed(5, 0, 5001))
+    quorum.on_tick(9000)
+    assert isinstance(quorum.role, Prospective)
 
 
 def request_in(effects: tuple[object, ...]) -> Fetch:

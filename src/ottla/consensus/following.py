@@ -149,8 +149,12 @@ def _fetch(state: QuorumState, *, max_wait_ms: int) -> Fetch:
     )  # fmt: skip
 
 
+def is_waiting_for_disk(state: QuorumState) -> bool:
+    return state.is_voter and state.log.flushed_offset < state.log.end_offset
+
+
 def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
-    if state.is_voter and state.log.flushed_offset < state.log.end_offset:
+    if is_waiting_for_disk(state):
         return NEVER  # in search of a leader, too: the one that is asked may be it, and counts what it hears
     if isinstance(role, Follower):
         return role.fetch_ms
@@ -246,7 +250,10 @@ def _append(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int
 
 def expire(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
     """The leader has been silent for too long, or it is this voter's turn: an election may begin."""
-    if isinstance(state.role, Follower):
+    if isinstance(role, Follower) and role.start_ms > now_ms:
+        if is_waiting_for_disk(state):  # it has not asked: the silence is its own
+            role.deadline_ms = state.fetch_deadline_ms(role.leader_id, now_ms)
+            return
         state.loss = max(state.loss, LeaderLoss.SILENT)
     if state.is_voter:
         state.become_prospective(now_ms)

@@ -63,6 +63,13 @@ def plan_of(seed: int) -> Plan:
     faults = tuple(sorted((_fault(rng, kinds, voters, observers) for _ in range(rng.randint(1, rate))), key=lambda fault: fault.at_ms))
     if voters > 2 and rng.random() < 0.08:  # one dead link, and nothing else: it must not depose a leader
         faults = (Fault(700, "cut", rng.choice((LEADER, 1)), rng.randint(2, voters), CHAOS_MS),)
+    elif voters > 2 and rng.random() < 0.15:  # one leader after the other goes before it has told all that it has written
+        faults = tuple(
+            Fault(
+                at_ms, rng.choice(("split", "isolate", "kill", "power")), LEADER, rng.randint(1, voters), rng.choice((100, 250, 500, 900))
+            )
+            for at_ms in range(350, CHAOS_MS - 100, rng.choice((90, 160, 250)))
+        )
     return Plan(seed, voters, observers, faults, rng.random() < 0.3, rng.choice((60, 150, 400)))
 
 
