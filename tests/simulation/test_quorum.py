@@ -15,7 +15,7 @@ from ottla.sim.machines.plan import plan_of
 from ottla.sim.machines.run import Outcome, explore_quorum, never_reached
 
 SEEDS = 100 * int(os.environ.get("OTTLA_SEEDS", "20"))
-CHUNK = 20_000
+CHUNK = 100_000
 """So many seeds reach every state that matters."""
 SCOPES = [Scope(appends=1, crashes=0, timeouts=2), Scope(epochs=1, appends=0, crashes=1, timeouts=2)]
 LARGER = [Scope(appends=1, crashes=0), Scope(appends=0, crashes=1), Scope(epochs=1, appends=2, crashes=1)]

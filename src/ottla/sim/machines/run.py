@@ -23,8 +23,8 @@ RARE: Mapping[str, int] = {
     "epochs without a leader (split votes)": 2_000,
     "entries lost by a power cut": 2_000,
     "leaders resigned for want of a majority": 2_000,
-    "truncations over several epochs": 20_000,
-    "entries of a majority cut (figure 8)": 20_000,
+    "truncations over several epochs": 10_000,
+    "entries of a majority cut (figure 8)": 100_000,
 }
 """What has to be met, and in how many runs at the latest: a simulation that never reaches a state says nothing about it."""
 
