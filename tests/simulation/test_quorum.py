@@ -11,8 +11,9 @@ from collections import Counter
 import pytest
 
 from ottla.sim.machines.exhaustive import Scope, search
-from ottla.sim.machines.plan import plan_of
+from ottla.sim.machines.plan import LEADER, Fault, Plan, plan_of
 from ottla.sim.machines.run import Outcome, explore_quorum, never_reached
+from ottla.sim.machines.world import FAULT, QuorumWorld
 
 SEEDS = 100 * int(os.environ.get("OTTLA_SEEDS", "20"))
 CHUNK = 100_000
@@ -52,3 +53,18 @@ def test_every_state_of_a_small_scope_keeps_the_promises(scope: Scope) -> None:
     states, steps = search(scope)
     print(f"{states} states, {steps} steps")
     assert 10_000 < states < scope.states_max
+
+
+@pytest.mark.parametrize("voters", [3, 5])
+def test_a_killed_leader_is_replaced_long_before_fetch_timeout(voters: int) -> None:
+    for seed in range(100):
+        world = QuorumWorld(Plan(seed, voters, 0, (), duplicates=False, append_ms=400))
+        for member in world.members.values():
+            member.boot(0)
+            world.arm(member)
+        world.push(1500, FAULT, 0, Fault(1500, "kill", LEADER, 1, 5000))
+        world.run(1499)
+        before = max(world.checker.established)
+        world.run(1600)
+        assert max(world.checker.established) > before, f"seed {seed}: no leader may act 100 ms after the last one was killed"
+        assert not world.checker.findings
