@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.scenarios.group_player import GroupPlayer
+from tests.scenarios.quorum_player import QuorumPlayer
 from tests.scenarios.transcript import Play
 
-PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer}
+PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer, "quorum": QuorumPlayer}
 
 
 def player_of(path: Path) -> Play:

@@ -89,6 +89,8 @@ class Fetch(Call, frozen=True):
     max_bytes: int = 2**31 - 1
     replica_directory: bytes = ZERO_UUID
     cluster_id: str | None = None
+    number: int = 0
+    """Counts the sender's fetches, and is not on the wire: an answer belongs to the request of the same number."""
 
 
 class FetchSnapshot(Call, frozen=True):
@@ -101,6 +103,7 @@ class FetchSnapshot(Call, frozen=True):
     max_bytes: int = 2**31 - 1
     replica_directory: bytes = ZERO_UUID
     cluster_id: str | None = None
+    number: int = 0
 
 
 Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.effects import Probe, Reply, Token
 from ottla.consensus.election_state import NO_VOTE
-from ottla.consensus.roles import Candidate, Follower, LeaderLoss, Prospective
+from ottla.consensus.roles import Candidate, Follower, LeaderLoss, Prospective, Resigned, Unattached
 from ottla.consensus.settings import NEVER
 from ottla.consensus.state import QuorumState
 from ottla.errors import ErrorCode
@@ -29,7 +29,7 @@ def on_vote(state: QuorumState, token: Token, request: Vote, now_ms: int) -> Non
     if error == ErrorCode.NONE:
         if request.epoch > state.epoch and not request.is_pre:
             state.become_unattached(request.epoch, now_ms)
-        is_granted = _would_grant_pre_vote(state, request) if request.is_pre else _grant(state, request, now_ms)
+        is_granted = _would_grant_pre_vote(state, request, now_ms) if request.is_pre else _grant(state, request, now_ms)
     state.emit(Reply(token, VoteAnswer(error, state.epoch, state.leader_id, is_granted)))
 
 
@@ -48,14 +48,22 @@ def _mistake(state: QuorumState, request: Vote) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if request.epoch < state.epoch else ErrorCode.NONE
 
 
-def _would_grant_pre_vote(state: QuorumState, request: Vote) -> bool:
-    leader_id = state.leader_id
+def _would_grant_pre_vote(state: QuorumState, request: Vote, now_ms: int) -> bool:
+    leader_id, role = state.leader_id, state.role
     if leader_id == state.settings.node_id:
         return False
-    if type(state.role) is Follower and state.loss is LeaderLoss.NONE:
+    if isinstance(role, Follower) and state.loss is LeaderLoss.NONE:
         state.emit(Probe(leader_id))
         return False
-    return state.log.is_at_most(request.last_epoch, request.end_offset)
+    if state.log.is_at_most(request.last_epoch, request.end_offset):
+        return True
+    if isinstance(role, Unattached | Resigned):  # without a leader, and this log is the better one: its own election must not wait for long
+        soon_ms = now_ms + state.settings.stagger_ms + state.settings.jitter(state.settings.stagger_ms, state.epoch, now_ms)
+        role.deadline_ms = min(role.deadline_ms, soon_ms)
+    elif isinstance(role, Prospective) and request.candidate_id in role.refused:  # by now it has given up the leader, and would grant
+        role.refused -= {request.candidate_id}
+        role.ask_ms[request.candidate_id] = now_ms
+    return False
 
 
 def _grant(state: QuorumState, request: Vote, now_ms: int) -> bool:
@@ -65,9 +73,7 @@ def _grant(state: QuorumState, request: Vote, now_ms: int) -> bool:
     if not state.log.is_at_most(request.last_epoch, request.end_offset):
         return False
     if election.voted_id == NO_VOTE:
-        state.become_unattached(
-            request.epoch, now_ms, voted_id=request.candidate_id, voted_directory=request.candidate_directory
-        )  # fmt: skip
+        state.become_unattached(request.epoch, now_ms, voted_id=request.candidate_id, voted_directory=request.candidate_directory)
         return True
     return election.voted_directory == request.candidate_directory
 
@@ -78,6 +84,8 @@ def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAns
         return
     role = state.role
     if not isinstance(role, Prospective | Candidate) or request.epoch != state.epoch or request.is_pre is not isinstance(role, Prospective):
+        return
+    if state.is_stopping:
         return
     role.ask_ms.pop(peer, None)
     if answer.is_granted and answer.error == ErrorCode.NONE:
@@ -105,7 +113,7 @@ def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> Non
             bound_ms = min(settings.election_backoff_max_ms, _BACKOFF_MS_MIN << min(state.lost_elections, 10))
             role.deadline_ms = now_ms + settings.jitter(bound_ms, state.epoch, now_ms)
             role.ask_ms.clear()
-    elif state.loss is not LeaderLoss.NONE:
+    elif state.loss >= LeaderLoss.DEAD:
         # The others are about to find out for themselves.
         again_ms = now_ms + settings.stagger_ms + settings.jitter(settings.stagger_ms, state.epoch, now_ms)
         role.ask_ms |= dict.fromkeys(role.refused, again_ms)
@@ -118,7 +126,7 @@ def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> No
     """Not enough has been answered in time: a prospective one returns to its leader; else the next round begins."""
     if isinstance(role, Candidate) and not role.is_lost:
         state.lost_elections += 1
-    if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss is LeaderLoss.NONE:
+    if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss < LeaderLoss.DEAD:
         state.become_follower(role.leader_id, state.epoch, now_ms)
     else:
         state.become_prospective(now_ms)
@@ -140,7 +148,7 @@ def ask(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
 def on_connection_lost(state: QuorumState, role: Prospective | Candidate, peer: int, now_ms: int) -> None:
     """The peer is asked again after a while."""
     if peer in role.ask_ms:
-        role.ask_ms[peer] = min(role.ask_ms[peer], now_ms + state.settings.retry_backoff_ms)
+        role.ask_ms[peer] = min(role.ask_ms[peer], state.retry_ms(role.since_ms, now_ms))
 
 
 def next_ms(role: Prospective | Candidate) -> int:

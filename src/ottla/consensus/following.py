@@ -45,7 +45,7 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
     else:
         role = state.role
         is_new = state.learn(request.leader_id, request.epoch, now_ms)
-        if not is_new and isinstance(role, Prospective) and state.loss is LeaderLoss.NONE and not state.is_fatal:
+        if not is_new and isinstance(role, Prospective) and state.loss < LeaderLoss.DEAD and not state.is_fatal:
             state.become_follower(request.leader_id, request.epoch, now_ms)
     state.emit(Reply(token, BeginEpochAnswer(error, state.epoch, state.leader_id)))
 
@@ -112,7 +112,7 @@ def on_connection_lost(state: QuorumState, role: Follower | Unattached, peer: in
     again_ms = now_ms + state.settings.retry_backoff_ms
     if isinstance(role, Unattached):
         role.ask_ms = min(role.ask_ms, again_ms)
-    elif peer == role.leader_id and state.loss is LeaderLoss.NONE:
+    elif peer == role.leader_id and state.loss < LeaderLoss.DEAD:
         role.in_flight, role.fetch_ms = None, again_ms
         state.emit(Probe(peer))
 
@@ -131,12 +131,13 @@ def fetch(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
         return
     role.fetch_ms = now_ms + settings.request_timeout_ms
     if role.download is None:
-        role.in_flight = _fetch(state, max_wait_ms=settings.fetch_max_wait_ms)
+        role.in_flight = _fetch(state, max_wait_ms=settings.fetch_wait_ms)
     else:
         snapshot_id, position = role.download.snapshot_id, role.download.position
         role.in_flight = FetchSnapshot(
-            state.epoch, settings.node_id, snapshot_id, position, settings.fetch_bytes_max, settings.directory_id, settings.cluster_id
-        )
+            state.epoch, settings.node_id, snapshot_id, position, settings.fetch_bytes_max, settings.directory_id, settings.cluster_id,
+            state.next_number(),
+        )  # fmt: skip
     state.send(role.leader_id, role.in_flight)
 
 
@@ -144,15 +145,20 @@ def _fetch(state: QuorumState, *, max_wait_ms: int) -> Fetch:
     settings, log = state.settings, state.log
     return Fetch(
         state.epoch, settings.node_id, log.end_offset, log.last_epoch, state.high_watermark, max_wait_ms, settings.fetch_bytes_max,
-        settings.directory_id, settings.cluster_id,
+        settings.directory_id, settings.cluster_id, state.next_number(),
     )  # fmt: skip
 
 
+def is_waiting_for_disk(state: QuorumState) -> bool:
+    return state.is_voter and state.log.flushed_offset < state.log.end_offset
+
+
 def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
-    if isinstance(role, Unattached):
-        return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
-    is_waiting_for_disk = state.is_voter and state.log.flushed_offset < state.log.end_offset
-    return NEVER if is_waiting_for_disk else role.fetch_ms
+    if is_waiting_for_disk(state):
+        return NEVER  # in search of a leader, too: the one that is asked may be it, and counts what it hears
+    if isinstance(role, Follower):
+        return role.fetch_ms
+    return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
 
 
 def on_fetch_answer(
@@ -168,6 +174,8 @@ def on_fetch_answer(
         _refused(state, role, answer.error, now_ms)
         return
     state.search_count = 0
+    if state.loss is LeaderLoss.SILENT:
+        state.loss = LeaderLoss.NONE
     role.fetch_ms, role.deadline_ms = now_ms, state.fetch_deadline_ms(peer, now_ms)
     if isinstance(answer, FetchSnapshotAnswer):
         _on_piece(state, role, answer, now_ms)
@@ -242,6 +250,11 @@ def _append(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int
 
 def expire(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
     """The leader has been silent for too long, or it is this voter's turn: an election may begin."""
+    if isinstance(role, Follower) and role.start_ms > now_ms:
+        if is_waiting_for_disk(state):  # it has not asked: the silence is its own
+            role.deadline_ms = state.fetch_deadline_ms(role.leader_id, now_ms)
+            return
+        state.loss = max(state.loss, LeaderLoss.SILENT)
     if state.is_voter:
         state.become_prospective(now_ms)
     else:

@@ -43,9 +43,6 @@ def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> N
     mismatch = state.log.mismatch(request.fetch_offset, request.last_epoch)
     _note(state, role, request, None if mismatch else request.fetch_offset, now_ms)
     if mismatch is None and request.max_wait_ms > 0 and not _has_news(state, request):
-        for earlier, parked in list(role.parked.items()):
-            if _replica(parked.request) == _replica(request):  # it has connected again: one at a time
-                answer(state, earlier, role.parked.pop(earlier).request)
         role.parked[token] = Parked(request, now_ms + request.max_wait_ms)
         return
     answer(state, token, request)
@@ -198,14 +195,12 @@ def tell(state: QuorumState, role: Leader | Resigned, now_ms: int) -> None:
 
 def on_connection_lost(state: QuorumState, role: Leader | Resigned, peer: int, now_ms: int) -> None:
     """What was sent to the peer is sent again after a while."""
-    again_ms = now_ms + state.settings.retry_backoff_ms
     if isinstance(role, Resigned):
         if peer in role.tell_ms:
-            role.tell_ms[peer] = min(role.tell_ms[peer], again_ms)
-    elif role.voters[peer].fetched_ms <= now_ms - state.settings.fetch_timeout_ms // 2:
-        _begin_again(role, peer, min(role.voters[peer].begin_ms, now_ms + state.settings.fetch_timeout_ms // 4))
-    else:
-        _begin_again(role, peer, min(role.voters[peer].begin_ms, again_ms))
+            role.tell_ms[peer] = min(role.tell_ms[peer], state.retry_ms(role.since_ms, now_ms))
+    elif peer in role.voters:
+        before = role.voters[peer]
+        _begin_again(role, peer, min(before.begin_ms, state.retry_ms(before.fetched_ms, now_ms)))
 
 
 def expire(state: QuorumState, role: Leader, now_ms: int) -> None:
@@ -223,11 +218,16 @@ def quorum_deadline_ms(state: QuorumState, role: Leader) -> int:
     needed = state.settings.voters.majority - 1  # besides the leader
     if needed == 0:
         return NEVER
-    fetched = sorted((progress.fetched_ms for progress in role.voters.values()), reverse=True)
+    fetched = sorted([progress.fetched_ms for progress in role.voters.values()], reverse=True)
     return fetched[needed - 1] + state.settings.check_quorum_ms
 
 
 def next_ms(state: QuorumState, role: Leader) -> int:
-    begin_ms = min((progress.begin_ms for progress in role.voters.values()), default=NEVER)
-    parked_ms = min((parked.deadline_ms for parked in role.parked.values()), default=NEVER)
-    return min(begin_ms, parked_ms, quorum_deadline_ms(state, role))
+    due_ms = quorum_deadline_ms(state, role)
+    for progress in role.voters.values():
+        if progress.begin_ms < due_ms:
+            due_ms = progress.begin_ms
+    for parked in role.parked.values():
+        if parked.deadline_ms < due_ms:
+            due_ms = parked.deadline_ms
+    return due_ms

@@ -23,7 +23,7 @@ from ottla.consensus.calls import (
 from ottla.consensus.effects import AppendRecords, Effect, Token
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape, Snapshots
-from ottla.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
+from ottla.consensus.roles import AnyRole, Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
 from ottla.consensus.settings import NEVER, QuorumSettings
 from ottla.consensus.state import QuorumState
 from ottla.errors import ErrorCode, KafkaError
@@ -76,11 +76,9 @@ class Quorum:
         return self._state.log
 
     @property
-    def role(self) -> Unattached | Prospective | Candidate | Leader | Follower | Resigned:
+    def role(self) -> AnyRole:
         """To be looked at only."""
-        role = self._state.role
-        assert isinstance(role, Unattached | Prospective | Candidate | Leader | Follower | Resigned), "there are six"
-        return role
+        return self._state.role
 
     @property
     def is_voter(self) -> bool:
@@ -115,14 +113,11 @@ class Quorum:
         if isinstance(role, Leader):
             return leading.next_ms(state, role)
         if isinstance(role, Follower | Unattached):
-            due_ms = following.next_ms(state, role)
-            return following.next_fetch_ms(state, role) if state.is_stopping else due_ms
-        if state.is_stopping:
-            return min(role.tell_ms.values(), default=NEVER) if isinstance(role, Resigned) else NEVER
+            return following.next_fetch_ms(state, role) if state.is_stopping else following.next_ms(state, role)
+        deadline_ms = NEVER if state.is_stopping else role.deadline_ms
         if isinstance(role, Resigned):
-            return min(role.deadline_ms, min(role.tell_ms.values(), default=NEVER))
-        assert isinstance(role, Prospective | Candidate), "there are six"
-        return elections.next_ms(role)
+            return min(deadline_ms, min(role.tell_ms.values(), default=NEVER))
+        return NEVER if state.is_stopping else elections.next_ms(role)
 
     def copy(self) -> Quorum:
         """The same machine, that goes its own way from here."""
@@ -143,7 +138,6 @@ class Quorum:
         if state.is_voter and settings.voters.majority == 1 and len(settings.voters.ids) == 1:
             state.become_candidate(now_ms)
         elif state.is_voter and election.leader_id == settings.node_id:
-            state.role = Resigned()
             state.become_resigned(now_ms)
         elif election.leader_id >= 0 and election.leader_id != settings.node_id and election.leader_id in settings.voters:
             state.become_follower(election.leader_id, election.epoch, now_ms)
@@ -178,7 +172,7 @@ class Quorum:
         elif isinstance(role, Follower):
             if min(role.deadline_ms, role.start_ms) <= now_ms:
                 following.expire(state, role, now_ms)
-        elif isinstance(role, Unattached) and role.deadline_ms <= now_ms:
+        elif role.deadline_ms <= now_ms:
             following.expire(state, role, now_ms)
         return self._done(now_ms)
 
@@ -232,7 +226,7 @@ class Quorum:
             leading.on_connection_lost(state, role, peer, now_ms)
         elif isinstance(role, Follower | Unattached):
             following.on_connection_lost(state, role, peer, now_ms)
-        elif isinstance(role, Prospective | Candidate):
+        else:
             elections.on_connection_lost(state, role, peer, now_ms)
         return self._done(now_ms)
 
@@ -289,7 +283,7 @@ class Quorum:
                 following.fetch(state, role, now_ms)
             elif isinstance(role, Leader | Resigned):
                 leading.tell(state, role, now_ms)
-            elif isinstance(role, Prospective | Candidate) and not state.is_stopping:
+            elif not state.is_stopping:
                 elections.ask(state, role, now_ms)
         effects = tuple(state.out)
         state.out.clear()

@@ -31,13 +31,15 @@ class LeaderLoss(IntEnum):
     """What this replica itself has found out about the leader of its epoch. The word of another replica counts for nothing."""
 
     NONE = 0
-    DEAD = 1
+    SILENT = 1
+    """It has answered no fetch for fetch.timeout. Others may hear it: this replica goes on trying, and no longer speaks for it."""
+    DEAD = 2
     """A probe of its process was refused twice."""
-    RESIGNED = 2
+    RESIGNED = 3
     """It has said itself that it does not lead this epoch any more."""
 
 
-class Role(msgspec.Struct):
+class Role(msgspec.Struct, gc=False):
     """What a replica is at the moment."""
 
 
@@ -54,6 +56,7 @@ class Prospective(Role):
     refused: frozenset[int] = frozenset()
     ask_ms: dict[int, int] = {}
     """When those who have not answered are asked, again."""
+    since_ms: int = 0
 
 
 class Candidate(Role):
@@ -61,6 +64,7 @@ class Candidate(Role):
     granted: frozenset[int] = frozenset()
     refused: frozenset[int] = frozenset()
     ask_ms: dict[int, int] = {}
+    since_ms: int = 0
     is_lost: bool = False
 
 
@@ -116,10 +120,14 @@ class Resigned(Role):
     successors: tuple[int, ...] = ()
     tell_ms: dict[int, int] = {}
     """When those who have not acknowledged it are told, again."""
+    since_ms: int = 0
 
+
+AnyRole = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 TRANSITIONS: Final[Mapping[type[Role], frozenset[type[Role]]]] = {
-    Unattached: frozenset({Unattached, Prospective, Candidate, Follower}),  # Candidate at once: the only voter
+    # At its start a replica is Unattached; the only voter becomes Candidate from there, and one that was leader Resigned.
+    Unattached: frozenset({Unattached, Prospective, Candidate, Follower, Resigned}),
     Prospective: frozenset({Unattached, Prospective, Candidate, Follower}),
     Candidate: frozenset({Unattached, Prospective, Leader, Follower}),
     Leader: frozenset({Unattached, Resigned, Follower}),
@@ -140,13 +148,15 @@ def copied(role: R) -> R:
     return made
 
 
-_TIMES: Final = frozenset({"deadline_ms", "ask_ms", "fetch_ms", "start_ms", "tell_ms", "begin_ms", "fetched_ms", "caught_up_ms"})
+_TIMES: Final = frozenset(
+    {"deadline_ms", "ask_ms", "fetch_ms", "start_ms", "tell_ms", "begin_ms", "fetched_ms", "caught_up_ms", "since_ms", "leader_end_offset"}
+)
 
 
 def key_of(value: Any) -> Hashable:
     """Equal for values that differ in times alone: of those, what is due and what is not remains, and for whom."""
     if isinstance(value, dict):
-        return tuple(sorted((name, key_of(part)) for name, part in value.items()))
+        return frozenset((name, key_of(part)) for name, part in value.items())
     if isinstance(value, Role | Progress | Parked):
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
         return type(value).__name__, *(_due(part) if name in _TIMES else key_of(part) for name, part in fields)

@@ -49,6 +49,11 @@ class QuorumSettings:
         """So long a leader leads without a majority that fetches."""
         return self.fetch_timeout_ms * 3 // 2
 
+    @property
+    def fetch_wait_ms(self) -> int:
+        """So long the leader may park a fetch: its answer has to be there before the request, or the leader, is given up."""
+        return min(self.fetch_max_wait_ms, self.request_timeout_ms // 2, self.fetch_timeout_ms // 2)
+
     def jitter(self, bound_ms: int, epoch: int, now_ms: int) -> int:
         """From 0 to ``bound_ms``, and another one for each node, epoch and time."""
         mixed = (self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + now_ms * 0x94D049BB133111EB + self.node_id) & _MASK

@@ -24,6 +24,7 @@ from ottla.consensus.election_state import NO_VOTE, ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.roles import (
     TRANSITIONS,
+    AnyRole,
     Candidate,
     Follower,
     Leader,
@@ -32,7 +33,6 @@ from ottla.consensus.roles import (
     Progress,
     Prospective,
     Resigned,
-    Role,
     Unattached,
     copied,
     key_of,
@@ -46,8 +46,8 @@ class QuorumState:
     """The state of one replica. Modules of this package change it; the shell sees it through ``Quorum``."""
 
     __slots__ = (
-        "election", "high_watermark", "is_fatal", "is_stopping", "is_voter", "log", "loss", "lost_elections", "orphans", "out", "role",
-        "search_count", "settings",
+        "election", "fetch_count", "high_watermark", "is_fatal", "is_stopping", "is_voter", "log", "loss", "lost_elections", "orphans",
+        "out", "role", "search_count", "settings",
     )  # fmt: skip
 
     def __init__(self, settings: QuorumSettings, election: ElectionState, log: LogShape) -> None:
@@ -55,10 +55,12 @@ class QuorumState:
         self.is_voter = settings.is_voter
         self.election = election
         self.log = log
-        self.high_watermark = -1  # never goes back, and never beyond the log's end
-        self.role: Role = Unattached()
+        # What a snapshot has is committed. It never goes back, and never beyond the log's end.
+        self.high_watermark = log.snapshots[-1][0].end_offset if log.snapshots else -1
+        self.role: AnyRole = Unattached()
         self.loss = LeaderLoss.NONE  # of the leader of this epoch
         self.lost_elections = 0  # since a leader was known
+        self.fetch_count = 0  # requests sent
         self.search_count = 0  # requests in search of a leader, since one answered
         self.is_stopping = False  # from then on it begins no election
         self.is_fatal = False
@@ -68,7 +70,7 @@ class QuorumState:
     def copy(self) -> QuorumState:
         made = QuorumState(self.settings, self.election, self.log.copy())
         made.high_watermark, made.role, made.loss = self.high_watermark, copied(self.role), self.loss
-        made.lost_elections, made.search_count = self.lost_elections, self.search_count
+        made.lost_elections, made.search_count, made.fetch_count = self.lost_elections, self.search_count, self.fetch_count
         made.is_stopping, made.is_fatal = self.is_stopping, self.is_fatal
         return made
 
@@ -108,14 +110,14 @@ class QuorumState:
             self.become_candidate(now_ms)
             return
         asks = dict.fromkeys(settings.voters.others(settings.node_id), now_ms)
-        self._move(Prospective(leader_id, now_ms + self.election_timeout_ms(now_ms), ask_ms=asks))
+        self._move(Prospective(leader_id, now_ms + self.election_timeout_ms(now_ms), ask_ms=asks, since_ms=now_ms))
 
     def become_candidate(self, now_ms: int) -> None:
         """The epoch is raised, and this replica's vote in it is its own."""
         settings = self.settings
         self.persist(ElectionState(self.epoch + 1, NO_LEADER, settings.node_id, settings.directory_id))
         asks = dict.fromkeys(settings.voters.others(settings.node_id), now_ms)
-        self._move(Candidate(now_ms + self.election_timeout_ms(now_ms), ask_ms=asks))
+        self._move(Candidate(now_ms + self.election_timeout_ms(now_ms), ask_ms=asks, since_ms=now_ms))
         if settings.voters.majority == 1:
             self.become_leader(now_ms)
 
@@ -149,9 +151,9 @@ class QuorumState:
         others = self.settings.voters.others(node_id)
         ends = {voter: role.voters[voter].end_offset for voter in others} if type(role) is Leader else dict.fromkeys(others, -1)
         successors = tuple(sorted(others, key=lambda voter: (-ends[voter], voter)))
-        self._move(Resigned(now_ms + self.election_timeout_ms(now_ms), successors, dict.fromkeys(others, now_ms)))
+        self._move(Resigned(now_ms + self.election_timeout_ms(now_ms), successors, dict.fromkeys(others, now_ms), now_ms))
 
-    def _move(self, role: Role) -> None:
+    def _move(self, role: AnyRole) -> None:
         before = self.role
         assert type(role) in TRANSITIONS[type(before)], f"{type(before).__name__} never becomes {type(role).__name__}"
         if type(before) is Leader:
@@ -219,11 +221,19 @@ class QuorumState:
         self.is_fatal = True
         self.emit(Fatal(reason))
 
+    def next_number(self) -> int:
+        self.fetch_count += 1
+        return self.fetch_count
+
     # -- times
 
     def election_timeout_ms(self, now_ms: int) -> int:
         timeout_ms = self.settings.election_timeout_ms
         return timeout_ms + self.settings.jitter(timeout_ms, self.epoch, now_ms)
+
+    def retry_ms(self, since_ms: int, now_ms: int) -> int:
+        """When something is tried again that does not succeed since ``since_ms``: less and less often."""
+        return now_ms + min(max(self.settings.retry_backoff_ms, (now_ms - since_ms) // 2), self.settings.fetch_timeout_ms // 2)
 
     def search_delay_ms(self) -> int:
         """How long until a voter is asked who leads: an observer asks at once, then less and less often; voters are told anyway."""

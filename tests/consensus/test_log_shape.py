@@ -1,0 +1,112 @@
+"""Where logs part, what is durable, and when a log is too old."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span, Vote
+from ottla.consensus.effects import AppendFetched, SendRequest, TruncateLog
+from ottla.consensus.election_state import ElectionState
+from ottla.consensus.log_shape import LogShape
+from ottla.consensus.quorum import Quorum
+from ottla.consensus.roles import Follower, Prospective, Unattached
+from ottla.consensus.settings import QuorumSettings
+from ottla.consensus.voters import VoterSet
+
+THREE = VoterSet(dict.fromkeys((1, 2, 3), bytes(16)))
+
+
+def log() -> LogShape:
+    """Offsets 0-2 of epoch 1, 3-5 of epoch 3, 6-9 of epoch 4."""
+    return LogShape([(1, 0), (3, 3), (4, 6)], end_offset=10)
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "last_epoch", "expected"),
+    [
+        (0, 0, None),
+        (10, 4, None),
+        (6, 3, None),
+        (4, 3, None),
+        (11, 4, EpochEnd(4, 10)),
+        (7, 3, EpochEnd(3, 6)),
+        (7, 2, EpochEnd(1, 3)),
+        (2, 1, None),
+        (9, 9, EpochEnd(4, 10)),
+    ],
+)
+def test_a_replica_continues_or_is_told_where_the_logs_part(fetch_offset: int, last_epoch: int, expected: EpochEnd | None) -> None:
+    assert log().mismatch(fetch_offset, last_epoch) == expected
+
+
+def test_a_replica_that_is_older_than_the_log_is_sent_to_the_snapshot() -> None:
+    shape = log()
+    shape.snapshots = ((SnapshotId(3, 5), 100), (SnapshotId(3, 6), 120))
+    shape.start_at(5)
+    newest = SnapshotId(3, 6)
+    assert (shape.start_offset, shape.start_epoch) == (5, 3)
+    assert shape.mismatch(0, 0) == newest
+    assert shape.mismatch(5, 1) == newest
+    assert shape.mismatch(8, 2) == newest
+    assert shape.mismatch(5, 3) is None
+    assert shape.mismatch(10, 4) is None
+
+
+def test_a_log_after_a_snapshot_goes_on_from_there() -> None:
+    shape = LogShape()
+    shape.install(SnapshotId(3, 6), 120)
+    assert (shape.start_offset, shape.end_offset, shape.flushed_offset, shape.last_epoch) == (6, 6, 6, 3)
+    assert shape.mismatch(6, 3) is None
+    shape.append(4, 8)
+    assert shape.mismatch(8, 4) is None
+    assert shape.mismatch(6, 3) is None
+    assert shape.copy().key() == shape.key()
+
+
+@pytest.mark.parametrize(("diverging", "point"), [(EpochEnd(3, 5), 5), (EpochEnd(3, 9), 6), (EpochEnd(2, 4), 3), (EpochEnd(0, 0), 0)])
+def test_the_follower_keeps_what_may_be_the_leaders(diverging: EpochEnd, point: int) -> None:
+    assert log().parting_point(diverging) == point
+
+
+def test_an_fsync_that_began_before_a_cut_does_not_count_after_it() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape([(1, 0), (4, 2)], end_offset=3))
+    fetch = request_in(quorum.start(0))
+    reply = FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 3, 5),))
+    quorum.on_answer(2, fetch, reply, 1)
+    fetch = request_in(quorum.on_flushed(5, 0, 2))
+    effects = quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, diverging=EpochEnd(1, 2)), 3)
+    [cut] = [effect for effect in effects if isinstance(effect, TruncateLog)]
+    assert (cut.end_offset, cut.log_version) == (2, 1)
+    effects = quorum.on_answer(2, request_in(effects), FetchAnswer(0, 4, 2, 0, records="b", spans=(Span(4, 2, 6),)), 4)
+    [appended] = [effect for effect in effects if isinstance(effect, AppendFetched)]
+    assert quorum.on_flushed(5, 0, 5) == (), "the old fsync says nothing of the new records"
+    assert quorum.log.flushed_offset == 2
+    assert request_in(quorum.on_flushed(appended.end_offset, appended.log_version, 6)).fetch_offset == 6
+
+
+def test_a_voter_in_search_of_a_leader_waits_for_its_disk_too() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
+    fetch = request_in(quorum.start(0))
+    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), 1)
+    quorum.on_request("token", Vote(5, 3, 4, 5), 2)
+    assert isinstance(quorum.role, Unattached)
+    assert quorum.on_tick(900) == (), "the one that it asks may be the leader, and would count what is not on disk"
+    assert request_in(quorum.on_flushed(5, 0, 901)).fetch_offset == 5
+
+
+def test_a_voter_whose_disk_is_slow_does_not_suspect_the_leader() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
+    fetch = request_in(quorum.start(0))
+    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), 1)
+    assert quorum.on_tick(5000) == (), "it has asked for nothing"
+    assert isinstance(quorum.role, Follower)
+    assert quorum.next_deadline_ms() >= 7000
+    request_in(quorum.on_flushed(5, 0, 5001))
+    quorum.on_tick(9000)
+    assert isinstance(quorum.role, Prospective)
+
+
+def request_in(effects: tuple[object, ...]) -> Fetch:
+    [sent] = [effect for effect in effects if isinstance(effect, SendRequest)]
+    assert isinstance(sent.request, Fetch)
+    return sent.request
