@@ -57,3 +57,11 @@ def topic_name_problem(name: str) -> str | None:
         if not (character.isascii() and (character.isalnum() or character in "._-")):
             return f"the character {character!r} is not one of ASCII letters, digits, '.', '_' and '-'"
     return None
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The inverse of ``uuid_text``. ValueError for what is no such text."""
+    decoded = base64.urlsafe_b64decode(text + "==")
+    if len(decoded) != 16:
+        raise ValueError(f"{text!r} is not an id of 22 characters")
+    return decoded

@@ -1,4 +1,4 @@
-"""The metadata log on a real disk."""
+"""The metadata log on a real disk, as the only voter has it."""
 
 from __future__ import annotations
 
@@ -7,158 +7,178 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.broker.metadata_replica import LoneReplica
 
 from ottla.broker.metadata.log import FOLDER_NAME, MetadataLog
 from ottla.broker.metadata.synced_mark import MARK_NAME
 from ottla.errors import StorageError
 from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC
-from ottla.metadata.records import encode_record
 from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
-from ottla.records.builder import BatchBuilder
+from ottla.records.control import ControlType, control_type_of
+from ottla.records.iteration import iterate_records
 from ottla.runtime.world import real_world
 
 
-def with_disk(body: Callable[[Disk], Awaitable[None]]) -> None:
+def run(body: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        await body(real_world().disk)
+        await body()
 
     asyncio.run(main())
-
-
-async def open_log(disk: Disk, folder: Path, *, snapshot_bytes: int = 1 << 30) -> MetadataLog:
-    return await MetadataLog.open(disk, str(folder), now_ms=0, clean=False, bytes_between_snapshots=snapshot_bytes)
-
-
-async def commit(log: MetadataLog) -> None:
-    """As the only voter does."""
-    log.commit(await log.flush())
 
 
 def topic(number: int) -> TopicRecord:
     return TopicRecord(f"topic-{number}", number.to_bytes(16, "big"))
 
 
-def test_what_was_committed_is_in_the_image_after_reopening(tmp_path: Path) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path)
-        log.append([topic(1), ConfigRecord(RESOURCE_TOPIC, "topic-1", "a", "b")], now_ms=5)
-        log.append([topic(2)], now_ms=6)
-        await commit(log)
-        image = log.committed
-        again = await open_log(disk, tmp_path)  # no close before: as after a crash
-        assert again.committed == image
-        assert again.end_offset == 3
+def log_file(folder: Path) -> Path:
+    return sorted((folder / FOLDER_NAME).glob("*.log"))[-1]
 
-    with_disk(body)
+
+def test_what_was_committed_is_in_the_image_after_reopening(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        await log.record(topic(1), ConfigRecord(RESOURCE_TOPIC, "topic-1", "a", "b"))
+        await log.record(topic(2))
+        assert (log.image.end_offset, log.image.epoch) == (4, 1), "the first record says who leads"
+        again = await LoneReplica.open(tmp_path)  # no stop before: as after a crash
+        assert again.image == log.image
+        assert (again.image.end_offset, again.image.epoch) == (5, 2)
+
+    run(body)
 
 
 def test_large_groups_are_split_into_batches_and_read_back(tmp_path: Path) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path)
-        log.append([topic(number) for number in range(1, 5001)], now_ms=0)
-        await commit(log)
-        assert len((await open_log(disk, tmp_path)).committed.topics) == 5000
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        await log.record(*[topic(number) for number in range(1, 5001)])
+        assert len(log.image.topics) == 5000
+        again = await LoneReplica.open(tmp_path)
+        assert len(again.image.topics) == 5000
+        assert again.image.end_offset == log.image.end_offset + 1
 
-    with_disk(body)
+    run(body)
 
 
 def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path) -> None:
     """As in Kafka a transaction that was not ended is aborted, and what follows it counts (KIP-868)."""
 
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path / "whole")
-        log.append([topic(1)], now_ms=0)
-        await commit(log)
-        whole = log._log.segments[-1].size
-        log.append([topic(number) for number in range(2, 5002)], now_ms=0)
-        await commit(log)
-        segment = Path(log._log.segments[-1].file.path)
-        data = segment.read_bytes()
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path / "whole")
+        await log.record(topic(1))
+        file = log_file(tmp_path / "whole")
+        whole = file.stat().st_size
+        await log.record(*[topic(number) for number in range(2, 5002)])
+        data = file.read_bytes()
         ends = [position + header.size_bytes for position, header in iterate_batches(data)]
-        assert len(ends) == 1 + 5  # begin, three batches, end
+        assert len(ends) == 2 + 5  # who leads, the first group; begin, three batches, end
         for at in [end for end in ends if whole <= end < len(data)]:
             folder = tmp_path / str(at)
-            torn = folder / FOLDER_NAME / segment.name
+            torn = folder / FOLDER_NAME / file.name
             torn.parent.mkdir(parents=True)
             torn.write_bytes(data[: at + 20])
-            again = await open_log(disk, folder)
-            assert set(again.committed.topics) == {"topic-1"}
-            again.append([topic(2)], now_ms=0)
-            await commit(again)
-            assert set((await open_log(disk, folder)).committed.topics) == {"topic-1", "topic-2"}
+            again = await LoneReplica.open(folder)
+            assert set(again.image.topics) == {"topic-1"}
+            await again.record(topic(2))
+            assert set((await LoneReplica.open(folder)).image.topics) == {"topic-1", "topic-2"}
 
-    with_disk(body)
+    run(body)
 
 
 def test_a_group_that_is_our_mistake_changes_nothing(tmp_path: Path) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path)
-        log.append([topic(1)], now_ms=0)
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        end_offset = log.replica.append([topic(1)])
         with pytest.raises(AssertionError, match="created once"):
-            log.append([topic(2), topic(1)], now_ms=0)
-        assert set(log.draft.topics) == {"topic-1"}
-        assert log.committed.topics == {}, "nothing is told before it is committed"
-        await commit(log)
-        assert set(log.committed.topics) == {"topic-1"}
-        assert (await open_log(disk, tmp_path)).committed == log.committed
+            log.replica.append([topic(2), topic(1)])
+        assert set(log.replica.draft.topics) == {"topic-1"}
+        assert log.image.topics == {}, "nothing is told before it is committed"
+        await log.replica.committed(end_offset)
+        assert set(log.image.topics) == {"topic-1"}
+        assert (await LoneReplica.open(tmp_path)).image == log.image
 
-    with_disk(body)
+    run(body)
 
 
 def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path, snapshot_bytes=1)
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
         for number in range(1, 6):
-            log.append([topic(number)], now_ms=0)
-            await commit(log)
-            assert await log.snapshot_when_due()
+            await log.record(topic(number))
+            await log.replica.write_snapshot()
+        await log.record(topic(6))  # which is written after what the snapshot has is deleted
         snapshots = sorted(path.name for path in (tmp_path / FOLDER_NAME).glob("*.checkpoint"))
-        assert snapshots == ["00000000000000000004-0000000001.checkpoint", "00000000000000000005-0000000001.checkpoint"]
-        log.append([topic(6)], now_ms=0)
-        await commit(log)
-        again = await open_log(disk, tmp_path)
-        assert sorted(again.committed.topics) == [f"topic-{number}" for number in range(1, 7)]
+        assert snapshots == ["00000000000000000005-0000000001.checkpoint", "00000000000000000006-0000000001.checkpoint"]
+        again = await LoneReplica.open(tmp_path)
+        assert sorted(again.image.topics) == [f"topic-{number}" for number in range(1, 7)]
         for path in (tmp_path / FOLDER_NAME).glob("*.log"):
             path.unlink()
-        with pytest.raises(StorageError, match="synced up to offset 6"):
-            await open_log(disk, tmp_path)
+        with pytest.raises(StorageError, match="synced up to offset 8"):
+            await LoneReplica.open(tmp_path)
         (tmp_path / FOLDER_NAME / MARK_NAME).unlink()  # the snapshot outlived the log: what it holds is still there
-        alone = await open_log(disk, tmp_path)
-        assert sorted(alone.committed.topics) == [f"topic-{number}" for number in range(1, 6)]
-        assert alone.end_offset == 5
+        alone = await LoneReplica.open(tmp_path)
+        assert sorted(alone.image.topics) == [f"topic-{number}" for number in range(1, 6)]
 
-    with_disk(body)
+    run(body)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_snapshots_are_written_when_enough_has_come_since_the_last(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path, snapshot_bytes=2000)
+        for number in range(1, 101):
+            await log.record(topic(number))
+        await log.replica.stop()
+        found = sorted((tmp_path / FOLDER_NAME).glob("*.checkpoint"))
+        assert len(found) == 2, "the newest two are kept"
+        batches = [(header, iterate_records(found[-1].read_bytes(), at)) for at, header in iterate_batches(found[-1].read_bytes())]
+        kinds = [control_type_of(records[0]) for header, records in batches if header.is_control]
+        assert kinds == [ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER]
+        assert [header.base_offset for header, _ in batches] == [0, 1, 1 + batches[1][0].count], "offsets as in Kafka's snapshots"
+        assert len((await LoneReplica.open(tmp_path)).image.topics) == 100
+
+    run(body)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "footer"])
 def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path)
-        log.append([topic(1)], now_ms=0)
-        await commit(log)
-        await log.write_snapshot()
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        await log.record(topic(1))
+        await log.replica.write_snapshot()
         [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
         data = bytearray(path.read_bytes())
         data[-3] ^= 0x40
-        path.write_bytes(data if damage == "flip" else data[:-3])
+        whole = path.read_bytes()
+        footer = [position for position, _ in iterate_batches(whole)][-1]
+        path.write_bytes({"flip": bytes(data), "cut": whole[:-3], "footer": whole[:footer]}[damage])
         with pytest.raises(StorageError, match="metadata snapshot"):
-            await open_log(disk, tmp_path)
+            await LoneReplica.open(tmp_path)
 
-    with_disk(body)
+    run(body)
 
 
 def test_a_record_about_a_topic_that_is_not_there_keeps_the_broker_from_guessing(tmp_path: Path) -> None:
-    async def body(disk: Disk) -> None:
-        log = await open_log(disk, tmp_path)
-        stray = PartitionChangeRecord(partition_id=0, topic_id=b"\x17" * 16)
-        builder = BatchBuilder()
-        builder.append(None, encode_record(stray), timestamp_ms=0)
-        log._log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=0, from_client=False)
-        await log._log.flush()
+    async def body() -> None:
+        disk: Disk = real_world().disk
+        log = await MetadataLog.open(disk, str(tmp_path), now_ms=0, clean=False)
+        await log.write_groups([[PartitionChangeRecord(partition_id=0, topic_id=b"\x17" * 16)]], epoch=1, now_ms=0)
         await log.close()
         with pytest.raises(StorageError, match="cannot be replayed"):
-            await open_log(disk, tmp_path)
+            await LoneReplica.open(tmp_path)
 
-    with_disk(body)
+    run(body)
+
+
+def test_a_log_from_before_there_were_elections_is_taken_over(tmp_path: Path) -> None:
+    """Without a quorum-state, the only voter goes on in the epoch after that of its last record."""
+
+    async def body() -> None:
+        log = await MetadataLog.open(real_world().disk, str(tmp_path), now_ms=0, clean=False)
+        await log.write_groups([[topic(1)], [topic(2)]], epoch=1, now_ms=0)
+        await log.close()
+        again = await LoneReplica.open(tmp_path)
+        assert set(again.image.topics) == {"topic-1", "topic-2"}
+        assert (again.image.end_offset, again.image.epoch) == (3, 2)
+
+    run(body)

@@ -1,4 +1,4 @@
-"""What a KRaft file may say to a broker that is its own controller, and where it then listens."""
+"""What a KRaft file may say to a node, and where it then listens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import pytest
 from tests.config.test_sources import COMBINED_NODE
 
 from ottla.broker.requests.listeners import ListenerAddress, advertised, controller_listeners, listeners
-from ottla.broker.roles import Role, check_roles
+from ottla.broker.roles import Role, read_roles
 from ottla.config import BrokerConfig, parse_properties
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
+
+QUORUM = "1@a:1,2@b:2,3@c:3"
 
 
 @pytest.mark.parametrize(
@@ -21,23 +23,35 @@ from ottla.metadata.image import EndpointImage
         {"controller.quorum.bootstrap.servers": "localhost:9093"},
     ],
 )
-def test_a_broker_or_one_combined_node_is_accepted(given: dict[str, str]) -> None:
-    check_roles(BrokerConfig(given))
+def test_a_broker_without_others_is_its_own_controller(given: dict[str, str]) -> None:
+    assert read_roles(BrokerConfig(given)).is_lone
+
+
+@pytest.mark.parametrize(("roles", "node"), [("broker,controller", 2), ("controller", 3), ("broker", 4)])
+def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
+    given = {"process.roles": roles, "node.id": str(node), "controller.quorum.voters": QUORUM, "controller.listener.names": "C"}
+    found = read_roles(BrokerConfig(given))
+    assert not found.is_lone
+    assert (found.is_broker, found.is_controller) == ("broker" in roles, "controller" in roles)
+    assert found.voters == {1: ("a", 1), 2: ("b", 2), 3: ("c", 3)}
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"process.roles": "controller"}, "does not include broker"),
-        ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "3 voters"),
-        ({"controller.quorum.voters": "2@a:1"}, "node.id is 1"),
+        ({"process.roles": "controller"}, "needs controller.quorum.voters"),
+        ({"controller.quorum.voters": "2@a:1"}, "whose node.id is 1"),
+        ({"controller.quorum.voters": QUORUM, "node.id": "7"}, "does not have this node"),
+        ({"controller.quorum.voters": QUORUM, "process.roles": "broker"}, "has this node, whose node.id is 1, which is no controller"),
+        ({"controller.quorum.voters": QUORUM}, "controller.listener.names is not set"),
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
+        ({"controller.quorum.voters": "1@a:1,1@b:1"}, "lists an id twice"),
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "several servers"),
     ],
 )
-def test_a_node_of_a_larger_quorum_is_refused_rather_than_half_obeyed(given: dict[str, str], why: str) -> None:
+def test_roles_that_contradict_each_other_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(KafkaError, match=why) as refused:
-        check_roles(BrokerConfig(given))
+        read_roles(BrokerConfig(given))
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 

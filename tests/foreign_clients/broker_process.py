@@ -25,7 +25,14 @@ FIRST_PORT, LAST_PORT = 15_000, 30_000
 
 def lasting_port() -> int:
     """A free port that no outgoing connection will take while its broker restarts."""
+    [port] = lasting_ports(1)
+    return port
+
+
+def lasting_ports(count: int) -> list[int]:
+    """So many of them."""
     span = LAST_PORT - FIRST_PORT
+    ports: list[int] = []
     for step in range(span):
         port = FIRST_PORT + (os.getpid() * 37 + step) % span
         with socket.socket() as probe:
@@ -34,7 +41,9 @@ def lasting_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            ports.append(port)
+            if len(ports) == count:
+                return ports
     raise RuntimeError("no free port")
 
 
@@ -76,8 +85,17 @@ class BrokerProcess:
         assert self._process is not None, "the broker was started"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> Self:
         """Clients are served when this returns."""
+        self.spawn()
+        return self.wait_until_ready()
+
+    def spawn(self) -> None:
+        """The process is on its way: one of several that wait for each other."""
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
         values = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data)} | self.properties
@@ -86,6 +104,11 @@ class BrokerProcess:
             arguments += ["-X", f"{key}={value}"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
+
+    def wait_until_ready(self) -> Self:
+        """Clients are served when this returns."""
+        assert self._process is not None, "the process is on its way"
+        ready = self.folder / "ready"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not ready.exists():  # the file appears whole, by a rename
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -120,7 +143,7 @@ class BrokerProcess:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running:
             self.kill() if error else self.stop()
         # Whatever the clients saw: the broker itself must have met nothing that it did not expect.
         assert error is not None or not any(sign in self.log() for sign in MISTAKES), self.log()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.storage.batches import FOLDER, append, batch, idempotent, records_of
 from tests.storage.crash_states import Run
 
 from ottla.broker.metadata.log import MetadataLog
 from ottla.messages.metadata_records import ConfigRecord
-from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
+from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC, ClusterImage
+from ottla.metadata.replay import replay
 from ottla.records.iteration import Record
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.compaction.job import CLEAN_JOB
@@ -215,23 +216,33 @@ def metadata() -> Run:
     images: list[tuple[int, ClusterImage]] = []
 
     async def work() -> None:
-        log = await MetadataLog.open(disk, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        images.append((0, log.committed))
+        log = await MetadataLog.open(disk, "/data", now_ms=0, clean=False)
+        image = EMPTY_IMAGE
+        images.append((0, image))
         for number in range(25):
-            log.append([ConfigRecord(RESOURCE_TOPIC, f"topic-{number % 4}", "retention.ms", str(number))], now_ms=number)
-            log.commit(await log.flush())
-            images.append((len(disk.operations), log.committed))
-            await log.snapshot_when_due()
+            record = ConfigRecord(RESOURCE_TOPIC, f"topic-{number % 4}", "retention.ms", str(number))
+            await log.write_groups([[record]], epoch=1, now_ms=number)
+            await log.sync()
+            image = replace(replay(image, [record]), end_offset=log.end_offset, epoch=1)
+            images.append((len(disk.operations), image))
+            if number % 7 == 6:
+                written = await log.snapshots.write(image, number)
+                await log.delete_below(written.end_offset)
 
     run(work())
 
+    async def image_of(found: InstantDisk) -> ClusterImage:
+        log = await MetadataLog.open(found, "/data", now_ms=0, clean=False)
+        image = await log.newest_image()
+        async for batches in log.records(image.end_offset, log.end_offset):
+            image = replay(image, [record for batch in batches for record in batch.records])
+        return image
+
     def check_image(found: InstantDisk, count: int) -> None:
         index = max(index for index, (at, _) in enumerate(images) if at <= count)
-        opening = MetadataLog.open(found, "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        image = run(opening).committed
+        image = run(image_of(found))
         assert image in [image for _, image in images[index : index + 2]], "the newest committed image, or the one being committed"
-        again = MetadataLog.open(found.copy(), "/data", now_ms=0, clean=False, bytes_between_snapshots=600)
-        assert run(again).committed == image
+        assert run(image_of(found.copy())) == image
 
     start = InstantDisk()
     run(start.make_dirs("/data/__cluster_metadata-0"))

@@ -1,8 +1,8 @@
 """Log directories made before the first start: for a node of several, and for a cluster that begins at an older metadata.version.
 
 A broker that is its own only controller formats its directories when it first starts, at the newest version. A node of several must not:
-a voter whose disk was emptied would vote again, as if it had promised nothing. What a new cluster begins with is a snapshot of
-the metadata log at offset 0, as Kafka's bootstrap checkpoint is.
+a voter whose disk was emptied would vote again, as if it had promised nothing. What a new cluster begins with is in a file
+``bootstrap.checkpoint``, as in Kafka; the first active controller records it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ottla.broker.metadata.log import has_metadata, write_first_snapshot
+from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
 from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION
 from ottla.controller.metadata_versions import LEVELS
@@ -58,7 +58,7 @@ async def format_log_dirs(
             await _format(world, state.path, FolderIdentity(chosen, config.node_id, random_uuid(world)))
     first = config.log_dirs[0]
     if not await has_metadata(world.disk, first):
-        await write_first_snapshot(world.disk, first, [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level])
+        await format_metadata(world.disk, first, [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level])
     return chosen
 
 

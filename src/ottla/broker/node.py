@@ -7,15 +7,21 @@ without all of that, and recovery at the next start makes up for it.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.formatting import random_uuid
 from ottla.broker.handlers import SERVICES
 from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.log import MetadataLog, has_metadata
+from ottla.broker.metadata.log import has_metadata
+from ottla.broker.metadata.membership import Membership
+from ottla.broker.metadata.no_peers import NoPeers
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.leadership import Leadership
 from ottla.broker.replicas.mover import ReplicaMover
@@ -25,27 +31,34 @@ from ottla.broker.requests.listeners import advertised, advertised_controller, c
 from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
-from ottla.broker.roles import check_roles
+from ottla.broker.roles import NodeRoles, Role, read_roles
 from ottla.broker.status import Status
 from ottla.broker.upkeep.cleaner import LogCleaner
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.config import BrokerConfig
+from ottla.consensus.settings import QuorumSettings
+from ottla.consensus.voters import VoterSet
+from ottla.controller.features import FEATURES
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used
-from ottla.types import GROUP_METADATA_TOPIC
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
+from ottla.types import GROUP_METADATA_TOPIC, uuid_bytes
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.among_others import AmongOthers
 
 log = get_logger(__name__)
 
 
 class Broker:
-    """One node of a cluster of one: it makes the parts, and alone knows them all. What handlers may touch is in ``parts``."""
+    """One node of a cluster, of one at least: it makes the parts, and alone knows them all. What handlers may touch is in ``parts``."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.world = world
@@ -65,7 +78,10 @@ class Broker:
         self.controller: ActiveController
         self.groups: GroupShards
         self.housekeeping: Housekeeping
-        self._metadata_log: MetadataLog
+        self._metadata: MetadataReplica
+        self._publisher: Publisher
+        self._roles: NodeRoles
+        self._others: AmongOthers | None = None  # for a node of several
         self._leadership: Leadership
         self._cleaner: LogCleaner
         self._scrubber: Scrubber
@@ -99,16 +115,13 @@ class Broker:
         config = self.config
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
-        check_roles(config)
+        self._roles = read_roles(config)
         await self._open_folders()
         await self._make_parts()
-        await self.controller.publish()
-        await self.partitions.set_strays_aside()
-        await self.gate.bind([*listeners(config), *controller_listeners(config)])
-        self.parts.controller_endpoints = advertised_controller(config, self.addresses)
-        await self.controller.activate()
-        await self.controller.register_broker(self.node_id, advertised(config, self.addresses), config["broker.rack"])
-        await self._leadership.start()
+        if self._others is None:
+            await self._start_alone()
+        else:
+            await self._start_among(self._others)
         self.housekeeping.start()
         self._cleaner.start()
         self._scrubber.start()
@@ -116,17 +129,62 @@ class Broker:
         self.gate.open()
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
+    async def _start_alone(self) -> None:
+        """This node decides for itself, and is never fenced."""
+        self._metadata.start()
+        await self.controller.active()
+        await self._publisher.catch_up()
+        await self.partitions.set_strays_aside()
+        await self._bind()
+        await self.controller.activate()
+        await self.controller.register_broker(self._own_registration())
+        await self._leadership.start()
+
+    async def _start_among(self, others: AmongOthers) -> None:
+        """This node is one of several: the voters elect a leader, and its broker joins the cluster."""
+        await self._bind()
+        self.gate.open(Role.CONTROLLER)
+        self._metadata.start()
+        if self._roles.is_broker:
+            await self._unless_failed(others.join(self._own_registration(), self.controller, self._publisher))
+            await self.partitions.set_strays_aside()
+
+    async def _unless_failed(self, joining: Coroutine[Any, Any, None]) -> None:
+        """What has made the node fail meanwhile is raised."""
+        task, failed = asyncio.create_task(joining), asyncio.create_task(self.controller.failed())
+        try:
+            await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            else:
+                failed.result()
+        finally:
+            task.cancel()
+            failed.cancel()
+
+    async def _bind(self) -> None:
+        own = [listener for listener in listeners(self.config) if self._roles.is_broker]
+        await self.gate.bind([*own, *(controller_listeners(self.config) if self._roles.is_controller else ())])
+        self.parts.controller_endpoints = advertised_controller(self.config, self.addresses)
+
     async def _make_parts(self) -> None:
         config, world, first = self.config, self.world, self._folders[0]
-        self._metadata_log = await MetadataLog.open(
-            world.disk,
+        self._others = others = None if self._roles.is_lone else _among_others(world, config, self._roles, self.cluster_id)
+        self._metadata = await MetadataReplica.open(
+            world,
             first.path,
-            now_ms=world.clock.now_ms(),
+            others.settings if others else QuorumSettings(self.node_id, VoterSet({self.node_id: ZERO_UUID}), cluster_id=self.cluster_id),
+            others.voters if others else NoPeers(),
             clean=first.was_clean,
             bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
         )
+        self._publisher = Publisher(lambda: self._metadata.image, self._follow)
         self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
-        self.controller = ActiveController(world, config, self._metadata_log, self._follow)
+        self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
+        self.controller.on_failed = self._on_metadata_failed
+        membership = Membership(world, config, self.controller, self.cluster_id)
+        if others is not None:
+            others.connect(self._metadata, self.controller, membership, self.router)
         self.groups = GroupShards(world, config, self.controller)
         self._leadership = Leadership(world.timers, self.node_id, self.partitions.is_offline, self.controller.decide)
         self.housekeeping = Housekeeping(world, config, self.partitions, self.router, self._retry_offline)
@@ -135,7 +193,7 @@ class Broker:
         self.mover = ReplicaMover(world, config, self.partitions)
         self.partitions.on_folder_failed = self._on_folder_failed
         self.partitions.on_partition_failed = self._leadership.settle_soon
-        self._metadata_log.on_disk_failed = partial(self.partitions.fail_folder, first)
+        self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
         self.parts = self.router.parts = Parts(
             world=world,
@@ -144,6 +202,8 @@ class Broker:
             cluster_id=self.cluster_id,
             services=SERVICES,
             controller=self.controller,
+            membership=membership,
+            voters=self._roles.voters,
             partitions=self.partitions,
             groups=self.groups,
             mover=self.mover,
@@ -155,7 +215,9 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Orderly: what was accepted is on disk, and the next start trusts the files."""
+        """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
+        if self._others is not None:
+            await self._others.leave()
         await self.gate.close()
         await self.housekeeping.stop()
         self._leadership.stop()
@@ -168,7 +230,9 @@ class Broker:
             connection.transport.close()
         await self.controller.close()  # what was decided is carried out before the logs are closed
         closed = await self.partitions.close()
-        await self._metadata_log.close()
+        await self._metadata.stop()
+        if self._others is not None:
+            self._others.close()
         for folder in closed:
             if not folder.is_failed:
                 await folder.mark_clean()
@@ -212,12 +276,37 @@ class Broker:
 
     async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk = self.world.disk
+        if not self._roles.is_lone and await read_identity(disk, path) is None:
+            raise StorageError(
+                f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
+                "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
+            )
         if not await disk.exists(path):
             await disk.make_dirs(path)
             await disk.sync_dir(posixpath.dirname(path))
         await disk.lock(_lock_path(path))
         ids = FolderIdentity(cluster_id or random_uuid(self.world), self.node_id, random_uuid(self.world))
         return await LogDirectory.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
+
+    def _own_registration(self) -> BrokerImage:
+        """What this process says of itself. As the only broker it is never fenced, and nobody waits for it to catch up."""
+        ends = advertised(self.config, self.addresses)
+        return BrokerImage(
+            broker_id=self.node_id,
+            broker_epoch=self._metadata.draft.end_offset,
+            endpoints={end.listener: end for end in ends},
+            rack=self.config["broker.rack"],
+            is_fenced=False,
+            incarnation_id=self.world.random.getrandbits(128).to_bytes(16, "big"),
+            features=dict(FEATURES),
+            directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self._folders),
+        )
+
+    def _on_metadata_failed(self, reason: str) -> None:
+        if self.failure is None:
+            self.failure = reason
+            log.critical("broker_failed", reason=reason)
+            self.on_failure()
 
     def _on_folder_failed(self, folder: LogDirectory) -> None:
         """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
@@ -232,7 +321,7 @@ class Broker:
     async def _retry_offline(self) -> None:
         """Partitions that could not be opened for want of room or of descriptors are tried again."""
         if self.partitions.retry():
-            await self.controller.publish()
+            await self._publisher.repeat()
             self._leadership.settle_soon()
 
     async def _follow(self, delta: ImageDelta) -> None:
@@ -253,6 +342,12 @@ class Broker:
         if gone:
             self.groups.forget_topics(gone)
             self.housekeeping.clean_up_soon()
+
+
+def _among_others(world: World, config: BrokerConfig, roles: NodeRoles, cluster_id: str) -> AmongOthers:
+    from ottla.broker.among_others import AmongOthers  # a lone broker starts without
+
+    return AmongOthers(world, config, roles, cluster_id)
 
 
 def _lock_path(folder: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ottla.broker.authorization import AllowAll
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.membership import Membership
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.parking import Parking
@@ -33,6 +34,7 @@ class Parts:
     services: Mapping[Role, Mapping[int, Service]]
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
     controller: ActiveController
+    membership: Membership
     partitions: PartitionStore
     groups: GroupShards
     mover: ReplicaMover
@@ -43,11 +45,18 @@ class Parts:
     stage: Callable[[Staged], None]
     fetch_bytes_max: int
     controller_endpoints: list[EndpointImage] = field(default_factory=list)
+    voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """Where the controllers are, in a cluster of several nodes."""
 
     @property
     def image(self) -> ClusterImage:
         """The newest committed image of the cluster."""
         return self.controller.image
+
+    @property
+    def controller_id(self) -> int:
+        """Whom clients may ask what a controller decides: any broker passes it on, and this one does."""
+        return self.node_id
 
     def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it."""

@@ -1,14 +1,16 @@
 """Which parts of a cluster this process plays, as a KRaft properties file says it.
 
-A broker is its own controller, and the only voter of its metadata log: nothing has to be said, and what a file for one
-combined node says is taken. A file for a node of a larger quorum is refused rather than half obeyed.
+Without a word about controllers, a broker is its own one, and the only voter of its metadata log: it formats its directories itself and
+needs no listener for controllers. A node of several plays what ``process.roles`` says, among the voters of ``controller.quorum.voters``.
 
-Source: KIP-500, KIP-853 (controller.quorum.bootstrap.servers).
+Source: KIP-500, KIP-595, KIP-853 (controller.quorum.bootstrap.servers).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ottla.config import BrokerConfig
@@ -25,22 +27,61 @@ class Role(StrEnum):
 _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 
 
-def check_roles(config: BrokerConfig) -> None:
-    """The configuration is that of a broker, or of one combined broker and controller; else INVALID_CONFIG."""
-    roles = config["process.roles"]
-    if roles is not None and "broker" not in roles:
-        raise _refused(f"process.roles={','.join(roles)}", "does not include broker; `broker,controller` is a combined node")
-    voters = config["controller.quorum.voters"]
-    if len(voters) > 1:
-        raise _refused("controller.quorum.voters", f"lists {len(voters)} voters; this node must be the only one")
-    for voter in voters:
+@dataclass(frozen=True, slots=True)
+class NodeRoles:
+    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster, and asks nobody."""
+
+    roles: frozenset[Role]
+    voters: Mapping[int, tuple[str, int]]
+    is_lone: bool
+
+    @property
+    def is_broker(self) -> bool:
+        return Role.BROKER in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return Role.CONTROLLER in self.roles
+
+
+def read_roles(config: BrokerConfig) -> NodeRoles:
+    """What the configuration says; INVALID_CONFIG for what contradicts itself, and for what is not served."""
+    given = config["process.roles"]
+    voters = _voters(config)
+    node_id = config.node_id
+    if not voters:
+        if given is not None and "broker" not in given:
+            raise _refused(f"process.roles={','.join(given)}", "needs controller.quorum.voters, with this node among them")
+        if len(config["controller.quorum.bootstrap.servers"]) > 1:
+            raise _refused("controller.quorum.bootstrap.servers", "lists several servers; name the voters in controller.quorum.voters")
+        return NodeRoles(frozenset(Role), {}, True)
+    roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
+    if Role.CONTROLLER in roles and node_id not in voters:
+        raise _refused(f"controller.quorum.voters={_text(voters)}", f"does not have this node, whose node.id is {node_id}")
+    if Role.CONTROLLER not in roles and node_id in voters:
+        raise _refused(f"controller.quorum.voters={_text(voters)}", f"has this node, whose node.id is {node_id}, which is no controller")
+    if len(voters) == 1 and len(roles) == 2:
+        return NodeRoles(roles, voters, True)
+    names = config["controller.listener.names"]
+    if not names:
+        raise _refused("controller.listener.names", "is not set: nodes of several reach their controllers by a listener of its own")
+    return NodeRoles(roles, voters, False)
+
+
+def _voters(config: BrokerConfig) -> dict[int, tuple[str, int]]:
+    found: dict[int, tuple[str, int]] = {}
+    for voter in config["controller.quorum.voters"]:
         matched = _VOTER.fullmatch(voter)
         if matched is None:
             raise _refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port")
-        if int(matched[1]) != config.node_id:
-            raise _refused(f"controller.quorum.voters={voter}", f"is not this node, whose node.id is {config.node_id}")
-    if len(config["controller.quorum.bootstrap.servers"]) > 1:
-        raise _refused("controller.quorum.bootstrap.servers", "lists several servers; this node must be the only voter")
+        if int(matched[1]) in found:
+            raise _refused(f"controller.quorum.voters={voter}", "lists an id twice")
+        found[int(matched[1])] = matched[2].strip("[]"), int(matched[3])
+    return found
+
+
+def _text(voters: Mapping[int, tuple[str, int]]) -> str:
+    return ",".join(f"{voter}@{host}:{port}" for voter, (host, port) in voters.items())
 
 
 def _refused(what: str, why: str) -> KafkaError:

@@ -49,7 +49,7 @@ def register_broker(
     known = image.brokers.get(wanted.broker_id)
     is_same = known is not None and known.incarnation_id == wanted.incarnation_id
     if known is not None and has_session and not is_same:
-        text = f"another process is registered as broker {wanted.broker_id}; if it is gone, its session ends by itself"
+        text = f"another process is registered as broker {wanted.broker_id}; if that has ended, so will its session"
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text)
     _check_directories(image, wanted)
     _check_features(image, wanted)

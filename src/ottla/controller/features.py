@@ -37,10 +37,14 @@ class FeatureUpdate:
     upgrade_type: int
 
 
-def first_features(image: ClusterImage, *, min_isr: int) -> Recorded:
-    """What a controller records when it becomes active: the features of a new cluster, and what those ask for."""
-    levels = [] if image.features else [FeatureLevelRecord(name, high) for name, (_, high) in sorted(FEATURES.items())]
-    return Recorded((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+def first_features(image: ClusterImage, *, min_isr: int, levels: Mapping[str, int] | None = None) -> Recorded:
+    """What a controller records when it becomes active: the features of a new cluster, and what those ask for.
+
+    ``levels`` is what the cluster was formatted for; without it, a new one has the highest levels.
+    """
+    wanted = levels or {name: high for name, (_, high) in FEATURES.items()}
+    records = [] if image.features else [FeatureLevelRecord(name, level) for name, level in sorted(wanted.items())]
+    return Recorded((*records, *_min_isr_for_elr(image, records, min_isr)))
 
 
 def update_features(

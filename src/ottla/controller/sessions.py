@@ -25,7 +25,7 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """``shutdown_offset`` is where the metadata log ended when the broker began to stop; -1 while it does not."""
+    """``shutdown_offset`` is that of the last record that makes the broker stop; -1 while it does not."""
 
     broker_epoch: int
     heard_ms: int
@@ -47,6 +47,10 @@ class Sessions:
     def end(self, broker_id: int) -> None:
         """The broker is not expected to be heard from."""
         self._sessions.pop(broker_id, None)
+
+    def end_all(self) -> None:
+        """This controller is not the active one any more."""
+        self._sessions.clear()
 
     def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """Whether that process has been heard from of late."""
@@ -71,11 +75,11 @@ class Sessions:
         session.heard_ms = now_ms
         session.metadata_offset = request.current_metadata_offset
 
-    def begin_shutdown(self, broker_id: int, end_offset: int) -> None:
-        """The broker stops once the others know what the metadata log says up to ``end_offset``."""
+    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+        """The broker stops once the others know what the metadata log says at ``offset``."""
         session = self._sessions[broker_id]
         if session.shutdown_offset < 0:
-            session.shutdown_offset = end_offset
+            session.shutdown_offset = offset
 
     def standing_after(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, leads: bool, serving: Collection[int]) -> Standing:
         """Where the heartbeat takes the broker. ``leads`` says whether it leads a partition; ``serving`` are the unfenced brokers."""

@@ -26,7 +26,7 @@ from ottla.loggers import get_logger
 from ottla.machine import Command, Token
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
-from ottla.types import GROUP_METADATA_TOPIC
+from ottla.types import GROUP_METADATA_TOPIC, NO_LEADER
 from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
@@ -53,8 +53,13 @@ class GroupShards:
         topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
         return len(topic.partitions) if topic else 0
 
+    def leader_of(self, group_id: str) -> int:
+        """The broker that coordinates the group; NO_LEADER while there is none."""
+        topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
+        return topic.partitions[partition_of(group_id, len(topic.partitions))].leader if topic else NO_LEADER
+
     async def ensure_topic(self) -> None:
-        """The topic exists and its shards are open. Its replication factor defaults to 3, or to the brokers where there are fewer."""
+        """The topic exists, and the shards of this broker are open. Its replication factor is 1 unless another one is configured."""
         if self.partition_count:
             if len(self._shards) < self.partition_count:  # another request has it made just now
                 await self._controller.published()
@@ -62,7 +67,7 @@ class GroupShards:
         config = self._config
         factor = config["offsets.topic.replication.factor"]
         if not config.is_given("offsets.topic.replication.factor"):
-            factor = min(factor, len(self._controller.image.live_brokers))
+            factor = 1  # Kafka's three, once partitions are replicated
         segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",

@@ -1,4 +1,5 @@
-"""One module for each API: its docstring is the contract, its ``SERVICE`` the declaration that registers it.
+"""One module for each API: its docstring is the contract, its ``SERVICE`` the declaration that registers it
+(``SERVICES``, where one contract is that of several APIs).
 
 A handler touches ``parts.Parts`` and the request's context, and nothing else of the broker. What decides, stores or waits lives in other
 rooms; a handler translates between them and the wire.
@@ -17,9 +18,10 @@ from ottla.broker.roles import Role
 
 def _declared() -> Iterator[Service]:
     for info in pkgutil.iter_modules(__path__):
-        found = getattr(import_module(f"{__name__}.{info.name}"), "SERVICE", None)
-        if found is not None:
-            yield found
+        module = import_module(f"{__name__}.{info.name}")
+        if hasattr(module, "SERVICE"):
+            yield module.SERVICE
+        yield from getattr(module, "SERVICES", ())
 
 
 _ALL: Final = sorted(_declared(), key=lambda service: service.api.key)

@@ -59,4 +59,4 @@ def _decision(entry: EntryData) -> Callable[[ClusterImage], Recorded]:
     )
 
 
-SERVICE = service(AlterClientQuotasRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(AlterClientQuotasRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -32,4 +32,4 @@ def _alteration(parts: Parts, resource: AlterConfigsResource) -> Alteration | Ka
     return partial(replace_configs, resource_type=resource.resource_type, name=resource.resource_name, values=values, config=parts.config)
 
 
-SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -49,4 +49,4 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
     return response
 
 
-SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

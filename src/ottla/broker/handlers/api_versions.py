@@ -44,7 +44,7 @@ def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | 
     return ApiVersionsResponse(
         api_keys=keys,
         supported_features=supported,
-        finalized_features_epoch=parts.controller.high_watermark,
+        finalized_features_epoch=image.end_offset,
         finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in sorted(image.features.items())],
     )
 

@@ -57,4 +57,4 @@ def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterIm
     return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
 
 
-SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

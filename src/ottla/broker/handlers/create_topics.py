@@ -104,4 +104,4 @@ def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResu
     )
 
 
-SERVICE = service(CreateTopicsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(CreateTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

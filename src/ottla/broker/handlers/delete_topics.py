@@ -58,4 +58,4 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
     return None if name is None else refused_as_repeated("topic", name, count)
 
 
-SERVICE = service(DeleteTopicsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(DeleteTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -32,7 +32,7 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
     return DescribeClusterResponse(
         endpoint_type=served,
         cluster_id=parts.cluster_id,
-        controller_id=parts.node_id,
+        controller_id=parts.controller_id,
         brokers=_controllers(parts, listener) if is_controller else _brokers(parts, listener),
         cluster_authorized_operations=operations,
     )

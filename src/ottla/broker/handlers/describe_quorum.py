@@ -1,13 +1,13 @@
-"""DescribeQuorum, versions 0-2: who holds the metadata log, and how far (KIP-595, KIP-836).  One voter: this broker."""
+"""DescribeQuorum, versions 0-2: who holds the metadata log, and how far (KIP-595, KIP-836)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.log import LEADER_EPOCH
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
+from ottla.consensus.roles import Progress
 from ottla.errors import ErrorCode
 from ottla.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -19,6 +19,7 @@ from ottla.messages.describe_quorum import (
     TopicQuorum,
 )
 from ottla.types import CLUSTER_METADATA_TOPIC
+from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -31,23 +32,38 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumR
         name = topic.topic_name
         partitions = [_quorum(parts, name, wanted.partition_index) async for wanted in slices.over(topic.partitions)]
         topics.append(TopicQuorum(name, partitions))
+    return DescribeQuorumResponse(topics=topics, nodes=_nodes(parts))
+
+
+def _nodes(parts: Parts) -> list[Node]:
+    """Where the voters are; the only one of a lone broker is where that is, if it has no listener of its own."""
+    if parts.voters:
+        name = parts.controller_endpoints[0].listener
+        return [Node(voter, [Listener(name, host, port)]) for voter, (host, port) in sorted(parts.voters.items())]
     own = parts.controller_endpoints or [end for _, end in sorted(parts.image.brokers[parts.node_id].endpoints.items())]
-    listeners = [Listener(end.listener, end.host, end.port) for end in own]
-    return DescribeQuorumResponse(topics=topics, nodes=[Node(parts.node_id, listeners)])
+    return [Node(parts.node_id, [Listener(end.listener, end.host, end.port) for end in own])]
 
 
 def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
-    now_ms, end_offset = parts.world.clock.now_ms(), parts.controller.high_watermark
-    voter = ReplicaState(parts.node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
+    quorum = parts.controller.replica.quorum
+    voters, observers = quorum.progress()
+    now_ms, mono_ms = parts.world.clock.now_ms(), parts.world.clock.monotonic_ms()
+
+    def state(replica_id: int, directory: bytes, progress: Progress) -> ReplicaState:
+        fetched, caught_up = (now_ms - (mono_ms - when) if when >= 0 else -1 for when in (progress.fetched_ms, progress.caught_up_ms))
+        return ReplicaState(replica_id, directory, progress.end_offset, fetched, caught_up)
+
+    own = ReplicaState(parts.node_id, quorum.settings.directory_id, quorum.log.end_offset, now_ms, now_ms)
     return PartitionQuorum(
         index,
-        leader_id=parts.node_id,
-        leader_epoch=LEADER_EPOCH,
-        high_watermark=end_offset,
-        current_voters=[voter],
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[own, *(state(voter, ZERO_UUID, progress) for voter, progress in sorted(voters.items()))],
+        observers=[state(replica_id, directory, progress) for (replica_id, directory), progress in sorted(observers.items())],
     )
 
 
-SERVICE = service(DescribeQuorumRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(DescribeQuorumRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -46,4 +46,4 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
     return ElectLeadersResponse(replica_election_results=list(results.values()))
 
 
-SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -25,16 +23,27 @@ KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
 
 
 async def handle(parts: Parts, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """One broker leads every partition of the topic: the answer is the same for each key."""
-    found = await _find(parts, context, request.key_type)
+    refused = await _refused(parts, request.key_type)
+    ends = {node_id: (host, port) for node_id, host, port, _ in parts.endpoints_for(context.connection.listener)}
+
+    def find(key: str) -> Coordinator:
+        if refused is not None:
+            return Coordinator(key, -1, "", -1, refused.code, refused.message or None)
+        leader = parts.groups.leader_of(key)
+        if leader not in ends:
+            return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key, leader, *ends[leader])
+
     if context.version >= BATCH_SINCE:
         keys = Slices(parts.world.clock).over(request.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=[msgspec.structs.replace(found, key=key) async for key in keys])
+        return FindCoordinatorResponse(coordinators=[find(key) async for key in keys])
+    found = find(request.key)
     text = found.error_message if found.error_code else ErrorCode.NONE.name
     return FindCoordinatorResponse(error_code=found.error_code, error_message=text, node_id=found.node_id, host=found.host, port=found.port)
 
 
-async def _find(parts: Parts, context: RequestContext, key_type: int) -> Coordinator:
+async def _refused(parts: Parts, key_type: int) -> KafkaError | None:
+    """Why there is no coordinator of this kind; None when there is, and its topic exists."""
     try:
         if key_type in (KEY_TRANSACTION, KEY_SHARE):
             what = "transactions" if key_type == KEY_TRANSACTION else "share groups"
@@ -43,11 +52,8 @@ async def _find(parts: Parts, context: RequestContext, key_type: int) -> Coordin
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known")
         await parts.groups.ensure_topic()
     except KafkaError as error:
-        return Coordinator("", -1, "", -1, error.code, error.message or None)
-    for node_id, host, port, _ in parts.endpoints_for(context.connection.listener):
-        if node_id == parts.node_id:
-            return Coordinator("", node_id, host, port)
-    return Coordinator("", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return error
+    return None
 
 
 SERVICE = service(FindCoordinatorRequest, handle)

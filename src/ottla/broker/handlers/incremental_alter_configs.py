@@ -65,4 +65,4 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
     return Recorded(())
 
 
-SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

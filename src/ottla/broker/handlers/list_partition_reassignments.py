@@ -16,4 +16,4 @@ def handle(parts: Parts, context: RequestContext, request: ListPartitionReassign
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-SERVICE = service(ListPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(ListPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

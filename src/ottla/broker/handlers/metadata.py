@@ -46,7 +46,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
             for broker_id, host, port, rack in parts.endpoints_for(context.connection.listener)
         ],
         cluster_id=parts.cluster_id,
-        controller_id=parts.node_id,
+        controller_id=parts.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             parts.authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED

@@ -36,7 +36,8 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
         name = _name(parts, topic, context.version)
-        known = parts.partitions.by_name.get(name, {}) if isinstance(name, str) else {}
+        found = parts.image.topics.get(name) if isinstance(name, str) else None
+        known = found.partitions if found is not None else {}
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
         response.topics.append(answers)
         async for partition in slices.over(topic.partitions):

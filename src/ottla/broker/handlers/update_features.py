@@ -45,4 +45,4 @@ def _upgrade_type(key: FeatureUpdateKey, version: int) -> int:
     return UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE
 
 
-SERVICE = service(UpdateFeaturesRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(UpdateFeaturesRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

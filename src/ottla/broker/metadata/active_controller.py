@@ -1,19 +1,21 @@
-"""The active controller of a cluster with one voter: decides over the newest image, commits, publishes.
+"""The controller of this node: while it is active it decides over the newest draft, and answers once that is committed.
 
-A decision is taken and appended without suspending, so two requests cannot decide over the same image. Commits go on in order,
-several decisions sharing one fsync; what is committed is published in order beside them, so that a log that opens slowly keeps no
-decision back.
+A decision is taken and appended without suspending, so two requests cannot decide over the same image; many share one fsync. What is
+committed is published beside that, so a log that opens slowly keeps no decision back: only the answer to whoever asked for it waits.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ottla.broker.metadata.log import MetadataLog
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.metadata.remote import RemoteController
+from ottla.broker.metadata.replica import MetadataReplica
+from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Decided
@@ -21,13 +23,14 @@ from ottla.controller.features import first_features
 from ottla.controller.producer_ids import next_block
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord
-from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import EMPTY_IMAGE, ClusterImage, EndpointImage
+from ottla.loggers import get_logger
+from ottla.messages.metadata_records import PartitionRecord
+from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.members import broker_record
 from ottla.ports import World
 from ottla.wire.schema import Stored
 
-Publish = Callable[[ImageDelta], Awaitable[None]]
+log = get_logger(__name__)
 
 D = TypeVar("D", bound=Decided)
 SLICE_DECISIONS: Final = 50
@@ -35,52 +38,98 @@ SLICE_DECISIONS: Final = 50
 
 
 class ActiveController:
-    def __init__(self, world: World, config: BrokerConfig, log: MetadataLog, publish: Publish) -> None:
+    """A ``replica.Follower``: it is told when it may decide, and when no longer."""
+
+    def __init__(self, world: World, config: BrokerConfig, replica: MetadataReplica, publisher: Publisher) -> None:
         self._world = world
         self._config = config
-        self._log = log
-        self._publish = publish
-        self._published = EMPTY_IMAGE
-        self._commit = Turns(self._commit_once)
-        self._publish_turn = Turns(self._publish_newest)
+        self._replica = replica
+        self._publisher = publisher
         self._is_closed = False
-        self._added_count = 0  # partitions that were ever added
+        self._became_active = asyncio.Event()
+        self._added_count = 0  # partitions that were ever added to this broker
         self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
+        self.remote: RemoteController | None = None  # where other nodes' controllers may be the active one
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
+        self._has_failed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.on_activated: Callable[[], None] = lambda: None
+        self.on_deactivated: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[str], None] = lambda reason: None
 
     @property
     def image(self) -> ClusterImage:
         """The newest committed image."""
-        return self._log.committed
+        return self._replica.image
 
     @property
-    def high_watermark(self) -> int:
-        """The end of what is committed of the metadata log."""
-        return self._log.committed.end_offset
+    def replica(self) -> MetadataReplica:
+        """To be looked at only."""
+        return self._replica
 
-    async def publish(self) -> None:
-        """The newest committed image is followed, once more if it was before."""
-        await self._publish_turn(self._publish_once)
+    @property
+    def is_active(self) -> bool:
+        return self._replica.is_active
+
+    # -- what the replica tells
+
+    def on_committed(self) -> None:
+        eager.run(self._publisher.catch_up(), self._published)
+
+    def _published(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("metadata_not_followed", exc_info=error)
+
+    def on_active(self, epoch: int) -> None:
+        log.info("controller_active", epoch=epoch)
+        self._became_active.set()
+        self.on_activated()
+
+    def on_inactive(self) -> None:
+        log.info("controller_inactive")
+        self._became_active.clear()
+        self._unopened.clear()
+        self.on_deactivated()
+
+    def on_fatal(self, reason: str, error: BaseException) -> None:
+        self._failure = error
+        self._has_failed.set()
+        self._became_active.set()
+        self.on_failed(reason)
+
+    # -- life
+
+    async def active(self) -> None:
+        """This node's controller may decide. When it never will, what has failed is raised."""
+        await self._became_active.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def failed(self) -> None:
+        """Returns never: what this node's replica fails with is raised."""
+        await self._has_failed.wait()
+        assert self._failure is not None, "it has failed"
+        raise self._failure
 
     async def close(self) -> None:
         """What was decided is carried out, and nothing is decided any more."""
         self._is_closed = True
-        await self.published()
+        await self._publisher.catch_up()
 
     async def published(self) -> None:
         """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""
-        await self._commit()
-        await self._publish_turn()
+        if self._replica.is_active:
+            await self._replica.committed(self._replica.draft.end_offset)
+        await self._publisher.catch_up()
 
-    async def register_broker(self, broker_id: int, endpoints: Sequence[EndpointImage], rack: str | None) -> None:
-        """The broker is in the image, unfenced, with these addresses."""
-        ends = [BrokerEndpoint(end.listener, end.host, end.port, 0) for end in endpoints]
-        epoch = self._log.end_offset
-        await self._append([RegisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch, end_points=ends, rack=rack, fenced=False)])
+    async def register_broker(self, broker: BrokerImage) -> None:
+        """The broker, which is the only one, is in the image and unfenced."""
+        await self._append([broker_record(broker)])
 
     async def activate(self) -> None:
         """A new cluster has its features, and every cluster what its features ask for."""
-        await self.decide([partial(first_features, min_isr=self.static_min_isr)])
+        levels = await self._replica.log.bootstrap_levels()
+        await self.decide([partial(first_features, min_isr=self.static_min_isr, levels=levels)])
 
     @property
     def static_min_isr(self) -> int:
@@ -88,15 +137,22 @@ class ActiveController:
         min_isr: int = self._config.static("min.insync.replicas")
         return min_isr
 
+    # -- deciding
+
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
-        """One result a topic, in order. What was created can be written to when this returns."""
+        """One result a topic, in order. What was created here can be written to when this returns."""
+        if self.remote is not None and not self.is_active:
+            return await self.remote.create_topics(topics)
         return await self.decide(self.creation(topic) for topic in topics)
 
-    async def decide(self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False) -> list[D | KafkaError]:
-        """One result each, in order; what they record is committed and published when this returns, and what they rest on is committed.
+    async def decide(
+        self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False, is_followed: bool = True
+    ) -> list[D | KafkaError]:
+        """One result each, in order; what they record and rest on is committed when this returns, and with ``is_followed`` followed here.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
-        in slices, with others' between them, and each is asked for when its turn comes.
+        in slices, with others' between them, and each is asked for when its turn comes. NOT_CONTROLLER when this node's controller is
+        not active, or was no longer before its decisions were committed: they may be, or not.
         """
         if self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
@@ -105,7 +161,8 @@ class ActiveController:
         added_max = -1
         async for decision in sliced(decisions, SLICE_DECISIONS):
             try:
-                result = decision(self._log.draft)
+                result = decision(self._replica.draft)
+                _check_factor(result.records)
                 added = self._added_here(result.records)
                 if added:
                     if added_max < 0:  # counting open files takes its time: once is enough
@@ -115,20 +172,22 @@ class ActiveController:
                 results.append(error.with_traceback(None))  # whose frames would be kept with every result
                 continue
             if result.records and not validate_only:
-                self._log.append(result.records, now_ms=self._world.clock.now_ms())
-                if added:
-                    self._unopened.append((self._log.end_offset, added))
-                    self._added_count += added
+                end_offset = self._replica.append(result.records)
                 has_records = True
+                if added:
+                    self._unopened.append((end_offset, added))
+                    self._added_count += added
             results.append(result)
-        if has_records:
-            await self.published()
-        elif self._log.committed.end_offset < self._log.end_offset:  # what the results rest on, "it exists" for one, could still be lost
-            await self._commit()
+        await self._replica.committed(self._replica.draft.end_offset)  # "it exists", for one, could still be lost
+        if has_records and is_followed:
+            await self._publisher.catch_up()
         return results
 
     @property
     def _unopened_count(self) -> int:
+        published = self._publisher.published.end_offset
+        while self._unopened and self._unopened[0][0] <= published:
+            self._unopened.popleft()
         return sum(count for _, count in self._unopened)
 
     def _added_here(self, records: Sequence[Stored]) -> int:
@@ -139,10 +198,14 @@ class ActiveController:
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
         while len(self._producer_ids) == 0:
-            block, record = next_block(self._log.draft, broker_id=self._config.node_id)
-            await self._append([record])
-            self._producer_ids.extend(block)
+            remote = None if self.is_active else self.remote
+            self._producer_ids.extend(await (self._own_producer_ids() if remote is None else remote.next_producer_ids()))
         return self._producer_ids.popleft()
+
+    async def _own_producer_ids(self) -> range:
+        allocated = next_block(self._replica.draft, broker_id=self._config.node_id)
+        await self._append(allocated.records)
+        return allocated.block
 
     def creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
         """The decision to create the topic, with its id and its place chosen by chance."""
@@ -153,28 +216,20 @@ class ActiveController:
 
     def random_place(self) -> tuple[int, int]:
         """Start and shift for ``placement``."""
-        count = max(1, len(self._log.draft.brokers))
+        count = max(1, len(self._replica.draft.brokers))
         return self._world.random.randrange(count), self._world.random.randrange(count)
 
     async def _append(self, records: Sequence[Stored]) -> None:
-        self._log.append(records, now_ms=self._world.clock.now_ms())
-        await self.published()
+        await self._replica.committed(self._replica.append(records))
+        await self._publisher.catch_up()
 
-    async def _commit_once(self) -> None:
-        while self._log.has_pending:  # more may be appended while this waits for the disk
-            self._log.commit(await self._log.flush())
 
-    async def _publish_newest(self) -> None:
-        if self._log.committed is not self._published:
-            await self._publish_once()
-
-    async def _publish_once(self) -> None:
-        image = self._log.committed
-        await self._publish(ImageDelta(self._published, image))
-        self._published = image
-        while self._unopened and self._unopened[0][0] <= image.end_offset:
-            self._unopened.popleft()
-        await self._log.snapshot_when_due()
+def _check_factor(records: Sequence[Stored]) -> None:
+    """INVALID_REPLICATION_FACTOR for a partition of several replicas: nothing copies records to them."""
+    for record in records:
+        if type(record) is PartitionRecord and len(record.replicas) > 1:
+            text = f"partitions are not replicated yet: replication factor {len(record.replicas)} would promise what is not kept; use 1"
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def _check_room(added: int, left: int) -> None:

@@ -7,7 +7,7 @@ file ``.part``. ``bootstrap.checkpoint`` holds what a new cluster begins with. S
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.tasks.slices import sliced
@@ -19,8 +19,8 @@ from ottla.metadata.replay import ImageBuilder, snapshot_records
 from ottla.ports import Disk, File
 from ottla.records.batch import iterate_batches, read_header, stamp
 from ottla.records.builder import BatchBuilder
-from ottla.records.control import ControlType, build_control_batch
-from ottla.records.iteration import walk_records
+from ottla.records.control import ControlType, build_control_batch, control_type_of
+from ottla.records.iteration import iterate_records, walk_records
 from ottla.wire.compiler import encode
 from ottla.wire.schema import Stored
 
@@ -30,6 +30,11 @@ _SUFFIX: Final = ".checkpoint"
 _SLICE_RECORDS: Final = 250
 """What is encoded before others have their turn: some milliseconds."""
 _KEPT: Final = 2
+
+
+async def write_bootstrap(disk: Disk, folder: str, records: Sequence[Stored]) -> None:
+    """What a cluster begins with; the directory is there."""
+    await disk.write_file_atomic(f"{folder}/{BOOTSTRAP_NAME}", await snapshot_bytes(records, 0, 0))
 
 
 class SnapshotFile(NamedTuple):
@@ -131,14 +136,18 @@ async def read_image(disk: Disk, path: str) -> ClusterImage:
 
 
 async def _records(data: bytes) -> AsyncIterator[Stored]:
-    end = 0
+    end, kinds = 0, list[int]()
     for position, header in iterate_batches(data, check_crc=True):
         end = position + header.size_bytes
-        if not header.is_control:
+        if header.is_control:
+            kinds.append(control_type_of(iterate_records(data, position)[0]))
+        else:
             async for record in sliced(walk_records(data, position), _SLICE_RECORDS):
                 yield decode_record(record.value or b"")
     if end != len(data):
         raise DecodeError(f"it ends in a torn batch at byte {end}")
+    if kinds not in ([], [ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER]):  # those of earlier versions have neither
+        raise DecodeError("it has no footer: its end is missing")
 
 
 async def snapshot_bytes(records: Iterable[Stored], epoch: int, now_ms: int) -> bytes:

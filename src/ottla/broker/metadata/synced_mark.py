@@ -44,6 +44,14 @@ class SyncedMark:
         await self._file.append([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))])
         self.offset = offset
 
+    async def lower(self, offset: int) -> None:
+        """The log is about to end there: no mark says more, durably, before it is cut."""
+        if offset < self.offset:
+            await self._file.truncate(0)
+            await self._file.append([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))])
+            await self._file.sync()
+            self.offset = offset
+
     async def close(self) -> None:
         await self._file.sync()
         await self._file.close()

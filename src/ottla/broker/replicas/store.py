@@ -25,7 +25,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
@@ -59,11 +59,10 @@ class PartitionStore:
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
         self._retried_topics: set[str] = set()
+        self._image = EMPTY_IMAGE  # that is followed
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
-        self._left: dict[
-            Partition, LogDirectory
-        ] = {}  # whose offsets are so far only in the checkpoints of the directory that they were moved from
+        self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
@@ -86,7 +85,7 @@ class PartitionStore:
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
         slices = Slices(self._world.clock)
-        image = delta.new
+        image = self._image = delta.new
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
             await self._delete(topic)
@@ -182,6 +181,8 @@ class PartitionStore:
         """Why the partition is not among those open: it is here and could not be opened; else ``code``."""
         if TopicPartition(topic, index) in self.offline:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: it could not be opened")
+        if (known := self._image.topics.get(topic)) is not None and index in known.partitions:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is another broker's")
         return KafkaError(code)
 
     def offline_replicas(self, topic: str, index: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.roles import Role
+from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
@@ -160,8 +161,11 @@ class RequestContext:
 
 
 def fail(context: RequestContext, error: BaseException) -> None:
-    """A mistake of ours: it is logged, and the client loses its connection."""
-    fail_loudly(context.api.name, error)
+    """A mistake of ours, or a controller that is none any more: it is logged, and the client loses its connection."""
+    if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
+        log.info("request_not_decided", api=context.api.name, reason=error.message)
+    else:
+        fail_loudly(context.api.name, error)
     context.connection.transport.abort()
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
+from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -36,7 +37,8 @@ class Gatekeeper:
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
         self._followed: Mapping[QuotaEntity, Mapping[str, float]] | None = None
-        self._is_serving = False
+        self._serving: set[Role] = set()
+        self._roles: dict[str, Role] = {}  # of the listeners
         self._is_held = False
         self.refused_count = 0
 
@@ -47,7 +49,7 @@ class Gatekeeper:
 
     @property
     def is_open(self) -> bool:
-        return self._is_serving
+        return self._serving == set(Role)
 
     @property
     def connection_counts(self) -> dict[str, int]:
@@ -68,19 +70,21 @@ class Gatekeeper:
             )  # fmt: skip
             listener.pause()
             self._listeners[address.name] = listener
+            self._roles[address.name] = address.role
 
     def _given(self, key: str, otherwise: int) -> int:
         """What the operator says; where they say nothing, not Kafka's default but what was measured to serve this broker."""
         value: int = self._config[key]
         return value if self._config.is_given(key) else otherwise
 
-    def open(self) -> None:
-        self._is_serving = True
+    def open(self, *roles: Role) -> None:
+        """Connections are let in; with ``roles``, on the listeners of those."""
+        self._serving.update(roles or Role)
         self._let_in()
 
     async def close(self) -> None:
         """No connection is accepted any more; open ones stay."""
-        self._is_serving = False
+        self._serving.clear()
         if self._timer is not None:
             self._timer.cancel()
         for listener in self._listeners.values():
@@ -143,7 +147,7 @@ class Gatekeeper:
         now_ms = self._world.clock.monotonic_ms()
         wait_ms = 0
         for name, listener in self._listeners.items():
-            may_come = self._is_serving and not self._is_held and self._admission.has_room(name)
+            may_come = self._roles[name] in self._serving and not self._is_held and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:
                 listener.resume()

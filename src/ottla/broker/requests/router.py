@@ -19,7 +19,7 @@ from ottla.broker.requests.service import Handle, Service
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
 from ottla.broker.tasks import eager
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
@@ -76,6 +76,8 @@ class Router:
         self.meters = {key: _meters_of(service) for served in services.values() for key, service in served.items()}
         self.parts: Any = None  # what handlers may touch; set before the first connection
         self.doorkeeper: Doorkeeper  # likewise
+        self.forward: Callable[[RequestContext, bytes], None] | None = None  # to the active controller, when that may be another node's
+        self.is_active: Callable[[], bool] = lambda: True  # whether it is this node's
         self.working_count = 0
         self.is_held = False
         self.connections: dict[BrokerConnection, None] = {}
@@ -138,6 +140,15 @@ class Router:
             return True
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
         handle = service.handle
+        kept = None  # to be passed on, if this node's controller is not the one that decides, or is not in the end
+        if service.is_forwarded and self.forward is not None and connection.role is Role.BROKER:
+            kept = bytes(frame)
+            if not self.is_active():
+                meters.requests[version] += 1
+                place = connection.enter()
+                context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
+                self.forward(context, kept)
+                return True
         if connection.decoded is not None:
             request, connection.decoded = connection.decoded, None
             handle = service.handle_many or handle
@@ -151,7 +162,7 @@ class Router:
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
-        self._run(service, handle, context, request)
+        self._run(service, handle, context, request, kept)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
             if len(frame) > QUICK_FRAME_BYTES:
@@ -162,18 +173,18 @@ class Router:
             self.timing.look_at_clock()
         return True
 
-    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
+    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         if self.quotas.times_requests:
-            self.quotas.run(context, lambda: self._begin(service, handle, context, request))
+            self.quotas.run(context, lambda: self._begin(service, handle, context, request, kept))
         else:
-            self._begin(service, handle, context, request)
+            self._begin(service, handle, context, request, kept)
 
-    def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any) -> None:
+    def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         result = handle(self.parts, context, request)
         if result is None:
             return
         if type(result) is CoroutineType:
-            finish = _Finish(self, context)
+            finish = _Finish(self, context, kept)
             if not eager.run(result, finish) and not service.waits_for_others:
                 finish.is_counted = True
                 self.begin_work(1)
@@ -213,10 +224,11 @@ def _meters_of(service: Service) -> RequestMeters:
 class _Finish:
     """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
 
-    __slots__ = ("_context", "_router", "is_counted")
+    __slots__ = ("_context", "_kept", "_router", "is_counted")
 
-    def __init__(self, router: Router, context: RequestContext) -> None:
+    def __init__(self, router: Router, context: RequestContext, kept: bytes | None) -> None:
         self._router = router
+        self._kept = kept
         self._context = context
         self.is_counted = False
 
@@ -224,6 +236,10 @@ class _Finish:
         if self.is_counted:
             self._router.end_work(1)
         if error is not None:
-            fail(self._context, error)
+            if self._kept is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
+                assert self._router.forward is not None, "another node may decide"
+                self._router.forward(self._context, self._kept)
+            else:
+                fail(self._context, error)
         elif response is not None:
             self._context.reply(response)

@@ -37,6 +37,8 @@ class Service:
     """What ApiVersions reports, which may be below what is served."""
     roles: frozenset[Role] = BROKER
     """Whose listeners it is served on: as Kafka's message definitions say."""
+    is_forwarded: bool = False
+    """A broker whose own controller is not the active one passes it on, whole."""
 
     @property
     def version_min(self) -> int:
@@ -55,7 +57,8 @@ def service(
     waits_for_others: bool = False,
     listed_from: int | None = None,
     roles: frozenset[Role] = BROKER,
+    is_forwarded: bool = False,
 ) -> Service:
     """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
-    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from, roles)
+    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from, roles, is_forwarded)

@@ -8,8 +8,8 @@ from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, 
 from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, ONE_BROKER, TIERED
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    strings("controller.listener.names", None, "Listeners of the controller. A broker that is its own controller opens none of them."),
-    strings("controller.quorum.voters", [], "The voters: id@host:port. This node has to be the only one."),
+    strings("controller.listener.names", None, "Listeners of the controller: brokers and controllers talk over them."),
+    strings("controller.quorum.voters", [], "The voters: id@host:port, comma-separated. Without it a broker is its own controller."),
     strings("controller.quorum.bootstrap.servers", [], "Where a voter is found. This node has to be the only one."),
     boolean(
         "controller.quorum.auto.join.enable",
@@ -29,22 +29,19 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         1000,
         "How long a voter waits for votes before it starts another election.",
         low=0,
-        without_effect=ONE_BROKER,
     ),
-    int32("controller.quorum.election.backoff.max.ms", 1000, "The longest pause between two elections.", low=0, without_effect=ONE_BROKER),
+    int32("controller.quorum.election.backoff.max.ms", 1000, "The longest pause between two elections.", low=0),
     int32(
         "controller.quorum.fetch.timeout.ms",
         2000,
         "How long a follower of the metadata log waits for an answer before it starts an election.",
         low=0,
-        without_effect=ONE_BROKER,
     ),
     int32(
         "controller.quorum.fetch.max.bytes",
         1048576,
         "The most bytes that one fetch of the metadata log returns.",
         low=1,
-        without_effect=ONE_BROKER,
     ),
     int32(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -58,9 +55,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "How long a voter waits for the answer of another voter.",
         low=0,
-        without_effect=ONE_BROKER,
     ),
-    int32("controller.quorum.retry.backoff.ms", 20, "The pause before a voter repeats a request.", low=0, without_effect=ONE_BROKER),
+    int32("controller.quorum.retry.backoff.ms", 20, "The pause before a voter repeats a request.", low=0),
     int32("controller.socket.timeout.ms", 30000, "How long a broker waits for the controller's answer.", without_effect=ONE_BROKER),
     int64(
         "controller.performance.always.log.threshold.ms",
@@ -78,9 +74,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         is_internal=True,
         without_effect=ONE_BROKER,
     ),
-    int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller.", without_effect=ONE_BROKER),
-    int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced.", without_effect=ONE_BROKER),
-    int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register.", without_effect=ONE_BROKER),
+    int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller."),
+    int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced."),
+    int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register."),
     string("metadata.log.dir", None, "The directory of the metadata log; the first log directory when absent.", without_effect=NOT_YET),
     int64("metadata.log.max.record.bytes.between.snapshots", 20971520, "Bytes of metadata log between two snapshots.", low=1),
     int64(

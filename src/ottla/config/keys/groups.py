@@ -15,7 +15,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int16(
         "offsets.topic.replication.factor",
         3,
-        "Replicas of __consumer_offsets. The default is lowered to the number of brokers where there are fewer.",
+        "Replicas of __consumer_offsets. Without a value it is 1, until partitions are replicated.",
         low=1,
     ),
     int32("offsets.topic.segment.bytes", 104857600, "Segment size of __consumer_offsets.", low=1),

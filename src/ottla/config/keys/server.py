@@ -11,7 +11,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "process.roles",
         None,
-        "The roles of this process: broker, or broker and controller. A controller alone is not supported.",
+        "The roles of this process: broker, controller, or both.",
         choices=("broker", "controller"),
     ),
     int32("node.id", 1, "The broker's id in the cluster.", low=0),
@@ -70,7 +70,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes of requests that may be dispatched and not yet answered; -1 means no limit.",
         without_effect=DESIGN,
     ),
-    int32("request.timeout.ms", 30000, "How long a broker waits for the answer of another broker.", without_effect=ONE_BROKER),
+    int32("request.timeout.ms", 30000, "How long a broker waits for the answer of another broker."),
     int32(
         "socket.send.buffer.bytes",
         102400,

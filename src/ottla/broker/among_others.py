@@ -1,0 +1,120 @@
+"""What a node of several has beside a lone broker: ways to the others, and how its broker joins and leaves them.
+
+A node opens its controllers' listener first: no leader is elected before the voters reach each other. Then its replica follows the
+metadata log; its broker registers, catches up, is unfenced, and only then lets clients in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.membership import Membership
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.metadata.remote import RemoteController
+from ottla.broker.metadata.replica import MetadataReplica
+from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.peers.voters import Voters
+from ottla.broker.requests.forwarding import Forwarding
+from ottla.broker.requests.router import Router
+from ottla.broker.roles import NodeRoles
+from ottla.broker.tasks import eager
+from ottla.config import BrokerConfig
+from ottla.consensus.settings import QuorumSettings
+from ottla.consensus.voters import VoterSet
+from ottla.errors import KafkaError
+from ottla.loggers import get_logger
+from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from ottla.metadata.image import BrokerImage
+from ottla.ports import World
+from ottla.wire.schema import ZERO_UUID
+
+log = get_logger(__name__)
+
+ASK_MS_MAX: Final = 5_000
+"""How long a controller may be silent before its connection is given up."""
+
+
+class AmongOthers:
+    """Made before the replica, which needs the way to the voters; ``connect`` needs all the rest."""
+
+    def __init__(self, world: World, config: BrokerConfig, roles: NodeRoles, cluster_id: str) -> None:
+        self._world = world
+        self._config = config
+        self._roles = roles
+        self._cluster_id = cluster_id
+        timeout_ms: int = config["controller.quorum.request.timeout.ms"]
+        node = f"node-{config.node_id}"
+        self._quorum_peers = Peers(world, f"{node}-quorum", silence_ms_max=2 * timeout_ms)
+        self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX)
+        self.voters = Voters(world, roles.voters, self._quorum_peers)
+        self._channel: ControllerChannel
+        self._lifecycle: Lifecycle | None = None
+
+    @property
+    def settings(self) -> QuorumSettings:
+        """This node's place in the quorum."""
+        config = self._config
+        return QuorumSettings(
+            config.node_id,
+            VoterSet(dict.fromkeys(self._roles.voters, ZERO_UUID)),
+            cluster_id=self._cluster_id,
+            fetch_timeout_ms=config["controller.quorum.fetch.timeout.ms"],
+            election_timeout_ms=config["controller.quorum.election.timeout.ms"],
+            election_backoff_max_ms=config["controller.quorum.election.backoff.max.ms"],
+            request_timeout_ms=config["controller.quorum.request.timeout.ms"],
+            retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
+            fetch_bytes_max=config["controller.quorum.fetch.max.bytes"],
+            seed=self._world.random.getrandbits(63),
+        )
+
+    def connect(self, replica: MetadataReplica, controller: ActiveController, membership: Membership, router: Router) -> None:
+        """The parts know each other: what this node's controller must not decide goes to the one that may."""
+
+        def leader() -> Address | None:
+            return self.voters.address_of(replica.leader_id)
+
+        def activated() -> None:
+            membership.begin()
+            eager.run(controller.activate(), _activated)
+
+        self._channel = ControllerChannel(self._world, leader, self._controller_peers)
+        controller.remote = RemoteController(self._channel, self._config.node_id)
+        controller.on_activated, controller.on_deactivated = activated, membership.end
+        router.forward = Forwarding(self._channel, wait_ms_max=self._config["request.timeout.ms"]).forward
+        router.is_active = lambda: controller.is_active
+
+    async def join(self, own: BrokerImage, controller: ActiveController, publisher: Publisher) -> None:
+        """The broker is one of the cluster, and may serve. KafkaError when it is refused."""
+        request = BrokerRegistrationRequest(
+            broker_id=own.broker_id,
+            cluster_id=self._cluster_id,
+            incarnation_id=own.incarnation_id,
+            listeners=[Listener(end.listener, end.host, end.port, end.security_protocol) for end in own.endpoints.values()],
+            features=[Feature(name, low, high) for name, (low, high) in sorted(own.features.items())],
+            rack=own.rack,
+            log_dirs=list(own.directories),
+        )
+        remote = controller.remote
+        assert remote is not None, "the parts are connected"
+        self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request)
+        self._lifecycle.on_registered = remote.registered
+        await self._lifecycle.join()
+
+    async def leave(self) -> None:
+        """Others lead what this broker led, where there are others."""
+        if self._lifecycle is not None:
+            await self._lifecycle.leave()
+
+    def close(self) -> None:
+        self._controller_peers.close()
+        self._quorum_peers.close()
+
+
+def _activated(_: None, error: BaseException | None) -> None:
+    if isinstance(error, KafkaError):  # it was not for long
+        log.info("controller_not_activated", reason=error.message)
+    elif error is not None:
+        log.error("controller_not_activated", exc_info=error)

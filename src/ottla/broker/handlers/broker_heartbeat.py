@@ -1,0 +1,22 @@
+"""BrokerHeartbeat, versions 0-2, on the controllers' listener (KIP-631): NOT_CONTROLLER unless this one is active.
+
+BROKER_ID_NOT_REGISTERED and STALE_BROKER_EPOCH tell a broker to register again. Failed and cordoned log directories are not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import CONTROLLER, service
+from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+
+
+async def handle(parts: Parts, context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    return await parts.membership.heartbeat(request)
+
+
+SERVICE = service(BrokerHeartbeatRequest, handle, roles=CONTROLLER)

@@ -1,0 +1,19 @@
+"""BrokerRegistration, versions 0-4, on the controllers' listener (KIP-631, 858, 966): NOT_CONTROLLER unless this one is active."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import CONTROLLER, service
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+
+
+async def handle(parts: Parts, context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+    return await parts.membership.register(request)
+
+
+SERVICE = service(BrokerRegistrationRequest, handle, roles=CONTROLLER)

@@ -1,0 +1,136 @@
+"""A broker among others: it registers with the active controller, says regularly that it lives, and hands over before it stops.
+
+It is fenced until it has followed the metadata up to its own registration; then the controller lets it serve. When a heartbeat is refused
+because the controller does not know this process (any more), it registers again. Source: KIP-631.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.peers.controller_channel import RETRY_MS, RETRY_MS_MAX, ControllerChannel
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.ports import World
+
+log = get_logger(__name__)
+
+_REFUSED_FOR_GOOD: Final = frozenset(
+    {
+        *(ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION),
+        *(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    }
+)
+_UNKNOWN_TO_CONTROLLER: Final = frozenset({ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH})
+STOP_MS_MAX: Final = 5 * 60 * 1000
+
+
+class Lifecycle:
+    """``registration`` says who this process is."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        channel: ControllerChannel,
+        publisher: Publisher,
+        registration: BrokerRegistrationRequest,
+    ) -> None:
+        self._world = world
+        self._interval_ms: int = config["broker.heartbeat.interval.ms"]
+        self._registration_ms_max: int = config["initial.broker.registration.timeout.ms"]
+        self._channel = channel
+        self._publisher = publisher
+        self._registration = registration
+        self._task: asyncio.Task[None] | None = None
+        self._wakes = asyncio.Event()
+        self._is_stopping = False
+        self._answered_ms = 0  # when a controller answered last
+        self.broker_epoch = -1
+        self.is_fenced = True
+        self.on_registered: Callable[[int], None] = lambda epoch: None
+        self._unfenced = asyncio.Event()
+
+    async def join(self) -> None:
+        """The broker is registered, has followed the metadata, and may serve: the controller has unfenced it.
+
+        KafkaError when it is refused for good, or no controller answers within ``initial.broker.registration.timeout.ms``.
+        """
+        await self._register()
+        self._task = asyncio.create_task(self._beat())
+        await self._unfenced.wait()
+        await self._publisher.catch_up()
+
+    async def _register(self) -> None:
+        deadline_ms = self._world.clock.monotonic_ms() + self._registration_ms_max
+        delay_ms = RETRY_MS
+        while True:
+            answer = await self._channel.ask(self._registration, BrokerRegistrationResponse)
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                self.broker_epoch = answer.broker_epoch
+                self.on_registered(answer.broker_epoch)
+                self.is_fenced = True
+                return
+            code = ErrorCode.NOT_CONTROLLER if answer is None else ErrorCode(answer.error_code)
+            if code in _REFUSED_FOR_GOOD:
+                raise KafkaError(code, "the controller refuses this broker")
+            if self._world.clock.monotonic_ms() >= deadline_ms:
+                raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
+            log.debug("broker_registration_repeated", reason=code.name)
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
+
+    async def _beat(self) -> None:
+        while not (self._is_stopping and self._world.clock.monotonic_ms() - self._answered_ms > 2 * self._interval_ms):
+            request = BrokerHeartbeatRequest(
+                broker_id=self._registration.broker_id,
+                broker_epoch=self.broker_epoch,
+                current_metadata_offset=self._publisher.published.end_offset - 1,
+                want_shut_down=self._is_stopping,
+            )
+            answer = await self._channel.ask(request, BrokerHeartbeatResponse)
+            if answer is not None:
+                self._answered_ms = self._world.clock.monotonic_ms()
+            if answer is not None and answer.should_shut_down and answer.error_code == ErrorCode.NONE:
+                return
+            if answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER and not self._is_stopping:
+                log.warning("broker_registers_again", reason=ErrorCode(answer.error_code).name)
+                await self._register()
+            elif answer is not None and answer.error_code == ErrorCode.NONE:
+                self._note(answer)
+            is_settled = answer is not None and answer.error_code == ErrorCode.NONE and not self.is_fenced and not self._is_stopping
+            await self._pause(self._interval_ms if is_settled else RETRY_MS)
+
+    def _note(self, answer: BrokerHeartbeatResponse) -> None:
+        if answer.is_fenced != self.is_fenced:
+            log.info("broker_fenced" if answer.is_fenced else "broker_unfenced", broker_epoch=self.broker_epoch)
+        self.is_fenced = answer.is_fenced
+        if not answer.is_fenced:
+            self._unfenced.set()
+
+    async def _pause(self, delay_ms: int) -> None:
+        self._wakes.clear()
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._wakes.wait()
+        except TimeoutError:
+            pass
+
+    async def leave(self) -> None:
+        """The controller has let this broker stop: others lead what can be led by others. Where none answers, it just stops."""
+        if self._task is None:
+            return
+        self._is_stopping = True
+        self._answered_ms = self._world.clock.monotonic_ms()
+        self._wakes.set()
+        try:
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                await self._task
+        except (TimeoutError, KafkaError):
+            log.warning("broker_stops_without_leave")

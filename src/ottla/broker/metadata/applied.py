@@ -1,0 +1,131 @@
+"""The images that the committed records of the metadata log make, and those who wait for them.
+
+A replica that leads has the images that its own decisions made, and commits them; any other reads the log. What is read may end inside a
+transaction, an image never does: whoever reads again from where an image ends finds the transaction's beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Sequence
+
+from ottla.broker.metadata.log import MetadataBatch, MetadataLog
+from ottla.broker.tasks.slices import pause
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.history import ImageHistory
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.transactions import Transactions
+from ottla.wire.schema import Stored
+
+
+class AppliedImages:
+    """``on_change`` is called whenever there is a newer image."""
+
+    def __init__(self, log: MetadataLog, image: ClusterImage, on_change: Callable[[], None]) -> None:
+        self._log = log
+        self._on_change = on_change
+        self._images = ImageHistory(image)
+        self._transactions = Transactions()
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiter_count = 0
+        self._is_own = False
+        self.end_offset = image.end_offset
+        """Up to where the log was read or committed; the image ends there, too, but for an open transaction."""
+
+    @property
+    def committed(self) -> ClusterImage:
+        return self._images.committed
+
+    @property
+    def draft(self) -> ClusterImage:
+        return self._images.draft
+
+    # -- what this replica decides
+
+    def begin_own(self) -> bool:
+        """From here on the log is this replica's own. True when a transaction is open that its leader left incomplete."""
+        is_open = self._transactions.is_open
+        self._transactions = Transactions()
+        self._is_own = True
+        return is_open
+
+    def end_own(self) -> None:
+        """It leads no more: what is not committed is forgotten, and the log is read again."""
+        self._is_own = False
+        self._images.drop_uncommitted()
+        self.end_offset = self._images.committed.end_offset
+        self.fail(not_controller())
+
+    def decide(self, records: Sequence[Stored], *, end_offset: int, epoch: int) -> None:
+        """The records are in the draft."""
+        self._images.append(records, end_offset=end_offset, epoch=epoch)
+
+    def seal(self) -> None:
+        """What was decided so far becomes visible together once it is committed."""
+        self._images.seal()
+
+    async def reached(self, end_offset: int) -> None:
+        """What ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+        if self.committed.end_offset >= end_offset:
+            return
+        if not self._is_own:
+            raise not_controller()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiter_count += 1
+        heapq.heappush(self._waiters, (end_offset, self._waiter_count, future))
+        await future
+
+    def fail(self, error: BaseException) -> None:
+        """Who waits learns that nobody knows whether it will be committed."""
+        waiters, self._waiters = self._waiters, []
+        for _, _, future in waiters:
+            if not future.done():
+                future.set_exception(error)
+
+    # -- what is committed
+
+    async def apply(self, high_watermark: int) -> None:
+        """The image has everything that is committed up to there. StorageError for a log that cannot be read."""
+        if self.end_offset >= high_watermark:
+            return
+        if self._is_own:
+            self.end_offset = self._images.commit(high_watermark).end_offset
+        else:
+            await self._read(high_watermark)
+        self._tell()
+
+    async def _read(self, high_watermark: int) -> None:
+        async for batches in self._log.records(self.end_offset, high_watermark):
+            try:
+                for batch in batches:
+                    self._add(batch)
+            except (KeyError, AssertionError) as error:
+                raise self._log.unreadable(self.end_offset, repr(error)) from error
+            self._images.commit(self._images.seal().end_offset)
+            await pause()
+
+    def _add(self, batch: MetadataBatch) -> None:
+        records = self._transactions.counting(batch.records)
+        self.end_offset = batch.end_offset
+        if not self._transactions.is_open:
+            self._images.append(records, end_offset=batch.end_offset, epoch=batch.epoch)
+
+    def start_over(self, image: ClusterImage) -> None:
+        """A snapshot has taken the place of the log."""
+        self._images = ImageHistory(image)
+        self._transactions = Transactions()
+        self.end_offset = image.end_offset
+        self._tell()
+
+    def _tell(self) -> None:
+        end_offset = self.committed.end_offset
+        while self._waiters and self._waiters[0][0] <= end_offset:
+            _, _, future = heapq.heappop(self._waiters)
+            if not future.done():
+                future.set_result(None)
+        self._on_change()
+
+
+def not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")

@@ -1,0 +1,196 @@
+"""The cluster's brokers, as the active controller keeps them: who registers, who is heard from, who is fenced.
+
+Nothing here waits for this node's own broker: a controller that does would wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.tasks import eager
+from ottla.config import BrokerConfig
+from ottla.controller.brokers import (
+    MinIsr,
+    Registered,
+    begin_shutdown,
+    check_epoch,
+    fence_broker,
+    has_leaderships,
+    register_broker,
+    unfence_broker,
+    unregister_broker,
+)
+from ottla.controller.decided import Recorded
+from ottla.controller.features import MIN_ISR
+from ottla.controller.sessions import Sessions, Standing
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.members import endpoints_of, features_of
+from ottla.ports import TimerHandle, World
+
+log = get_logger(__name__)
+
+_NOTHING: Final = Recorded(())
+
+
+class Membership:
+    """At work while this node's controller is active."""
+
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, cluster_id: str) -> None:
+        self._world = world
+        self._controller = controller
+        self._cluster_id = cluster_id
+        self._sessions = Sessions(config["broker.session.timeout.ms"])
+        self._static_min_isr = controller.static_min_isr
+        self._timer: TimerHandle | None = None
+
+    def begin(self) -> None:
+        """This node's controller is active: every broker has a session that begins now."""
+        now_ms = self._now_ms()
+        for broker in self._controller.replica.draft.brokers.values():
+            self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
+        self._watch()
+
+    def end(self) -> None:
+        """It is not any more."""
+        self._sessions.end_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+        """The process has an epoch, and a session."""
+        broker_id = request.broker_id
+        if request.cluster_id != self._cluster_id:
+            return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        wanted = BrokerImage(
+            broker_id=broker_id,
+            broker_epoch=-1,
+            endpoints=endpoints_of(request.listeners),
+            rack=request.rack,
+            is_fenced=True,
+            incarnation_id=request.incarnation_id,
+            features=features_of(request.features),
+            directories=tuple(request.log_dirs),
+        )
+
+        def decide(image: ClusterImage) -> Registered:
+            known = image.brokers.get(broker_id)
+            has_session = known is not None and self._sessions.is_live(broker_id, known.broker_epoch, self._now_ms())
+            registered = register_broker(
+                image,
+                wanted,
+                has_session=has_session,
+                previous_epoch=request.previous_broker_epoch,
+                min_isr=self._min_isr(image),
+            )
+            self._sessions.begin(broker_id, registered.broker_epoch, self._now_ms())
+            return registered
+
+        try:
+            [result] = await self._controller.decide([decide], is_followed=False)
+        except KafkaError as error:
+            return BrokerRegistrationResponse(error_code=error.code)
+        if isinstance(result, KafkaError):
+            log.warning("broker_refused", broker_id=broker_id, reason=result.message)
+            return BrokerRegistrationResponse(error_code=result.code)
+        self._watch()
+        log.info("broker_registered", broker_id=broker_id, broker_epoch=result.broker_epoch)
+        return BrokerRegistrationResponse(broker_epoch=result.broker_epoch)
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """Where the broker stands from now on."""
+        standing = Standing.FENCED
+
+        def decide(image: ClusterImage) -> Recorded:
+            nonlocal standing
+            broker = check_epoch(image, request.broker_id, request.broker_epoch)
+            self._sessions.hear(request, self._now_ms())
+            serving = [other.broker_id for other in image.live_brokers]
+            leads = has_leaderships(image, broker.broker_id)
+            standing = self._sessions.standing_after(broker, request, leads=leads, serving=serving)
+            return self._carry_out(image, broker, standing)
+
+        try:
+            [result] = await self._controller.decide([decide], is_followed=False)
+        except KafkaError as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
+        if isinstance(result, KafkaError):
+            return BrokerHeartbeatResponse(error_code=result.code)
+        self._watch()
+        return BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= request.broker_epoch,
+            is_fenced=standing in (Standing.FENCED, Standing.SHUTDOWN_NOW),
+            should_shut_down=standing is Standing.SHUTDOWN_NOW,
+        )
+
+    async def unregister(self, broker_id: int) -> list[Recorded | KafkaError]:
+        """A broker that does not serve is no longer of the cluster."""
+
+        def decide(image: ClusterImage) -> Recorded:
+            known = image.brokers.get(broker_id)
+            if known is not None and not known.is_fenced:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is running; stop it before you unregister it")
+            return unregister_broker(image, broker_id, min_isr=self._min_isr(image))
+
+        return await self._controller.decide([decide])
+
+    def _carry_out(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Recorded:
+        min_isr = self._min_isr(image)
+        match standing:
+            case Standing.UNFENCED if broker.is_fenced:
+                log.info("broker_unfenced", broker_id=broker.broker_id)
+                return unfence_broker(image, broker.broker_id)
+            case Standing.FENCED | Standing.SHUTDOWN_NOW if not broker.is_fenced:
+                log.info("broker_fenced", broker_id=broker.broker_id, reason="it asked for it")
+                return fence_broker(image, broker.broker_id, min_isr=min_isr)
+            case Standing.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown:
+                stopping = begin_shutdown(image, broker.broker_id, min_isr=min_isr)
+                self._sessions.begin_shutdown(broker.broker_id, image.end_offset + len(stopping.records) - 1)
+                return stopping
+        return _NOTHING
+
+    def _min_isr(self, image: ClusterImage) -> MinIsr:
+        cluster = image.broker_configs("").get(MIN_ISR, str(self._static_min_isr))
+        return lambda topic: int(image.topic_configs(topic).get(MIN_ISR, cluster))
+
+    # -- sessions that end
+
+    def _now_ms(self) -> int:
+        return self._world.clock.monotonic_ms()
+
+    def _watch(self) -> None:
+        end_ms = self._sessions.next_end_ms
+        if self._timer is None and end_ms is not None and self._controller.is_active:
+            self._timer = self._world.timers.call_later_ms(max(0, end_ms - self._now_ms()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._controller.is_active:
+            return
+        silent = self._sessions.expired(self._now_ms())
+        for broker_id in silent:
+            self._sessions.end(broker_id)
+        if silent:
+            eager.run(self._controller.decide(map(self._fencing, silent), is_followed=False), self._fenced)
+        self._watch()
+
+    def _fencing(self, broker_id: int) -> Callable[[ClusterImage], Recorded]:
+        def decide(image: ClusterImage) -> Recorded:
+            if broker_id not in image.brokers or image.brokers[broker_id].is_fenced:
+                return _NOTHING
+            log.warning("broker_fenced", broker_id=broker_id, reason="its session has ended")
+            return fence_broker(image, broker_id, min_isr=self._min_isr(image))
+
+        return decide
+
+    def _fenced(self, _: object, error: BaseException | None) -> None:
+        if isinstance(error, KafkaError):  # another controller will notice
+            log.info("brokers_not_fenced", reason=error.message)
+        elif error is not None:
+            log.error("brokers_not_fenced", exc_info=error)

@@ -1,0 +1,39 @@
+"""Those who follow the metadata on this node are told of each newer image, one after the other, with what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ottla.broker.tasks.single_flight import Turns
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+
+Publish = Callable[[ImageDelta], Awaitable[None]]
+
+
+class Publisher:
+    """``newest`` gives the newest committed image. Images that come while one is followed are one step together."""
+
+    def __init__(self, newest: Callable[[], ClusterImage], publish: Publish) -> None:
+        self._newest = newest
+        self._publish = publish
+        self._turn = Turns(self._publish_newest)
+        self.published = EMPTY_IMAGE
+        """What was followed last."""
+
+    async def catch_up(self) -> None:
+        """Everything that was committed before the call is followed."""
+        await self._turn()
+
+    async def repeat(self) -> None:
+        """The newest image is followed, once more if it was before."""
+        await self._turn(self._publish_once)
+
+    async def _publish_newest(self) -> None:
+        while self._newest() is not self.published:
+            await self._publish_once()
+
+    async def _publish_once(self) -> None:
+        image = self._newest()
+        await self._publish(ImageDelta(self.published, image))
+        self.published = image

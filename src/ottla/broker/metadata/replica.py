@@ -1,0 +1,398 @@
+"""This node's replica of the metadata log: the shell of the quorum machine (``ottla.consensus``), and the images that its records make.
+
+Events go into the machine at once; its effects stand in one queue and are carried out in order, from the head. An fsync runs beside
+the queue, as many appends share one. What is committed is applied beside it as well: a leader has the images already that its
+decisions made, others read the log. Whoever follows the metadata is told of each newer image, and of leaders that come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.metadata.answering import with_piece, with_records
+from ottla.broker.metadata.applied import AppliedImages, not_controller
+from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
+from ottla.broker.metadata.neighbours import Follower, Transport
+from ottla.broker.tasks import eager
+from ottla.broker.tasks.single_flight import Turns
+from ottla.consensus import effects as wanted
+from ottla.consensus.calls import Answer, Request
+from ottla.consensus.election_state import ElectionState
+from ottla.consensus.quorum import Quorum
+from ottla.consensus.settings import NEVER, QuorumSettings
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.loggers import get_logger
+from ottla.messages.metadata_records import AbortTransactionRecord
+from ottla.metadata.image import ClusterImage
+from ottla.ports import TimerHandle, World
+from ottla.types import NO_LEADER
+from ottla.wire.schema import Stored
+
+log = get_logger(__name__)
+
+HAND_OVER_MS_MAX: Final = 1000
+"""How long an orderly stop waits until the other voters know that this one leads no more."""
+
+
+class _DeleteLog(wanted.Effect, frozen=True):
+    """What a snapshot has is deleted. In the queue, because reads that come before it in there may still need it."""
+
+    offset: int
+
+
+class MetadataReplica:
+    """Made by ``open``; at work after ``start``."""
+
+    def __init__(
+        self, world: World, log: MetadataLog, quorum: Quorum, image: ClusterImage, transport: Transport, *, bytes_between_snapshots: int
+    ) -> None:
+        self._world = world
+        self._log = log
+        self._quorum = quorum
+        self._transport = transport
+        self._applied = AppliedImages(log, image, self._on_committed)
+        self._queue: deque[wanted.Effect] = deque()
+        self._is_carrying_out = False
+        self._high_watermark = 0
+        self._established: tuple[int, int] | None = None  # this node leads that epoch; from that offset on the log is its own
+        self._is_active = False
+        self._unsynced: tuple[int, int] | None = None  # end offset and log version of what is written and not yet durable
+        self._is_sync_due = self._is_apply_due = False
+        self._sync = Turns(self._sync_once)
+        self._apply = Turns(self._apply_once)
+        self._snapshot = Turns(self._snapshot_once)
+        self._size_at_snapshot = log.size_bytes
+        self._bytes_between_snapshots = bytes_between_snapshots
+        self._timer: TimerHandle | None = None
+        self._timer_ms = NEVER
+        self._foreign: set[int] = set()  # voters that said that they are of another cluster
+        self._is_stopped = False
+        self._failure: BaseException | None = None
+        self.follower: Follower  # set before ``start``
+
+    @classmethod
+    async def open(
+        cls, world: World, data_folder: str, settings: QuorumSettings, transport: Transport, *, clean: bool, bytes_between_snapshots: int
+    ) -> MetadataReplica:
+        """The log, recovered, and the image of its newest snapshot. StorageError when something of it is damaged.
+
+        INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted.
+        """
+        metadata_log = await MetadataLog.open(world.disk, data_folder, now_ms=world.clock.now_ms(), clean=clean)
+        shape = await metadata_log.shape()
+        election = await metadata_log.read_election()
+        if election is None and settings.voters.ids == (settings.node_id,):
+            election = ElectionState(shape.last_epoch)  # the only voter: nobody else can have had its vote
+        image = await metadata_log.newest_image()
+        quorum = Quorum(settings, election, shape)
+        return cls(world, metadata_log, quorum, image, transport, bytes_between_snapshots=bytes_between_snapshots)
+
+    # -- what is known
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest committed image that this node has."""
+        return self._applied.committed
+
+    @property
+    def draft(self) -> ClusterImage:
+        """After every decision that this node has taken; while it is active."""
+        return self._applied.draft
+
+    @property
+    def quorum(self) -> Quorum:
+        """To be looked at only."""
+        return self._quorum
+
+    @property
+    def leader_id(self) -> int:
+        """The active controller as far as this node knows; -1 when it knows none."""
+        return self._quorum.leader_id
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node's controller may decide."""
+        return self._is_active
+
+    @property
+    def log(self) -> MetadataLog:
+        return self._log
+
+    # -- life
+
+    def start(self) -> None:
+        """The replica takes part in the quorum."""
+        self._feed(self._quorum.start(self._now_ms()))
+
+    async def stop(self) -> None:
+        """A leader has handed over, as far as the others can be told; what was written is durable and closed."""
+        self._feed(self._quorum.stop(self._now_ms()))
+        deadline_ms = self._now_ms() + HAND_OVER_MS_MAX
+        while not self._quorum.has_handed_over and self._now_ms() < deadline_ms:
+            await asyncio.sleep(0.005)
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._is_carrying_out:
+            await asyncio.sleep(0)
+        await self._sync()
+        await self._apply()
+        await self._snapshot(_nothing)
+        await self._log.close()
+
+    # -- deciding
+
+    def append(self, records: Sequence[Stored]) -> int:
+        """The records are decided; where they end. ``committed`` waits for them. NOT_CONTROLLER unless this node is active."""
+        if self._failure is not None:
+            raise self._failure
+        quorum = self._quorum
+        if not self._is_active or not quorum.is_established:  # the second is known first
+            raise not_controller()
+        count = len(records) + (2 if is_framed(records) else 0)
+        end_offset = quorum.log.end_offset + count
+        self._applied.decide(records, end_offset=end_offset, epoch=quorum.epoch)
+        self._feed(quorum.append(quorum.epoch, count, records, self._now_ms()))
+        return end_offset
+
+    async def committed(self, end_offset: int) -> None:
+        """What ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+        await self._applied.reached(end_offset)
+
+    # -- requests of other replicas
+
+    def on_request(self, request: Request, on_answer: Callable[[Answer], None]) -> wanted.Token:
+        """The answer comes by callback. The token is for ``on_request_dropped``."""
+        self._feed(self._quorum.on_request(on_answer, request, self._now_ms()))
+        return on_answer
+
+    def on_request_dropped(self, token: wanted.Token) -> None:
+        """Nobody waits for the answer any more."""
+        self._feed(self._quorum.on_request_dropped(token, self._now_ms()))
+
+    # -- the machine
+
+    def _now_ms(self) -> int:
+        return self._world.clock.monotonic_ms()
+
+    def _feed(self, effects: tuple[wanted.Effect, ...]) -> None:
+        """The effects stand in the queue, and the next deadline of the machine is watched."""
+        self._queue.extend(effects)
+        if self._queue and not self._is_carrying_out:
+            self._is_carrying_out = True
+            self._world.timers.call_later_ms(0, self._begin)  # what this turn of the loop decides is written together
+        deadline_ms = self._quorum.next_deadline_ms()
+        if deadline_ms != self._timer_ms and not self._is_stopped:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._timer_ms = deadline_ms
+            if deadline_ms != NEVER:
+                self._timer = self._world.timers.call_later_ms(max(0, deadline_ms - self._now_ms()), self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer, self._timer_ms = None, NEVER
+        if not self._is_stopped:
+            self._feed(self._quorum.on_tick(self._now_ms()))
+
+    def _begin(self) -> None:
+        eager.run(self._carry_out_all(), lambda _, error: self._ended(error))
+
+    def _ended(self, error: BaseException | None) -> None:
+        """What the machine was promised could not be done: later effects must not be told."""
+        if error is not None and not self._is_stopped:
+            self._is_stopped = True
+            self._failure = error
+            self._applied.fail(error)
+            reason = error.message if isinstance(error, KafkaError) else repr(error)
+            log.error("metadata_replica_failed", reason=reason, exc_info=not isinstance(error, OttlaError | OSError) and error)
+            self._lose_leadership()
+            self.follower.on_fatal(f"the metadata log cannot go on: {reason}", error)
+
+    async def _carry_out_all(self) -> None:
+        try:
+            while self._queue:
+                if self._is_stopped and not isinstance(self._queue[0], wanted.Reply | wanted.SendRequest):
+                    self._queue.popleft()
+                    continue
+                await self._carry_out(self._queue.popleft())
+        finally:
+            self._is_carrying_out = False  # not later: whoever adds to the queue relies on it
+
+    async def _carry_out(self, effect: wanted.Effect) -> None:
+        match effect:
+            case wanted.SendRequest():
+                self._send(effect)
+            case wanted.Reply():
+                effect.token(effect.answer)
+            case wanted.ReadAndReply():
+                effect.token(await with_records(self._log, effect))
+            case wanted.ReadPieceAndReply():
+                effect.token(await with_piece(self._log, effect))
+            case wanted.AppendRecords():
+                await self._write_decided(effect)
+            case wanted.AppendLeaderChange():
+                await self._write_leader_change(effect)
+            case wanted.AppendFetched():
+                await self._log.write_fetched(effect.answer.records, end_offset=effect.end_offset, now_ms=self._world.clock.now_ms())
+                self._sync_soon(effect.end_offset, effect.log_version)
+            case wanted.PersistElection():
+                if effect.is_binding:
+                    await self._log.write_election(effect.election, self._quorum.settings.voters.ids)
+            case wanted.TruncateLog():
+                self._unsynced = None
+                await self._sync(lambda: self._log.truncate_to(effect.end_offset))
+            case _DeleteLog():
+                await self._sync(lambda: self._log.delete_below(effect.offset))
+            case wanted.WriteSnapshotPiece():
+                await self._log.snapshots.write_piece(effect.position, effect.data)
+            case wanted.InstallSnapshot():
+                await self._install(effect)
+            case wanted.HighWatermark():
+                self._high_watermark = effect.offset
+                self._apply_soon()
+            case wanted.LeadershipEstablished():
+                self._established = effect.epoch, effect.offset
+                self._apply_soon()
+            case wanted.LostLeadership():
+                self._lose_leadership()
+            case wanted.BecameLeader() | wanted.FollowsLeader():
+                self._foreign.clear()
+                leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
+                if leader_id != NO_LEADER:
+                    log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
+            case wanted.Probe():
+                self._transport.probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
+            case wanted.Fatal():
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, effect.reason)
+            case _:
+                raise AssertionError(f"{type(effect).__name__} is no effect of a quorum")
+
+    # -- others
+
+    def _send(self, effect: wanted.SendRequest) -> None:
+        peer, request = effect.peer, effect.request
+
+        def on_answer(answer: Answer | None) -> None:
+            if self._is_stopped:
+                return
+            now_ms = self._now_ms()
+            if answer is None:
+                self._feed(self._quorum.on_connection_lost(peer, now_ms))
+            elif answer.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
+                self._is_foreign_to(peer)
+            else:
+                self._feed(self._quorum.on_answer(peer, request, answer, now_ms))
+
+        self._transport.send(peer, request, on_answer)
+
+    def _is_foreign_to(self, peer: int) -> None:
+        """The voter is of another cluster. If most of them are, it is this node that is at the wrong place."""
+        voters = self._quorum.settings.voters
+        self._foreign.add(peer)
+        log.warning("voter_of_another_cluster", voter=peer)
+        if len(self._foreign) >= voters.majority and self.leader_id == NO_LEADER:
+            text = f"the voters {sorted(self._foreign)} are of another cluster than {self._quorum.settings.cluster_id}"
+            self._ended(KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
+
+    def _on_proof(self, peer: int, proof: bool | None) -> None:
+        if proof is None or self._is_stopped:
+            return
+        now_ms = self._now_ms()
+        self._feed(self._quorum.on_peer_alive(peer, now_ms) if proof else self._quorum.on_peer_dead(peer, now_ms))
+
+    # -- writing
+
+    async def _write_decided(self, first: wanted.AppendRecords) -> None:
+        """The decision is written, with those after it that are next in the queue."""
+        last, groups = first, [first.records]
+        while self._queue and isinstance(following := self._queue[0], wanted.AppendRecords) and following.epoch == first.epoch:
+            self._queue.popleft()
+            groups.append(following.records)
+            last = following
+        self._applied.seal()
+        await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms())
+        self._sync_soon(last.end_offset, last.log_version)
+
+    async def _write_leader_change(self, effect: wanted.AppendLeaderChange) -> None:
+        await self._log.write_leader_change(effect, self._world.clock.now_ms())
+        self._sync_soon(effect.end_offset, effect.log_version)
+
+    def _sync_soon(self, end_offset: int, log_version: int) -> None:
+        self._unsynced = end_offset, log_version
+        if not self._is_sync_due:
+            self._is_sync_due = True
+            eager.run(self._sync(), lambda _, error: self._ended(error))
+
+    async def _sync_once(self) -> None:
+        self._is_sync_due = False
+        while self._unsynced is not None:
+            (end_offset, log_version), self._unsynced = self._unsynced, None
+            await self._log.sync()
+            self._feed(self._quorum.on_flushed(end_offset, log_version, self._now_ms()))
+
+    async def _install(self, effect: wanted.InstallSnapshot) -> None:
+        """The images begin anew with what the snapshot says."""
+        self._unsynced = None
+        snapshot_id = effect.snapshot_id
+
+        async def install() -> None:
+            await self._log.install(snapshot_id.end_offset, snapshot_id.epoch)
+            self._applied.start_over(await self._log.newest_image())
+
+        await self._sync(lambda: self._apply(install))
+
+    # -- what is committed
+
+    def _apply_soon(self) -> None:
+        if not self._is_apply_due:
+            self._is_apply_due = True
+            eager.run(self._apply(), lambda _, error: self._ended(error))
+
+    async def _apply_once(self) -> None:
+        """The image has what is committed. Whoever leads and has all of it may decide."""
+        self._is_apply_due = False
+        await self._applied.apply(self._high_watermark)
+        if self._established is not None and not self._is_active and self._applied.end_offset >= self._established[1]:
+            self._become_active(self._established[0])
+        if self._log.size_bytes - self._size_at_snapshot >= self._bytes_between_snapshots and not self._snapshot.is_running:
+            eager.run(self._snapshot(), lambda _, error: self._ended(error))
+
+    def _become_active(self, epoch: int) -> None:
+        self._is_active = True
+        if self._applied.begin_own():
+            log.warning("metadata_transaction_aborted", end_offset=self._applied.end_offset)
+            self.append([AbortTransactionRecord("a crash left it incomplete")])
+        self.follower.on_active(epoch)
+
+    def _lose_leadership(self) -> None:
+        """Nothing may be decided any more; what was, and is not committed, is forgotten."""
+        self._established = None
+        if not self._is_active:
+            return
+        self._is_active = False
+        self._applied.end_own()
+        self.follower.on_inactive()
+
+    def _on_committed(self) -> None:
+        self.follower.on_committed()
+
+    async def write_snapshot(self) -> None:
+        """The committed image is a snapshot, and the log before it is deleted."""
+        await self._snapshot()
+
+    async def _snapshot_once(self) -> None:
+        self._size_at_snapshot = self._log.size_bytes
+        written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
+
+        found = shape_of(await self._log.snapshots.all())
+        if written.end_offset < self._log.start_offset:  # a newer one of the leader's has come meanwhile
+            return
+        self._feed((*self._quorum.on_snapshots(found, written.end_offset, self._now_ms()), _DeleteLog(written.end_offset)))
+
+
+async def _nothing() -> None:
+    pass

@@ -1,0 +1,152 @@
+"""One connection to another node: a machine with callbacks, without a task or a future for each request.
+
+The first exchange is ApiVersions, in version 0, which every node answers; then what waited is sent, each request in the newest version
+that both have. Answers come in the order of the requests. When the connection ends, everything that was asked on it is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.errors import DecodeError
+from ottla.loggers import get_logger
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.registry import API_OF_REQUEST, APIS, Api
+from ottla.ports import Connection
+from ottla.wire.compiler import decode, encode_into
+from ottla.wire.frames import FrameCutter
+from ottla.wire.schema import Request, Response
+
+log = get_logger(__name__)
+
+RESPONSE_BYTES_MAX: Final = 2**31 - 1
+
+OnAnswer = Callable[[Response | None], None]
+"""Gets the answer; None when there will be none: the connection has ended, or the node does not serve the request."""
+
+
+class _Sent(NamedTuple):
+    api: Api
+    version: int
+    correlation_id: int
+    on_answer: OnAnswer
+    sent_ms: int
+
+
+class PeerConnection:
+    """A ``ports.ConnectionHandler``. ``send`` may be called before the connection is open."""
+
+    def __init__(self, client_id: str, on_end: Callable[[], None]) -> None:
+        self._client_id = client_id
+        self._on_end = on_end
+        self._transport: Connection | None = None
+        self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
+        self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has told them
+        self._waiting: deque[tuple[Request, OnAnswer, int]] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._last_correlation_id = 0
+        self.is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the node has answered once."""
+        return self._versions is not None and not self.is_closed
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the request was sent that has waited for the longest time; None when nothing waits."""
+        if self._sent:
+            return self._sent[0].sent_ms
+        return self._waiting[0][2] if self._waiting else None
+
+    def on_open(self, transport: Connection, now_ms: int) -> PeerConnection:
+        """The connection is made: its node is asked what it serves."""
+        self._transport = transport
+        api = APIS[ApiKey.API_VERSIONS]
+        self._write(ApiVersionsRequest(), api, 0, self._on_versions, now_ms)
+        return self
+
+    def send(self, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
+        """The request leaves as soon as it can."""
+        if self.is_closed:
+            on_answer(None)
+        elif self._versions is None:
+            self._waiting.append((request, on_answer, now_ms))
+        else:
+            self._send(request, on_answer, now_ms)
+
+    def _on_versions(self, response: Response | None) -> None:
+        if response is None:
+            return
+        assert isinstance(response, ApiVersionsResponse), "an API has one response type"
+        self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        waiting, self._waiting = self._waiting, deque()
+        for request, on_answer, sent_ms in waiting:
+            self._send(request, on_answer, sent_ms)
+
+    def _send(self, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
+        api = API_OF_REQUEST[type(request)]
+        low, high = (self._versions or {}).get(api.key, (0, -1))
+        version = min(api.version_max, high)
+        if version < max(low, api.version_min):
+            log.warning("peer_does_not_serve", api=api.name, peer=self._transport and self._transport.peer)
+            on_answer(None)
+        else:
+            self._write(request, api, version, on_answer, now_ms)
+
+    def _write(self, request: Request, api: Api, version: int, on_answer: OnAnswer, now_ms: int) -> None:
+        assert self._transport is not None, "the connection is open"
+        self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(api.key, version, correlation_id, self._client_id)
+        pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
+        encode_into(request, version, pieces.append)
+        pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
+        self._sent.append(_Sent(api, version, correlation_id, on_answer, now_ms))
+        self._transport.send(pieces)
+
+    def on_data(self, data: memoryview) -> bool:
+        try:
+            for frame, _ in self._cutter.feed(data):
+                self._on_frame(frame)
+        except DecodeError as error:
+            log.warning("peer_answer_not_understood", peer=self._transport and self._transport.peer, reason=error.message)
+            self.close()
+        return False
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if not self._sent:
+            raise DecodeError("an answer to nothing that was asked")
+        sent = self._sent[0]
+        correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
+        if correlation_id != sent.correlation_id:
+            raise DecodeError(f"answer {correlation_id} came where {sent.correlation_id} was due")
+        response = decode(sent.api.response, sent.version, bytes(frame[position:]))
+        self._sent.popleft()
+        sent.on_answer(response)
+
+    def on_drain(self) -> None:
+        """Nothing waits for it: what is in flight is bounded by those who ask."""
+
+    def on_close(self, error: Exception | None) -> None:
+        self._end()
+
+    def close(self) -> None:
+        """The connection ends at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    def _end(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._on_end()
+        lost = [sent.on_answer for sent in self._sent] + [on_answer for _, on_answer, _ in self._waiting]
+        self._sent.clear()
+        self._waiting.clear()
+        for on_answer in lost:
+            on_answer(None)

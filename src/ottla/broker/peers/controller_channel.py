@@ -1,0 +1,48 @@
+"""The way to the active controller, whoever that is at the moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ottla.broker.peers.peers import Address, Peers
+from ottla.ports import World
+from ottla.wire.schema import Request, Response
+
+RETRY_MS: Final = 20
+RETRY_MS_MAX: Final = 320
+R = TypeVar("R", bound=Response)
+
+
+class ControllerChannel:
+    """``leader`` gives the address of the active controller as far as it is known; None while nobody is."""
+
+    def __init__(self, world: World, leader: Callable[[], Address | None], peers: Peers) -> None:
+        self._world = world
+        self._leader = leader
+        self._peers = peers
+
+    async def ask(self, request: Request, response_type: type[R]) -> R | None:
+        """Its answer, once; None when no controller is known, or the one that was has not answered."""
+        address = self._leader()
+        if address is None:
+            return None
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self._peers.send(address, request, lambda answer: None if future.done() else future.set_result(answer))
+        answer = await future
+        assert answer is None or isinstance(answer, response_type), "an API has one response type"
+        return answer
+
+    async def ask_until(self, request: Request, response_type: type[R], is_final: Callable[[R], bool], *, timeout_ms: int) -> R | None:
+        """The first answer that is final: asked again, of whoever leads then, at growing intervals; None when there is none in time."""
+        deadline_ms = self._world.clock.monotonic_ms() + timeout_ms
+        delay_ms = RETRY_MS
+        while True:
+            answer = await self.ask(request, response_type)
+            if answer is not None and is_final(answer):
+                return answer
+            if self._world.clock.monotonic_ms() + delay_ms > deadline_ms:
+                return None
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = min(delay_ms * 2, RETRY_MS_MAX)

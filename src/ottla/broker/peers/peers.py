@@ -1,0 +1,88 @@
+"""Connections to the nodes that somebody asks something of: made when first needed, made again after they ended.
+
+A node that stays silent for too long has its connection closed, so that whoever asked learns of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ottla.broker.peers.connection import OnAnswer, PeerConnection
+from ottla.broker.tasks import eager
+from ottla.loggers import get_logger
+from ottla.ports import TimerHandle, World
+from ottla.wire.schema import Request
+
+log = get_logger(__name__)
+
+SWEEP_MS: Final = 250
+
+Address = tuple[str, int]
+
+
+class Peers:
+    """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take."""
+
+    def __init__(self, world: World, client_id: str, *, silence_ms_max: int) -> None:
+        self._world = world
+        self._client_id = client_id
+        self._silence_ms_max = silence_ms_max
+        self._connections: dict[Address, PeerConnection] = {}
+        self._sweep_timer: TimerHandle | None = None
+        self._is_closed = False
+
+    def send(self, address: Address, request: Request, on_answer: OnAnswer) -> None:
+        """The answer, or None, comes by callback: never before this returns unless the connection is known to be closed."""
+        if self._is_closed:
+            on_answer(None)
+            return
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connect(address)
+        connection.send(request, on_answer, self._world.clock.monotonic_ms())
+
+    def _connect(self, address: Address) -> PeerConnection:
+        connection = PeerConnection(self._client_id, lambda: self._ended(address, connection))
+        self._connections[address] = connection
+        eager.run(self._open(address, connection), lambda _, error: _opened(connection, error))
+        if self._sweep_timer is None:
+            self._sweep_timer = self._world.timers.call_later_ms(SWEEP_MS, self._sweep)
+        return connection
+
+    async def _open(self, address: Address, connection: PeerConnection) -> None:
+        await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
+        async with asyncio.timeout(self._silence_ms_max / 1000):
+            transport = await self._world.network.connect(
+                *address, lambda transport: connection.on_open(transport, self._world.clock.monotonic_ms())
+            )
+        if connection.is_closed:
+            transport.abort()
+
+    def _ended(self, address: Address, connection: PeerConnection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+    def _sweep(self) -> None:
+        now_ms = self._world.clock.monotonic_ms()
+        for connection in list(self._connections.values()):
+            oldest_ms = connection.oldest_ms
+            if oldest_ms is not None and now_ms - oldest_ms > self._silence_ms_max:
+                connection.close()
+        has_connections = bool(self._connections) and not self._is_closed
+        self._sweep_timer = self._world.timers.call_later_ms(SWEEP_MS, self._sweep) if has_connections else None
+
+    def close(self) -> None:
+        """Every connection ends, and no other one is made."""
+        self._is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+
+
+def _opened(connection: PeerConnection, error: BaseException | None) -> None:
+    if error is not None:
+        if not isinstance(error, OSError):  # TimeoutError is one
+            log.error("peer_connection_failed", exc_info=error)
+        connection.close()

@@ -1,0 +1,82 @@
+"""A request that came inside another one: handled as if its client were connected here, its answer as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.requests.context import Parked, Pipeline, RequestContext
+from ottla.broker.requests.service import Service
+from ottla.broker.roles import Role
+from ottla.messages.headers import RequestHeader
+from ottla.metrics import RequestMeters
+from ottla.net.response_queue import Place
+from ottla.ports import Connection
+from ottla.wire.schema import Response
+
+
+class EmbeddedChannel:
+    """A ``context.Channel`` for one request, over the connection that brought it. Its answer is what ``answer`` becomes."""
+
+    def __init__(self, outer: RequestContext, *, principal: str, client_host: str) -> None:
+        connection = outer.connection
+        self.transport: Connection = connection.transport
+        self.listener = connection.listener
+        self.role = Role.BROKER
+        self.principal = principal
+        self.client_host = client_host
+        self.muted_until_ms = 0
+        self.parked: dict[Parked, None] = connection.parked
+        self.pipeline: Pipeline = connection.pipeline
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+        """The answer's bytes, without their length before them."""
+        if not self.answer.done():
+            self.answer.set_result(b"".join(bytes(piece) for piece in answer)[4:])
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    def update_reading(self) -> None:
+        pass
+
+    def expect_write(self, count: int) -> None:
+        raise AssertionError("records are never forwarded")
+
+    def written(self, count: int) -> None:
+        raise AssertionError("records are never forwarded")
+
+    def gather_answers(self) -> None:
+        pass
+
+    def send_answers(self) -> None:
+        pass
+
+
+async def answer_embedded(
+    parts: Any,
+    outer: RequestContext,
+    served: Service,
+    header: RequestHeader,
+    request: Any,
+    *,
+    principal: str,
+    client_host: str,
+) -> bytes:
+    """The header and the body of the answer."""
+    channel = EmbeddedChannel(outer, principal=principal, client_host=client_host)
+    meters = RequestMeters(served.version_max, has_error_code="error_code" in served.api.response.__struct_fields__)
+    context = RequestContext(
+        channel, outer.place, served.api, header.api_version, header.correlation_id, header.client_id, meters, outer.began_us
+    )
+    result = served.handle(parts, context, request)
+    if result is not None:
+        response = result if isinstance(result, Response) else await result
+        if response is not None:
+            context.reply(response)
+    return await channel.answer

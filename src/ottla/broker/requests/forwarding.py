@@ -1,0 +1,64 @@
+"""Requests that only the active controller decides go to it whole, in an envelope, with who sent them (KIP-590).
+
+The client never learns: what the controller answers is sent as it comes. While no controller is known, or one has just gone, the
+request waits for the next one, as long as a client waits for an answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.tasks import eager
+from ottla.errors import ErrorCode
+from ottla.loggers import get_logger
+from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
+from ottla.wire.compiler import encode
+
+log = get_logger(__name__)
+
+PRINCIPAL_VERSION: Final = 0
+USER: Final = "User"
+
+
+class Forwarding:
+    """``wait_ms_max`` is how long a request is offered to controllers before its client loses its connection."""
+
+    def __init__(self, channel: ControllerChannel, *, wait_ms_max: int) -> None:
+        self._channel = channel
+        self._wait_ms_max = wait_ms_max
+
+    def forward(self, context: RequestContext, frame: bytes) -> None:
+        """The controller's answer leaves when its turn comes."""
+        request = EnvelopeRequest(frame, principal_bytes(context.principal), host_bytes(context.connection.client_host))
+        asking = self._channel.ask_until(request, EnvelopeResponse, _is_final, timeout_ms=self._wait_ms_max)
+        eager.run(asking, lambda answer, error: _answered(context, answer, error))
+
+
+def _is_final(answer: EnvelopeResponse) -> bool:
+    return answer.error_code != ErrorCode.NOT_CONTROLLER
+
+
+def _answered(context: RequestContext, answer: EnvelopeResponse | None, error: BaseException | None) -> None:
+    if answer is None or answer.error_code or answer.response_data is None:
+        reason = "no controller answers" if answer is None else ErrorCode(answer.error_code).name
+        log.warning("request_not_forwarded", api=context.api.name, reason=reason, exc_info=error)
+        context.connection.transport.abort()
+        return
+    data = answer.response_data
+    context.complete([len(data).to_bytes(4, "big"), data])
+
+
+def principal_bytes(name: str) -> bytes:
+    """Kafka's default form of a principal."""
+    return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(DefaultPrincipalData(USER, name), PRINCIPAL_VERSION)
+
+
+def host_bytes(host: str) -> bytes:
+    """An address of 4 or 16 bytes; of a name, that of this host."""
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return ipaddress.ip_address("127.0.0.1").packed

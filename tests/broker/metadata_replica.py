@@ -1,0 +1,65 @@
+"""The replica of the only voter, on its own: for tests of the metadata log as a node has it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ottla.broker.metadata.no_peers import NoPeers
+from ottla.broker.metadata.replica import MetadataReplica
+from ottla.consensus.settings import QuorumSettings
+from ottla.consensus.voters import VoterSet
+from ottla.metadata.image import ClusterImage
+from ottla.ports import World
+from ottla.runtime.world import real_world
+from ottla.wire.schema import ZERO_UUID, Stored
+
+NODE = 1
+
+
+class LoneReplica:
+    """``with``-less: a test that ends without ``stop`` is a crash."""
+
+    def __init__(self, replica: MetadataReplica) -> None:
+        self.replica = replica
+        self._changed = asyncio.Event()
+        self._error: BaseException | None = None
+        replica.follower = self
+
+    @classmethod
+    async def open(cls, folder: Path, *, snapshot_bytes: int = 1 << 30, world: World | None = None) -> LoneReplica:
+        """Active, with everything that the log has in its image. What the replica fails with is raised."""
+        settings = QuorumSettings(NODE, VoterSet({NODE: ZERO_UUID}))
+        opened = cls(
+            await MetadataReplica.open(
+                world or real_world(), str(folder), settings, NoPeers(), clean=False, bytes_between_snapshots=snapshot_bytes
+            )
+        )
+        opened.replica.start()
+        while not opened.replica.is_active:
+            opened._changed.clear()
+            await opened._changed.wait()
+            if opened._error is not None:
+                raise opened._error
+        return opened
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.replica.image
+
+    async def record(self, *records: Stored) -> None:
+        """The records are committed as one group."""
+        await self.replica.committed(self.replica.append(records))
+
+    def on_committed(self) -> None:
+        self._changed.set()
+
+    def on_active(self, epoch: int) -> None:
+        self._changed.set()
+
+    def on_inactive(self) -> None:
+        self._changed.set()
+
+    def on_fatal(self, reason: str, error: BaseException) -> None:
+        self._error = error
+        self._changed.set()

@@ -1,0 +1,89 @@
+"""A cluster of nodes, each in a process of its own, which a test can stop, kill and start again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.foreign_clients.wire import RawClient
+
+from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionQuorum, TopicData
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+WAIT_SECONDS_MAX = 60.0
+T = TypeVar("T")
+
+
+class ClusterProcesses:
+    """``with ClusterProcesses(folder) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
+
+    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+        self._folder = folder
+        ports = lasting_ports(2 * count)
+        self._voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[count:], 1))
+        self._properties = {"controller_quorum_voters": self._voters, "controller_listener_names": "CONTROLLER"} | properties
+        self.nodes: dict[int, BrokerProcess] = {}
+        for node in range(1, count + 1):
+            listeners = f"PLAINTEXT://127.0.0.1:{ports[node - 1]},CONTROLLER://127.0.0.1:{ports[count + node - 1]}"
+            self.nodes[node] = self._node(node, ports[node - 1], listeners=listeners, process_roles="broker,controller")
+
+    def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
+        folder = self._folder / f"node-{node}"
+        folder.mkdir()
+        made = BrokerProcess(folder, port=port, node_id=str(node), **self._properties | properties)
+        format_(made, CLUSTER_ID)
+        return made
+
+    def add(self, node: int) -> BrokerProcess:
+        """Another broker, which is no controller; it has started."""
+        [port] = lasting_ports(1)
+        made = self._node(node, port, process_roles="broker")
+        self.nodes[node] = made
+        return made.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def quorum(self, asked: int) -> PartitionQuorum:
+        """What the node says of the quorum: it asks the active controller, if it is not that itself."""
+        with RawClient(self.nodes[asked].port) as client:
+            answer = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
+        found = answer.topics[0].partitions[0]
+        assert isinstance(found, PartitionQuorum)
+        return found
+
+    def __enter__(self) -> Self:
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+        for node in self.nodes.values():
+            node.__exit__(kind, error, trace)
+
+
+def format_(node: BrokerProcess, cluster_id: str) -> None:
+    """The node's log directories are those of the cluster."""
+    command = [sys.executable, "-m", "ottla", "storage", "format", "--cluster-id", cluster_id, "-X", f"log.dirs={node.data}"]
+    subprocess.run([*command, "-X", f"node.id={node.properties['node.id']}"], check=True, capture_output=True, timeout=60)
+
+
+def eventually(ask: Callable[[], T], is_wanted: Callable[[T], bool]) -> T:
+    """The first answer that is wanted; AssertionError with the last one when there is none in time."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not is_wanted(found := ask()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,151 @@
+"""Three processes, one truth: a quorum decides, brokers follow, topics spread, clients ask any broker."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from tests.cluster.processes import ClusterProcesses, eventually, format_
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+
+
+def test_topics_spread_over_all_brokers_and_every_broker_serves_all_of_them(tmp_path: Path) -> None:
+    """Mechanism 9: each broker leads its share; clients may ask any broker for any change."""
+    with ClusterProcesses(tmp_path) as cluster:
+        for node in cluster.nodes.values():
+            with Admin(node.bootstrap) as admin:
+                assert admin.create_topics([NewTopic(f"by-{node.port}", 3, 1)]) == {f"by-{node.port}": None}
+        names = [f"by-{node.port}" for node in cluster.nodes.values()]
+        for node in cluster.nodes.values():
+            with Admin(node.bootstrap) as admin:
+                eventually(admin.list_topics, lambda found: set(names) <= set(found))
+                for name in names:
+                    partitions = admin.describe_topic(name).partitions
+                    assert sorted(partition.leader for partition in partitions.values()) == [1, 2, 3]
+        with Producer(cluster.nodes[1].bootstrap) as producer:
+            sent = [producer.send(name, f"{number}".encode(), partition=number % 3) for name in names for number in range(30)]
+            assert [future.result(10).partition for future in sent] == [number % 3 for _ in names for number in range(30)]
+        with Consumer(cluster.nodes[2].bootstrap, group_id="readers", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(names)
+            read = 0
+            while read < 90:
+                read += len(consumer.poll(10_000))
+            consumer.commit()
+        with Admin(cluster.nodes[3].bootstrap) as admin:
+            committed = admin.committed_offsets("readers")
+            assert sum(offset.offset for offset in committed.values()) == 90
+
+
+def test_a_replication_factor_that_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
+        for factor, text in ((2, "not replicated yet"), (4, "larger than the 3 brokers")):
+            refused = admin.create_topics([NewTopic("t", 1, factor)])["t"]
+            assert isinstance(refused, KafkaError)
+            assert refused.code == ErrorCode.INVALID_REPLICATION_FACTOR
+            assert text in refused.message
+
+
+def test_the_active_controller_dies_and_nothing_that_it_acknowledged_is_lost(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        leader = cluster.quorum(1).leader_id
+        others = [node for node in cluster.nodes if node != leader]
+        acknowledged: list[str] = []
+        failed: list[object] = []
+        stopping = threading.Event()
+
+        def create() -> None:
+            with Admin(cluster.nodes[others[0]].bootstrap) as admin:
+                number = 0
+                while not stopping.is_set():
+                    number += 1
+                    result = admin.create_topics([NewTopic(f"topic-{number}", 1, 1)])[f"topic-{number}"]
+                    if result is None or result.code == ErrorCode.TOPIC_ALREADY_EXISTS:  # of a request that was repeated
+                        acknowledged.append(f"topic-{number}")
+                    else:
+                        failed.append(result)
+
+        creating = threading.Thread(target=create)
+        creating.start()
+        try:
+            eventually(lambda: len(acknowledged), lambda count: count >= 20)
+            cluster.nodes[leader].kill()
+            before = len(acknowledged)
+            eventually(lambda: len(acknowledged), lambda count: count >= before + 20)
+        finally:
+            stopping.set()
+            creating.join()
+        assert not failed
+        after = cluster.quorum(others[1])
+        assert after.leader_id in others
+        with Admin(cluster.nodes[others[1]].bootstrap) as admin:
+            eventually(admin.list_topics, lambda found: set(acknowledged) <= set(found))
+        cluster.nodes[leader].start()
+        returned = cluster.quorum(leader)
+        assert returned.leader_epoch >= after.leader_epoch
+        with Admin(cluster.nodes[leader].bootstrap) as admin:
+            eventually(admin.list_topics, lambda found: set(acknowledged) <= set(found))
+            nodes = eventually(lambda: admin.describe_cluster().nodes, lambda found: len(found) == 3)
+            assert {node.node_id for node in nodes} == {1, 2, 3}
+
+
+def test_a_broker_that_is_gone_is_fenced_and_leads_again_when_it_is_back(tmp_path: Path) -> None:
+    """On default timeouts: nine seconds of silence."""
+    with ClusterProcesses(tmp_path) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 3, 1)]) == {"t": None}
+        [index] = [index for index, found in admin.describe_topic("t").partitions.items() if found.leader == 3]
+        with Producer(cluster.bootstrap) as producer:
+            producer.send("t", b"before", partition=index).result(10)
+            cluster.nodes[3].kill()
+            eventually(lambda: admin.describe_topic("t").partitions[index].leader, lambda leader: leader == -1)
+            assert {node.node_id for node in admin.describe_cluster().nodes} == {1, 2}
+            cluster.nodes[3].start()
+            eventually(lambda: admin.describe_topic("t").partitions[index].leader, lambda leader: leader == 3)
+            assert producer.send("t", b"after", partition=index).result(30).offset == 1
+
+
+def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 6, 1)]) == {"t": None}
+        epoch = cluster.quorum(1).leader_epoch
+        for node in cluster.nodes.values():
+            node.kill()
+        for node in cluster.nodes.values():
+            node.spawn()
+        for node in cluster.nodes.values():
+            node.wait_until_ready()
+        assert cluster.quorum(2).leader_epoch > epoch
+        with Admin(cluster.bootstrap) as admin:
+            eventually(
+                lambda: sorted(p.leader for p in admin.describe_topic("t").partitions.values()), lambda found: found == [1, 1, 2, 2, 3, 3]
+            )
+
+
+def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
+    """Mechanism 8."""
+    with ClusterProcesses(tmp_path) as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("old", 4, 1)]) == {"old": None}
+        cluster.add(4)
+        with Admin(cluster.nodes[4].bootstrap) as admin:
+            assert admin.create_topics([NewTopic("new", 4, 1)]) == {"new": None}
+            assert sorted(found.leader for found in admin.describe_topic("new").partitions.values()) == [1, 2, 3, 4]
+            assert 4 not in {found.leader for found in admin.describe_topic("old").partitions.values()}
+        observers = [observer.replica_id for observer in cluster.quorum(1).observers]
+        assert observers == [4]
+
+
+@pytest.mark.parametrize("wrong", ["emptied", "foreign"])
+def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong: str) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        node = cluster.nodes[3]
+        node.kill()
+        shutil.rmtree(node.data)
+        if wrong == "foreign":
+            format_(node, "AAAAAAAAAAAAAAAAAAAAAA")
+        with pytest.raises(RuntimeError, match="is not formatted" if wrong == "emptied" else "INCONSISTENT_CLUSTER_ID"):
+            node.start()

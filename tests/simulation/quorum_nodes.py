@@ -1,0 +1,185 @@
+"""Three shipped nodes as one cluster in the simulated world: a stream of changes, and nodes that are killed, cut off and paused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from ottla.broker.formatting import format_log_dirs
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.cluster import Cluster
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import DATA_FOLDER, PORT, SimBroker, SimClient, Simulation
+from ottla.sim.loop import run
+from ottla.sim.process import PowerCut
+
+NODES = 3
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+CONTROLLER_PORT = 9093
+WORK_SECONDS = 30
+HEAL_SECONDS = 120
+
+
+@dataclass
+class Run:
+    """What one seed met and found."""
+
+    findings: list[str] = field(default_factory=list)
+    acknowledged: list[str] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+
+class QuorumNode(SimBroker):
+    """One of them. Its directory is formatted before its first start."""
+
+    def __init__(self, simulation: Simulation, node: int) -> None:
+        name = f"node-{node}"
+        voters = ",".join(f"{other}@node-{other}:{CONTROLLER_PORT}" for other in range(1, NODES + 1))
+        super().__init__(
+            simulation,
+            {
+                "node.id": str(node),
+                "process.roles": "broker,controller",
+                "controller.quorum.voters": voters,
+                "controller.listener.names": "CONTROLLER",
+                "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
+                "log.dirs": DATA_FOLDER,
+                "metadata.log.max.record.bytes.between.snapshots": "400",
+            },
+            name=name,
+        )
+        self.node = node
+        self.starting: asyncio.Task[None] | None = None
+
+    async def format(self) -> None:
+        properties: Mapping[str, str] = self._properties
+        world = self.machine.boot()
+        await self.machine.run(format_log_dirs(world, BrokerConfig(properties), cluster_id=CLUSTER_ID, features={}))
+        self.machine.end_process()
+
+    def begin(self) -> None:
+        """It starts, if it does: it waits for the others, and may be killed meanwhile."""
+
+        async def start() -> None:
+            try:
+                await self.start()
+            except PowerCut:
+                pass
+
+        self.starting = asyncio.get_running_loop().create_task(start())
+
+
+def explore_quorum(seed: int) -> Run:
+    """One run. ``findings`` is empty when no acknowledged change was lost, and all nodes agree in the end."""
+    result = Run()
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
+        for node in nodes:
+            await node.format()
+            node.begin()
+        is_over = asyncio.Event()
+        bootstrap = ",".join(node.bootstrap for node in nodes)
+        clients = [SimClient(simulation, f"admin-{number}", bootstrap, request_timeout_ms=5000) for number in range(2)]
+        working = [
+            asyncio.get_running_loop().create_task(client.machine.run(_create(result, number, is_over, client.cluster())))
+            for number, client in enumerate(clients)
+        ]
+        await _trouble(simulation, nodes, result.states)
+        is_over.set()
+        async with asyncio.timeout(HEAL_SECONDS):
+            await asyncio.gather(*working)
+            for node in nodes:
+                if node.starting is not None:
+                    await node.starting
+        await _judge(simulation, nodes, result)
+
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    for event in events:
+        if event["log_level"] in ("error", "critical"):
+            result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
+        result.states[event["event"]] += 1
+    result.digest = simulation.trace.digest
+    return result
+
+
+async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Cluster) -> None:
+    admin = Admin(cluster)
+    count = 0
+    while not is_over.is_set():
+        count += 1
+        name = f"topic-{number}-{count}"
+        try:
+            [(_, outcome)] = (await admin.create_topics([NewTopic(name, 1, 1)])).items()
+        except KafkaError:
+            result.states["request without an answer"] += 1
+            continue
+        if outcome is None or outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            result.acknowledged.append(name)
+        else:
+            result.states[f"refused: {outcome.code.name}"] += 1
+        await asyncio.sleep(0.2)
+    await admin.close()
+
+
+async def _trouble(simulation: Simulation, nodes: list[QuorumNode], states: Counter[str]) -> None:
+    """A node at a time, so that a majority is left; all are whole again at the end."""
+    rng = simulation.random("trouble")
+    loop = asyncio.get_running_loop()
+    end = loop.time() + WORK_SECONDS
+    await asyncio.sleep(8)
+    while loop.time() < end:
+        node = nodes[rng.randrange(NODES)]
+        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way"])
+        states[f"trouble: {kind}"] += 1
+        others = [other.machine.name for other in nodes if other is not node]
+        for_seconds = rng.uniform(0.1, 6)
+        if kind in ("kill", "power cut"):
+            node.kill(power_cut=kind == "power cut")
+            await asyncio.sleep(for_seconds)
+            node.begin()
+        elif kind == "pause":
+            node.machine.pause_process()
+            await asyncio.sleep(for_seconds)
+            node.machine.resume_process()
+        elif kind == "dark":
+            simulation.fabric.darken(node.machine.name)
+            await asyncio.sleep(for_seconds)
+            simulation.fabric.lighten(node.machine.name)
+        else:
+            cut = [(node.machine.name, other) for other in others]
+            for link in cut:
+                simulation.fabric.cut_link(*link)
+            await asyncio.sleep(for_seconds)
+            for link in cut:
+                simulation.fabric.join_link(*link)
+        await asyncio.sleep(rng.uniform(0.5, 3))
+
+
+async def _judge(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
+    deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
+    brokers = [node.broker for node in nodes]
+    if any(broker is None for broker in brokers):
+        result.findings.append("a node did not come back")
+        return
+    images = [broker.image for broker in brokers if broker is not None]
+    while len({image.end_offset for image in images}) > 1 or any(len(image.live_brokers) < NODES for image in images):
+        if asyncio.get_running_loop().time() > deadline:
+            result.findings.append(f"the nodes do not agree: {[(image.end_offset, len(image.live_brokers)) for image in images]}")
+            return
+        await asyncio.sleep(0.5)
+        images = [broker.image for broker in brokers if broker is not None]
+    if not all(image == images[0] for image in images):
+        result.findings.append("images of one offset differ")
+    lost = [name for name in result.acknowledged if name not in images[0].topics]
+    if lost:
+        result.findings.append(f"acknowledged topics are lost: {lost}")
+    result.states["leader epochs"] = images[0].epoch
