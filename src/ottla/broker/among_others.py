@@ -100,7 +100,7 @@ class AmongOthers:
         remote = controller.remote
         assert remote is not None, "the parts are connected"
         self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request)
-        self._lifecycle.on_registered = remote.registered
+        self._lifecycle.on_registered, self._lifecycle.on_failed = remote.registered, controller.on_failed
         await self._lifecycle.join()
 
     async def leave(self) -> None:

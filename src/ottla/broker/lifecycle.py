@@ -54,6 +54,7 @@ class Lifecycle:
         self._answered_ms = 0  # when a controller answered last
         self.broker_epoch = -1
         self.is_fenced = True
+        self.on_failed: Callable[[str], None] = lambda reason: None
         self.on_registered: Callable[[int], None] = lambda epoch: None
         self._unfenced = asyncio.Event()
 
@@ -64,8 +65,18 @@ class Lifecycle:
         """
         await self._register()
         self._task = asyncio.create_task(self._beat())
+        self._task.add_done_callback(self._ended)
         await self._unfenced.wait()
+        if self._task.done():
+            self._task.result()
         await self._publisher.catch_up()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Without heartbeats the broker would be fenced, and not know why."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._unfenced.set()
+            self.on_failed(error.message if isinstance(error, KafkaError) else repr(error))
 
     async def _register(self) -> None:
         deadline_ms = self._world.clock.monotonic_ms() + self._registration_ms_max

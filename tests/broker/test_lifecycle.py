@@ -1,0 +1,109 @@
+"""A broker registers, says that it lives, and learns what the controller makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.metadata.publisher import Publisher
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.sim.cluster import Simulation
+from ottla.sim.loop import run
+
+UNFENCED = BrokerHeartbeatResponse(is_fenced=False)
+
+
+class Controller:
+    """Answers in turn, each kind of request with its own answers; the last one again and again."""
+
+    def __init__(self, registrations: list[Any], heartbeats: list[Any]) -> None:
+        self._answers: dict[type[Any], list[Any]] = {BrokerRegistrationRequest: registrations, BrokerHeartbeatRequest: heartbeats}
+        self.asked: list[Any] = []
+
+    async def ask(self, request: Any, response_type: type[Any]) -> Any:
+        await asyncio.sleep(0.001)
+        self.asked.append(request)
+        answers = self._answers[type(request)]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def lifecycle(controller: Controller) -> Lifecycle:
+    async def follow(delta: ImageDelta) -> None:
+        pass
+
+    world = Simulation(1).machine("broker").boot()
+    publisher = Publisher(lambda: EMPTY_IMAGE, follow)
+    return Lifecycle(world, BrokerConfig({}), controller, publisher, BrokerRegistrationRequest(broker_id=7))  # type: ignore[arg-type]
+
+
+def in_world(body: Callable[[], Any]) -> None:
+    run(body())
+
+
+def registered(epoch: int) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(broker_epoch=epoch)
+
+
+def test_it_asks_until_a_controller_takes_it_and_waits_until_it_may_serve() -> None:
+    async def body() -> None:
+        refusal = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        fenced = BrokerHeartbeatResponse(is_fenced=True)
+        controller = Controller([None, refusal, registered(5)], [None, fenced, UNFENCED])
+        joined = lifecycle(controller)
+        await joined.join()
+        assert (joined.broker_epoch, joined.is_fenced) == (5, False)
+        assert [type(request) for request in controller.asked] == [BrokerRegistrationRequest] * 3 + [BrokerHeartbeatRequest] * 3
+
+    in_world(body)
+
+
+def test_a_controller_that_does_not_know_it_any_more_is_told_again() -> None:
+    async def body() -> None:
+        stale = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        joined = lifecycle(Controller([registered(5), registered(9)], [UNFENCED, stale, UNFENCED]))
+        await joined.join()
+        await asyncio.sleep(10)
+        assert (joined.broker_epoch, joined.is_fenced) == (9, False)
+
+    in_world(body)
+
+
+@pytest.mark.parametrize("has_joined", [False, True])
+def test_a_refusal_for_good_ends_the_broker_and_not_its_heartbeats_alone(has_joined: bool) -> None:
+    async def body() -> None:
+        refusal = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        unknown = BrokerHeartbeatResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+        joined = lifecycle(Controller([registered(5), refusal], [UNFENCED, unknown] if has_joined else [unknown]))
+        failures: list[str] = []
+        joined.on_failed = failures.append
+        if has_joined:
+            await joined.join()
+            await asyncio.sleep(10)
+        else:
+            with pytest.raises(KafkaError, match="refuses this broker"):
+                await joined.join()
+        assert failures == ["the controller refuses this broker"]
+
+    in_world(body)
+
+
+def test_it_leaves_when_it_may_or_when_nobody_is_left_to_ask() -> None:
+    async def body() -> None:
+        goes = BrokerHeartbeatResponse(is_fenced=False, should_shut_down=True)
+        for answers in ([UNFENCED, UNFENCED, goes], [UNFENCED, None]):
+            controller = Controller([registered(5)], answers)
+            joined = lifecycle(controller)
+            await joined.join()
+            await joined.leave()
+            assert controller.asked[-1].want_shut_down
+
+    in_world(body)
