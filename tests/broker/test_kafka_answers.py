@@ -309,5 +309,12 @@ def test_tools_that_ask_the_controller_find_it_on_its_listener(tmp_path: Path) -
         assert {topic.name for topic in client.ask(MetadataRequest(None), 9).topics} == {"made-there"}
 
 
+def test_the_only_voter_is_described_where_it_has_no_listener_of_its_own(tmp_path: Path) -> None:
+    with running(tmp_path, process_roles="broker,controller", controller_quorum_voters="1@localhost:9093") as broker:
+        with client_of(broker) as client:
+            quorum = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
+        assert [(end.name, end.port) for end in quorum.nodes[0].listeners] == [("PLAINTEXT", client_port(broker))]
+
+
 def client_port(broker: BrokerThread) -> int:
     return next(iter(broker.addresses.values()))[1]

@@ -163,8 +163,9 @@ class Broker:
             failed.cancel()
 
     async def _bind(self) -> None:
-        own = [listener for listener in listeners(self.config) if self._roles.is_broker]
-        await self.gate.bind([*own, *(controller_listeners(self.config) if self._roles.is_controller else ())])
+        own = listeners(self.config) if self._roles.is_broker else []
+        controllers = controller_listeners(self.config) if self._roles.is_controller else []
+        await self.gate.bind([*own, *controllers])
         self.parts.controller_endpoints = advertised_controller(self.config, self.addresses)
 
     async def _make_parts(self) -> None:
@@ -203,7 +204,7 @@ class Broker:
             services=SERVICES,
             controller=self.controller,
             membership=membership,
-            voters=self._roles.voters,
+            voters={} if others is None else self._roles.voters,
             partitions=self.partitions,
             groups=self.groups,
             mover=self.mover,

@@ -140,8 +140,8 @@ def to_answer_message(answer: calls.Answer) -> Response:
             begun = begin_quorum_epoch.PartitionEpoch(0, error, answer.leader_id, answer.epoch)
             return begin_quorum_epoch.BeginQuorumEpochResponse(whole, [] if is_whole else [begin_quorum_epoch.TopicEpoch(_TOPIC, [begun])])
         case calls.EndEpochAnswer():
-            ended = end_quorum_epoch.PartitionEpoch(0, error, answer.leader_id, answer.epoch)
-            return end_quorum_epoch.EndQuorumEpochResponse(whole, [] if is_whole else [end_quorum_epoch.TopicEpoch(_TOPIC, [ended])])
+            ended = begin_quorum_epoch.PartitionEpoch(0, error, answer.leader_id, answer.epoch)
+            return end_quorum_epoch.EndQuorumEpochResponse(whole, [] if is_whole else [begin_quorum_epoch.TopicEpoch(_TOPIC, [ended])])
         case calls.FetchAnswer():
             return fetch.FetchResponse(error_code=whole, responses=[] if is_whole else [_fetched(answer, error)])
         case calls.FetchSnapshotAnswer():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, uint16, uuid
+from ottla.messages.begin_quorum_epoch import LeaderEndpoint, NodeEndpoint, TopicEpoch
+from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, uuid
 
 
 class ReplicaInfo(Struct):
@@ -23,34 +24,10 @@ class TopicData(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class LeaderEndpoint(Struct):
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
-
-
 class EndQuorumEpochRequest(Request, api_key=54, versions=(0, 1), flexible=1):
     cluster_id: str | None = string(default=None, nullable=0)
     topics: list[TopicData] = array(TopicData)
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, since=1)
-
-
-class PartitionEpoch(Struct):
-    partition_index: int = int32()
-    error_code: int = int16()
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-
-
-class TopicEpoch(Struct):
-    topic_name: str = string()
-    partitions: list[PartitionEpoch] = array(PartitionEpoch)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32()
-    host: str = string()
-    port: int = uint16()
 
 
 class EndQuorumEpochResponse(Response, api_key=54, versions=(0, 1), flexible=1):

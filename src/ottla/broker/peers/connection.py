@@ -52,11 +52,6 @@ class PeerConnection:
         self.is_closed = False
 
     @property
-    def is_ready(self) -> bool:
-        """Whether the node has answered once."""
-        return self._versions is not None and not self.is_closed
-
-    @property
     def oldest_ms(self) -> int | None:
         """When the request was sent that has waited for the longest time; None when nothing waits."""
         if self._sent:
