@@ -40,10 +40,9 @@ class ClusterProcesses:
         format_(made, CLUSTER_ID)
         return made
 
-    def add(self, node: int) -> BrokerProcess:
+    def add(self, node: int, port: int = 0, **properties: str) -> BrokerProcess:
         """Another broker, which is no controller; it has started."""
-        [port] = lasting_ports(1)
-        made = self._node(node, port, process_roles="broker")
+        made = self._node(node, port or lasting_ports(1)[0], process_roles="broker", **properties)
         self.nodes[node] = made
         return made.start()
 

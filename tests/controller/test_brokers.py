@@ -144,6 +144,17 @@ def test_a_fenced_leader_is_followed_by_the_first_in_sync_and_leaves_every_isr()
     assert fence_broker(cluster.image, 1, min_isr=cluster.min_isr).records == ()
 
 
+@pytest.mark.parametrize(("suspected", "leaders"), [({2}, [3, 2]), ({2, 3}, [2, 2]), (set(), [2, 2])])
+def test_who_is_suspected_to_be_dead_leads_only_what_no_other_broker_can(suspected: set[int], leaders: list[int]) -> None:
+    cluster = Cluster(has_elr=True)
+    for broker in (1, 2, 3):
+        cluster.serve(broker)
+    cluster.create([1, 2, 3], [2, 1, 3])
+    cluster.carry_out(fence_broker(cluster.image, 1, min_isr=cluster.min_isr, suspected=suspected))
+    assert [cluster.partition(index).leader for index in range(2)] == leaders
+    assert cluster.partition(1).leader_epoch == 0, "who leads already goes on"
+
+
 @pytest.mark.parametrize("has_elr", [True, False])
 def test_the_last_replica_leads_again_when_it_is_back(has_elr: bool) -> None:
     cluster = Cluster(has_elr=has_elr)

@@ -127,6 +127,10 @@ class BrokerProcess:
         """As by kill -9."""
         self._end(signal.SIGKILL)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the broker was started"
+        self._process.send_signal(number)
+
     def restart(self) -> None:
         self.stop()
         self.start()

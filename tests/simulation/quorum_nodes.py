@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -14,6 +15,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
 from ottla.sim.cluster import DATA_FOLDER, PORT, SimBroker, SimClient, Simulation
 from ottla.sim.loop import run
 from ottla.sim.process import PowerCut
@@ -23,6 +25,8 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
+KILLED = "node_killed"
+log = get_logger(__name__)
 
 
 @dataclass
@@ -103,12 +107,30 @@ def explore_quorum(seed: int) -> Run:
 
     with structlog.testing.capture_logs() as events:
         run(main())
+    result.findings += needless_fences(events)
     for event in events:
         if event["log_level"] in ("error", "critical"):
             result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
-        result.states[event["event"]] += 1
+        result.states[f"{event['event']}: {event['reason']}" if "reason" in event else event["event"]] += 1
     result.digest = simulation.trace.digest
     return result
+
+
+def needless_fences(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Brokers that were fenced because their process had ended, and it had not."""
+    last_epochs: dict[int, int] = {}
+    killed: set[tuple[int, int]] = set()
+    found = []
+    for event in events:
+        if event["event"] == "broker_registered":
+            last_epochs[event["broker_id"]] = event["broker_epoch"]
+        elif event["event"] == KILLED:
+            killed.add((event["node"], last_epochs.get(event["node"], -1)))
+        elif event["event"] == "broker_fenced" and event.get("reason") == "its process has ended":
+            process = event["broker_id"], event["broker_epoch"]
+            if process not in killed:
+                found.append(f"broker {process[0]} of epoch {process[1]} was fenced, and lived")
+    return found
 
 
 async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Cluster) -> None:
@@ -132,35 +154,45 @@ async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Clu
 
 async def _trouble(simulation: Simulation, nodes: list[QuorumNode], states: Counter[str]) -> None:
     """A node at a time, so that a majority is left; all are whole again at the end."""
-    rng = simulation.random("trouble")
+    rng, fabric = simulation.random("trouble"), simulation.fabric
     loop = asyncio.get_running_loop()
     end = loop.time() + WORK_SECONDS
     await asyncio.sleep(8)
     while loop.time() < end:
         node = nodes[rng.randrange(NODES)]
-        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way"])
+        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused"])
         states[f"trouble: {kind}"] += 1
         others = [other.machine.name for other in nodes if other is not node]
         for_seconds = rng.uniform(0.1, 6)
         if kind in ("kill", "power cut"):
+            log.info(KILLED, node=node.node)
             node.kill(power_cut=kind == "power cut")
-            await asyncio.sleep(for_seconds)
+            await asyncio.sleep(rng.choice([0.02, for_seconds]))
             node.begin()
         elif kind == "pause":
             node.machine.pause_process()
             await asyncio.sleep(for_seconds)
             node.machine.resume_process()
         elif kind == "dark":
-            simulation.fabric.darken(node.machine.name)
+            fabric.darken(node.machine.name)
             await asyncio.sleep(for_seconds)
-            simulation.fabric.lighten(node.machine.name)
+            fabric.lighten(node.machine.name)
+        elif kind in ("rejected", "reset", "reset and paused"):  # by a firewall between another node and this one, or by a proxy
+            other = rng.choice(others)
+            if kind == "reset and paused":
+                node.machine.pause_process()
+            fabric.refuse(other, node.machine.name, refuses=kind == "rejected")
+            fabric.break_connections(other, opened_to=node.machine.name)
+            await asyncio.sleep(for_seconds)
+            fabric.refuse(other, node.machine.name, refuses=False)
+            node.machine.resume_process()
         else:
             cut = [(node.machine.name, other) for other in others]
             for link in cut:
-                simulation.fabric.cut_link(*link)
+                fabric.cut_link(*link)
             await asyncio.sleep(for_seconds)
             for link in cut:
-                simulation.fabric.join_link(*link)
+                fabric.join_link(*link)
         await asyncio.sleep(rng.uniform(0.5, 3))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.simulation.quorum_nodes import explore_quorum
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "12"))
 BLOCKS = 3
 
 

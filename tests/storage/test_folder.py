@@ -72,6 +72,19 @@ def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
     assert not open_folder(disk.power_cut(lambda path, durable, written: durable)).was_clean
 
 
+def test_a_clean_stop_says_which_broker_epoch_it_was() -> None:
+    """KIP-966: the controller takes a broker whose mark does not have its last epoch for one that may have lost records."""
+    disk = InstantDisk()
+    assert open_folder(disk).previous_epoch == -1
+    run(open_folder(disk).mark_clean(17))
+    assert open_folder(disk).previous_epoch == 17
+    assert open_folder(disk).previous_epoch == -1, "believed once"
+    for said in (b"", b"{}", b"[]", b"not json", b'{"brokerEpoch": "x"}'):
+        run(disk.write_file_atomic("/data/.kafka_cleanshutdown", said))
+        found = open_folder(disk)
+        assert (found.was_clean, found.previous_epoch) == (True, -1)
+
+
 def test_partition_directories_are_found_with_their_topic_ids() -> None:
     disk = InstantDisk()
     folder = open_folder(disk)

@@ -99,7 +99,7 @@ def _controller(status: Status) -> Iterator[Family]:
     image = status.image
     partitions = [partition for topic in image.topics.values() for partition in topic.partitions.values()]
     prefix = "kafka_controller_kafkacontroller_"
-    yield gauge(prefix + "activecontrollercount", "1 on the broker that is the active controller.", 1)
+    yield gauge(prefix + "activecontrollercount", "1 on the node that is the active controller.", int(status.is_active_controller))
     yield gauge(prefix + "globaltopiccount", "Topics of the cluster.", len(image.topics))
     yield gauge(prefix + "globalpartitioncount", "Partitions of the cluster.", len(partitions))
     yield gauge(prefix + "offlinepartitionscount", "Partitions without a leader.", sum(p.leader == NO_LEADER for p in partitions))
@@ -107,6 +107,10 @@ def _controller(status: Status) -> Iterator[Family]:
     yield gauge(prefix + "preferredreplicaimbalancecount", "Partitions whose leader is not their first replica.", preferred)
     yield gauge(prefix + "activebrokercount", "Brokers that serve.", len(image.live_brokers))
     yield gauge(prefix + "fencedbrokercount", "Brokers that are registered and do not serve.", len(image.brokers) - len(image.live_brokers))
+    fenced = "Brokers that this node, as the active controller, fenced for want of a sign of life, by reason."
+    yield by_label("ottla_controller_fenced_total", "counter", fenced, "reason", status.fenced_counts)
+    alarms = "Brokers that were fenced because their process seemed to have ended, and lived."
+    yield counter("ottla_controller_false_alarms_total", alarms, status.false_alarm_count)
     yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected from outside the in-sync replicas.", 0)
 
 

@@ -11,11 +11,13 @@ from typing import Final
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.membership import Membership
+from ottla.broker.metadata.neighbours import Evidence, NoEvidence
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.peers.sentinels import Sentinels
 from ottla.broker.peers.voters import Voters
 from ottla.broker.requests.forwarding import Forwarding
 from ottla.broker.requests.router import Router
@@ -27,7 +29,7 @@ from ottla.consensus.voters import VoterSet
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from ottla.metadata.image import BrokerImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.wire.schema import ZERO_UUID
 
@@ -49,9 +51,22 @@ class AmongOthers:
         node = f"node-{config.node_id}"
         self._quorum_peers = Peers(world, f"{node}-quorum", silence_ms_max=2 * timeout_ms)
         self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX)
-        self.voters = Voters(world, roles.voters, self._quorum_peers)
+        sees = config["ottla.failure.detection"] == "connections"
+        self.voters = Voters(world, roles.voters, self._quorum_peers, client_id=f"{node}-quorum", is_probing=sees)
+        self._sentinels: Sentinels | None = None
+        if sees and roles.is_controller:
+            self._sentinels = Sentinels(world, config.node_id, (config["inter.broker.listener.name"] or "").upper() or None)
         self._channel: ControllerChannel
         self._lifecycle: Lifecycle | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """What this node sees of other brokers' processes."""
+        return NoEvidence() if self._sentinels is None else self._sentinels
+
+    def follow(self, image: ClusterImage) -> None:
+        if self._sentinels is not None:
+            self._sentinels.follow(image)
 
     @property
     def settings(self) -> QuorumSettings:
@@ -86,8 +101,11 @@ class AmongOthers:
         router.forward = Forwarding(self._channel, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
 
-    async def join(self, own: BrokerImage, controller: ActiveController, publisher: Publisher) -> None:
-        """The broker is one of the cluster, and may serve. KafkaError when it is refused."""
+    async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:
+        """The broker is one of the cluster, and may serve. KafkaError when it is refused.
+
+        ``previous_epoch`` is the one that it had before it stopped in order; -1 when it did not, and may have lost records.
+        """
         request = BrokerRegistrationRequest(
             broker_id=own.broker_id,
             cluster_id=self._cluster_id,
@@ -96,6 +114,7 @@ class AmongOthers:
             features=[Feature(name, low, high) for name, (low, high) in sorted(own.features.items())],
             rack=own.rack,
             log_dirs=list(own.directories),
+            previous_broker_epoch=previous_epoch,
         )
         remote = controller.remote
         assert remote is not None, "the parts are connected"
@@ -103,12 +122,19 @@ class AmongOthers:
         self._lifecycle.on_registered, self._lifecycle.on_failed = remote.registered, controller.on_failed
         await self._lifecycle.join()
 
+    @property
+    def broker_epoch(self) -> int:
+        """By which the controller knows this process; -1 when it never registered a broker."""
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+
     async def leave(self) -> None:
         """Others lead what this broker led, where there are others."""
         if self._lifecycle is not None:
             await self._lifecycle.leave()
 
     def close(self) -> None:
+        if self._sentinels is not None:
+            self._sentinels.close()
         self._controller_peers.close()
         self._quorum_peers.close()
 

@@ -19,6 +19,7 @@ from ottla.broker.handlers import SERVICES
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.log import has_metadata
 from ottla.broker.metadata.membership import Membership
+from ottla.broker.metadata.neighbours import NoEvidence
 from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
@@ -146,7 +147,7 @@ class Broker:
         self.gate.open(Role.CONTROLLER)
         self._metadata.start()
         if self._roles.is_broker:
-            await self._unless_failed(others.join(self._own_registration(), self.controller, self._publisher))
+            await self._unless_failed(others.join(self._own_registration(), self._previous_epoch, self.controller, self._publisher))
             await self.partitions.set_strays_aside()
 
     async def _unless_failed(self, joining: Coroutine[Any, Any, None]) -> None:
@@ -183,7 +184,7 @@ class Broker:
         self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
         self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
         self.controller.on_failed = self._on_metadata_failed
-        membership = Membership(world, config, self.controller, self.cluster_id)
+        membership = Membership(world, config, self.controller, self.cluster_id, others.evidence if others else NoEvidence())
         if others is not None:
             others.connect(self._metadata, self.controller, membership, self.router)
         self.groups = GroupShards(world, config, self.controller)
@@ -236,7 +237,7 @@ class Broker:
             self._others.close()
         for folder in closed:
             if not folder.is_failed:
-                await folder.mark_clean()
+                await folder.mark_clean(-1 if self._others is None else self._others.broker_epoch)
         for folder in self._folders:
             await self.world.disk.unlock(_lock_path(folder.path))
         log.info("broker_stopped", node_id=self.node_id)
@@ -303,6 +304,12 @@ class Broker:
             directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self._folders),
         )
 
+    @property
+    def _previous_epoch(self) -> int:
+        """The broker epoch that the last process had, if it stopped in order and all its log directories are there; else -1."""
+        epochs = {folder.previous_epoch for folder in self._folders}
+        return -1 if len(epochs) > 1 or self._has_offline_folders else epochs.pop()
+
     def _on_metadata_failed(self, reason: str) -> None:
         if self.failure is None:
             self.failure = reason
@@ -328,6 +335,8 @@ class Broker:
     async def _follow(self, delta: ImageDelta) -> None:
         """The controller has committed the newer image: everything here is as it says."""
         image = delta.new
+        if self._others is not None:
+            self._others.follow(image)
         self.throttling.follow(image)
         self.gate.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")

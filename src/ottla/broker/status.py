@@ -46,6 +46,20 @@ class Status:
         return self.parts.groups
 
     @property
+    def is_active_controller(self) -> bool:
+        return self.parts.controller.is_active
+
+    @property
+    def fenced_counts(self) -> Mapping[str, int]:
+        """Brokers that this node's controller fenced without their having asked for it, by reason."""
+        return self.parts.membership.fenced_counts
+
+    @property
+    def false_alarm_count(self) -> int:
+        """How many of them turned out to live."""
+        return self.parts.membership.false_alarm_count
+
+    @property
     def request_meters(self) -> list[tuple[str, RequestMeters]]:
         """Of each API, by its name, in the order of the keys."""
         return [(APIS[key].name, meters) for key, meters in sorted(self.router.meters.items())]

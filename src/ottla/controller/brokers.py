@@ -8,7 +8,7 @@ unclean restart makes of eligible replicas).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 from ottla.controller.decided import Recorded
@@ -76,13 +76,13 @@ def check_epoch(image: ClusterImage, broker_id: int, epoch: int) -> BrokerImage:
     return broker
 
 
-def fence_broker(image: ClusterImage, broker_id: int, *, min_isr: MinIsr) -> Recorded:
-    """The broker is fenced and out of every ISR; nothing to record when it is."""
+def fence_broker(image: ClusterImage, broker_id: int, *, min_isr: MinIsr, suspected: Container[int] = ()) -> Recorded:
+    """The broker is fenced and out of every ISR; nothing to record when it is. The ``suspected`` lead only what nobody else can."""
     broker = image.brokers[broker_id]
     if broker.is_fenced:
         return Recorded(())
     change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=FENCED)
-    return Recorded((*_leaving(image, broker_id, min_isr), change))
+    return Recorded((*_leaving(image, broker_id, min_isr, suspected=suspected), change))
 
 
 def unfence_broker(image: ClusterImage, broker_id: int) -> Recorded:
@@ -124,7 +124,9 @@ def has_leaderships(image: ClusterImage, broker_id: int) -> bool:
     return any(partition.leader == broker_id for *_, partition in _partitions(image))
 
 
-def _leaving(image: ClusterImage, broker_id: int, min_isr: MinIsr, *, is_clean: bool = True) -> Iterator[Stored]:
+def _leaving(
+    image: ClusterImage, broker_id: int, min_isr: MinIsr, *, is_clean: bool = True, suspected: Container[int] = ()
+) -> Iterator[Stored]:
     """The changes of all partitions when the broker no longer serves. Uncleanly, it is not eligible any more either."""
     has_elr = image.features.get(ELR_VERSION, 0) > 0
     for name, topic_id, index, partition in _partitions(image):
@@ -138,6 +140,7 @@ def _leaving(image: ClusterImage, broker_id: int, min_isr: MinIsr, *, is_clean: 
                 min_isr=min_isr(name),
                 has_elr=has_elr,
                 is_clean=is_clean,
+                suspected=suspected,
             )
             if record is not None:
                 yield record

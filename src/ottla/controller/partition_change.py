@@ -9,7 +9,7 @@ replicas the last member stays in the ISR: it alone has everything. Source: KIP-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import PartitionImage
@@ -29,19 +29,25 @@ def without_replicas(
     min_isr: int,
     has_elr: bool,
     is_clean: bool = True,
+    suspected: Container[int] = (),
 ) -> PartitionChangeRecord | None:
     """The change when these replicas no longer serve, and nobody new does; None when nothing changes.
 
-    ``is_clean`` is False for those who may have lost what they had: they are not eligible.
+    ``is_clean`` is False for those who may have lost what they had: they are not eligible. Of those who are up, one that is ``suspected``
+    to be dead becomes the leader only when nobody else can.
     """
     isr = [node for node in partition.isr if node not in gone]
-    if not has_elr:
-        return _change(topic_id, index, partition, isr or list(partition.isr), [], is_up=lambda node: node not in gone and is_up(node))
     elr: list[int] = []
-    if len(isr) < min_isr:
+    if not has_elr:
+        isr = isr or list(partition.isr)
+    elif len(isr) < min_isr:
         left = [node for node in partition.replicas if node in (*partition.elr, *partition.isr) and node not in isr]
         elr = left if is_clean else [node for node in left if node not in gone]
-    return _change(topic_id, index, partition, isr, elr, is_up=lambda node: node not in gone and is_up(node), has_elr=True)
+
+    def may_lead(node: int) -> bool:
+        return node not in gone and is_up(node)
+
+    return _change(topic_id, index, partition, isr, elr, is_up=may_lead, has_elr=has_elr, suspected=suspected)
 
 
 def with_leader(topic_id: bytes, index: int, partition: PartitionImage, *, is_up: IsUp, has_elr: bool) -> PartitionChangeRecord | None:
@@ -52,9 +58,17 @@ def with_leader(topic_id: bytes, index: int, partition: PartitionImage, *, is_up
 
 
 def _change(
-    topic_id: bytes, index: int, partition: PartitionImage, isr: list[int], elr: list[int], *, is_up: IsUp, has_elr: bool = False
+    topic_id: bytes,
+    index: int,
+    partition: PartitionImage,
+    isr: list[int],
+    elr: list[int],
+    *,
+    is_up: IsUp,
+    has_elr: bool,
+    suspected: Container[int] = (),
 ) -> PartitionChangeRecord | None:
-    leader, is_unclean = _leader(partition, isr, elr, is_up, has_elr)
+    leader, is_unclean = _leader(partition, isr, elr, is_up, has_elr, suspected)
     if is_unclean:
         isr, elr = [leader], []
     elif leader in elr:
@@ -70,12 +84,14 @@ def _change(
     return None if record == PartitionChangeRecord(index, topic_id) else record
 
 
-def _leader(partition: PartitionImage, isr: Sequence[int], elr: Sequence[int], is_up: IsUp, has_elr: bool) -> tuple[int, bool]:
+def _leader(
+    partition: PartitionImage, isr: Sequence[int], elr: Sequence[int], is_up: IsUp, has_elr: bool, suspected: Container[int]
+) -> tuple[int, bool]:
     """Who leads, and whether that may lose records."""
     candidates = isr or elr
     if partition.leader in candidates and is_up(partition.leader):
         return partition.leader, False
-    for node in partition.replicas:
+    for node in sorted(partition.replicas, key=lambda node: node in suspected):
         if node in candidates and is_up(node):
             return node, False
     if has_elr and not candidates and len(partition.last_known_elr) == 1 and is_up(partition.last_known_elr[0]):

@@ -195,12 +195,13 @@ class Fabric:
         self._trace.add(f"link {source} -> {target} clogged for {ms} ms")
         self.link(source, target).clog(ms)
 
-    def break_connections(self, host: str) -> None:
-        """Every connection of the host breaks, wherever in a frame it was."""
-        self._trace.add(f"connections of {host} broken")
+    def break_connections(self, host: str, *, opened_to: str | None = None) -> None:
+        """Every connection of the host breaks, wherever in a frame it was; or each that it has opened to another host."""
+        self._trace.add(f"connections of {host} to {opened_to or 'all'} broken")
         for connection in [found for found in self._connections if found.host == host]:
-            for end in (connection, connection.other):
-                end.fail(ConnectionResetError(errno.ECONNRESET, "the link broke"))
+            if opened_to in (None, connection.peer[0]) and (opened_to is None or connection.opened is not None):
+                for end in (connection, connection.other):
+                    end.fail(ConnectionResetError(errno.ECONNRESET, "the link broke"))
 
     def heal(self) -> None:
         """Every link works, and no host is dark; what was held arrives."""

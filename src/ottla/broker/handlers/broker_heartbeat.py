@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-    return await parts.membership.heartbeat(request)
+    return await parts.membership.heartbeat(request, context.connection.transport)
 
 
 SERVICE = service(BrokerHeartbeatRequest, handle, roles=CONTROLLER)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-    return await parts.membership.register(request)
+    return await parts.membership.register(request, context.connection.transport)
 
 
 SERVICE = service(BrokerRegistrationRequest, handle, roles=CONTROLLER)

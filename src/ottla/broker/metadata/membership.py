@@ -5,10 +5,12 @@ Nothing here waits for this node's own broker: a controller that does would wait
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.neighbours import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import (
@@ -23,6 +25,7 @@ from ottla.controller.brokers import (
     unregister_broker,
 )
 from ottla.controller.decided import Recorded
+from ottla.controller.false_alarms import FalseAlarms
 from ottla.controller.features import MIN_ISR
 from ottla.controller.sessions import Sessions, Standing
 from ottla.errors import ErrorCode, KafkaError
@@ -31,23 +34,36 @@ from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartb
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import endpoints_of, features_of
-from ottla.ports import TimerHandle, World
+from ottla.ports import Connection, TimerHandle, World
 
 log = get_logger(__name__)
 
 _NOTHING: Final = Recorded(())
+_SILENT: Final = "its session has ended"
+_ENDED: Final = "its process has ended"
 
 
 class Membership:
     """At work while this node's controller is active."""
 
-    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, cluster_id: str) -> None:
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, cluster_id: str, evidence: Evidence) -> None:
         self._world = world
+        self._evidence = evidence
+        evidence.is_heard, evidence.on_dead = self._is_heard, self._on_dead
+        self._false_alarms = FalseAlarms()
+        self._channels: dict[int, tuple[int, Connection]] = {}  # by broker: its epoch, and the connection that it was last heard on
         self._controller = controller
         self._cluster_id = cluster_id
         self._sessions = Sessions(config["broker.session.timeout.ms"])
         self._static_min_isr = controller.static_min_isr
         self._timer: TimerHandle | None = None
+        self.fenced_counts: Counter[str] = Counter({_SILENT: 0, _ENDED: 0})
+        """Brokers that were fenced without having asked for it, by reason."""
+
+    @property
+    def false_alarm_count(self) -> int:
+        """Brokers that were taken for dead, and lived."""
+        return self._false_alarms.count
 
     def begin(self) -> None:
         """This node's controller is active: every broker has a session that begins now."""
@@ -55,16 +71,18 @@ class Membership:
         for broker in self._controller.replica.draft.brokers.values():
             self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
         self._watch()
+        self._evidence.check()  # whoever died together with the controller before is noticed at once
 
     def end(self) -> None:
         """It is not any more."""
         self._sessions.end_all()
+        self._channels.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        """The process has an epoch, and a session."""
+    async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
+        """The process, which asks on this connection, has an epoch, and a session."""
         broker_id = request.broker_id
         if request.cluster_id != self._cluster_id:
             return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -81,7 +99,7 @@ class Membership:
 
         def decide(image: ClusterImage) -> Registered:
             known = image.brokers.get(broker_id)
-            has_session = known is not None and self._sessions.is_live(broker_id, known.broker_epoch, self._now_ms())
+            has_session = known is not None and self._has_session(known, wanted)
             registered = register_broker(
                 image,
                 wanted,
@@ -90,6 +108,7 @@ class Membership:
                 min_isr=self._min_isr(image),
             )
             self._sessions.begin(broker_id, registered.broker_epoch, self._now_ms())
+            self._channels[broker_id] = registered.broker_epoch, channel
             return registered
 
         try:
@@ -103,14 +122,28 @@ class Membership:
         log.info("broker_registered", broker_id=broker_id, broker_epoch=result.broker_epoch)
         return BrokerRegistrationResponse(broker_epoch=result.broker_epoch)
 
-    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        """Where the broker stands from now on."""
+    def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:
+        """Whether the process that is registered lives, as far as is known.
+
+        One whose connections have all ended does not, when another process has its log directories: their locks say so, too.
+        """
+        epoch = known.broker_epoch
+        if not self._sessions.is_live(known.broker_id, epoch, self._now_ms()):
+            return False
+        of_epoch, channel = self._channels.get(known.broker_id, (-1, None))
+        ends = [self._evidence.is_broken(known.broker_id, epoch), channel.is_closed if channel is not None and of_epoch == epoch else None]
+        seen = [has_ended for has_ended in ends if has_ended is not None]
+        return not (seen and all(seen) and set(known.directories) == set(wanted.directories))
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest, channel: Connection) -> BrokerHeartbeatResponse:
+        """Where the broker, which says this on this connection, stands from now on."""
         standing = Standing.FENCED
 
         def decide(image: ClusterImage) -> Recorded:
             nonlocal standing
             broker = check_epoch(image, request.broker_id, request.broker_epoch)
             self._sessions.hear(request, self._now_ms())
+            self._channels[broker.broker_id] = broker.broker_epoch, channel
             serving = [other.broker_id for other in image.live_brokers]
             leads = has_leaderships(image, broker.broker_id)
             standing = self._sessions.standing_after(broker, request, leads=leads, serving=serving)
@@ -145,6 +178,9 @@ class Membership:
         match standing:
             case Standing.UNFENCED if broker.is_fenced:
                 log.info("broker_unfenced", broker_id=broker.broker_id)
+                if self._false_alarms.on_unfenced(broker.broker_id, broker.broker_epoch, self._now_ms()):
+                    log.warning("broker_judged_by_timeout_alone", broker_id=broker.broker_id, reason="it was taken for dead three times")
+                    self._evidence.distrust(self._false_alarms.untrusted)
                 return unfence_broker(image, broker.broker_id)
             case Standing.FENCED | Standing.SHUTDOWN_NOW if not broker.is_fenced:
                 log.info("broker_fenced", broker_id=broker.broker_id, reason="it asked for it")
@@ -184,13 +220,53 @@ class Membership:
         def decide(image: ClusterImage) -> Recorded:
             if broker_id not in image.brokers or image.brokers[broker_id].is_fenced:
                 return _NOTHING
-            log.warning("broker_fenced", broker_id=broker_id, reason="its session has ended")
-            return fence_broker(image, broker_id, min_isr=self._min_isr(image))
+            return self._fence(image, broker_id, _SILENT)
 
         return decide
+
+    def _fence(self, image: ClusterImage, broker_id: int, reason: str) -> Recorded:
+        broker = image.brokers[broker_id]
+        log.warning("broker_fenced", broker_id=broker_id, broker_epoch=broker.broker_epoch, reason=reason)
+        self.fenced_counts[reason] += 1
+        return fence_broker(image, broker_id, min_isr=self._min_isr(image), suspected=self._evidence.suspected)
 
     def _fenced(self, _: object, error: BaseException | None) -> None:
         if isinstance(error, KafkaError):  # another controller will notice
             log.info("brokers_not_fenced", reason=error.message)
         elif error is not None:
             log.error("brokers_not_fenced", exc_info=error)
+
+    # -- processes that have died
+
+    def _is_heard(self, broker_id: int, epoch: int) -> bool:
+        """Whether the connection is open on which the broker says that it lives."""
+        of_epoch, channel = self._channels.get(broker_id, (-1, None))
+        return channel is not None and of_epoch == epoch and not channel.is_closed
+
+    def _on_dead(self, broker_id: int, epoch: int) -> None:
+        if not self._controller.is_active:
+            return
+
+        def decide(image: ClusterImage) -> Recorded:
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.broker_epoch != epoch or broker.is_fenced:
+                return _NOTHING
+            self._sessions.end(broker_id)
+            self._false_alarms.on_fenced(broker_id, epoch)
+            return self._fence(image, broker_id, _ENDED)
+
+        self._evidence.check(self._neighbours(broker_id))
+        eager.run(self._controller.decide([decide], is_followed=False), self._fenced)
+
+    def _neighbours(self, broker_id: int) -> list[int]:
+        """Who shares a host or a rack with the broker, and with it perhaps its fate."""
+        brokers = self._controller.replica.draft.brokers
+        known = brokers.get(broker_id)
+        if known is None:
+            return []
+        hosts = {end.host for end in known.endpoints.values()}
+        return [
+            other.broker_id
+            for other in brokers.values()
+            if other is not known and ((known.rack and other.rack == known.rack) or hosts & {end.host for end in other.endpoints.values()})
+        ]

@@ -1,8 +1,8 @@
-"""Whom a replica of the metadata log deals with: the way to the other voters, and who follows what the log says."""
+"""Whom the metadata log's replica and controller deal with: other voters, who follows what the log says, what is seen of brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ottla.consensus.calls import Answer, Request
@@ -40,3 +40,47 @@ class Follower(Protocol):
     def on_fatal(self, reason: str, error: BaseException) -> None:
         """The node must stop at once."""
         ...
+
+
+class Evidence(Protocol):
+    """What this node sees of the other brokers' processes by itself."""
+
+    is_heard: Callable[[int, int], bool]
+    """Asked by it: whether the broker of that epoch is known to live by other means."""
+    on_dead: Callable[[int, int], None]
+    """Called by it: the process that has registered as the broker with that epoch has ended."""
+
+    def check(self, brokers: Iterable[int] | None = None) -> None:
+        """These brokers, or all, are looked at now."""
+        ...
+
+    def is_broken(self, broker_id: int, epoch: int) -> bool | None:
+        """Whether the connection to the process has ended; None when there never was one."""
+        ...
+
+    @property
+    def suspected(self) -> frozenset[int]:
+        """Those whose connections have ended, without more proof."""
+        ...
+
+    def distrust(self, brokers: frozenset[int]) -> None:
+        """What is seen of these proves nothing."""
+        ...
+
+
+class NoEvidence:
+    """For a node that sees nothing: a lone broker, or one that is to judge by timeouts alone."""
+
+    def __init__(self) -> None:
+        self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
+        self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
+        self.suspected: frozenset[int] = frozenset()
+
+    def check(self, brokers: Iterable[int] | None = None) -> None:
+        pass
+
+    def is_broken(self, broker_id: int, epoch: int) -> bool | None:
+        return None
+
+    def distrust(self, brokers: frozenset[int]) -> None:
+        pass

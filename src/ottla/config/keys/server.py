@@ -36,6 +36,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The listener for connections between brokers; it accepts them even at the limit of connections.",
     ),
     string(
+        "ottla.failure.detection",
+        "connections",
+        "How a node finds out that another one has died: 'connections' by the end of a connection and a port that refuses, within "
+        "milliseconds; 'timeouts' by silence alone, as Kafka does. A key of ottla's own.",
+        choices=("connections", "timeouts"),
+    ),
+    string(
         "security.inter.broker.protocol",
         "PLAINTEXT",
         "The security protocol between brokers, when inter.broker.listener.name is absent.",

@@ -14,6 +14,7 @@ may leave, the one with the higher number counts: it took the records that came 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -65,17 +66,28 @@ class FolderIdentity:
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
 
 
+def _broker_epoch(mark: bytes) -> int:
+    """What a mark of a clean stop says; -1 when it says nothing, as before KIP-966."""
+    try:
+        said = json.loads(mark or b"{}")
+        return int(said.get("brokerEpoch", -1))
+    except (ValueError, TypeError, AttributeError):
+        return -1
+
+
 class LogDirectory:
     """An open log directory. Made by ``open``."""
 
-    __slots__ = ("_disk", "identity", "is_failed", "path", "was_clean")
+    __slots__ = ("_disk", "identity", "is_failed", "path", "previous_epoch", "was_clean")
 
-    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool) -> None:
+    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, previous_epoch: int) -> None:
         self._disk: Final = disk
         self.path: Final = path
         self.identity: Final = identity
         self.was_clean: Final = was_clean
         """Whether the last one who had it closed it in order."""
+        self.previous_epoch: Final = previous_epoch
+        """The broker epoch of the last one, who closed it in order; -1 when that is not known (KIP-966)."""
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
@@ -94,15 +106,19 @@ class LogDirectory:
             raise StorageError(f"{path} belongs to node.id={identity.node_id}, this is node.id={node_id}")
         if cluster_id is not None and identity.cluster_id != cluster_id:
             raise StorageError(f"{path} belongs to cluster {identity.cluster_id}, this is cluster {cluster_id}")
-        was_clean = await disk.exists(f"{path}/{CLEAN_SHUTDOWN_NAME}")
+        mark = f"{path}/{CLEAN_SHUTDOWN_NAME}"
+        previous_epoch = -1
+        was_clean = await disk.exists(mark)
         if was_clean:
-            await disk.remove(f"{path}/{CLEAN_SHUTDOWN_NAME}")
+            previous_epoch = _broker_epoch(await disk.read_file(mark))
+            await disk.remove(mark)
             await disk.sync_dir(path)
-        return cls(disk, path, identity, was_clean=was_clean)
+        return cls(disk, path, identity, was_clean=was_clean, previous_epoch=previous_epoch)
 
-    async def mark_clean(self) -> None:
+    async def mark_clean(self, broker_epoch: int = -1) -> None:
         """The next start trusts the files. To be called once every log is closed."""
-        await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", b"{}")
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+        await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode())
 
     def partition_path(self, key: TopicPartition) -> str:
         return f"{self.path}/{key}"

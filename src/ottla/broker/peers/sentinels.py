@@ -1,0 +1,155 @@
+"""One idle connection to each broker that serves, by whose end a controller notices within milliseconds that a process has died.
+
+The connection itself proves nothing when it ends: the process is probed, and counts as dead only when its port refuses, and when it
+had answered before under the same epoch, so that this is the port where it is to be found. Whatever else happens, silence above all, is
+for the session timeout to judge. Controllers that are not active watch as well: whoever becomes active next knows at once whom to probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.broker.peers.probe import PING, Address, Probe, Proof
+from ottla.loggers import get_logger
+from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.ports import World
+
+log = get_logger(__name__)
+
+RETRY_MS: Final = 500
+RETRY_MS_MAX: Final = 5_000
+
+
+class Sentinels:
+    """A ``neighbours.Evidence``. ``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
+
+    def __init__(self, world: World, node_id: int, listener: str | None) -> None:
+        self._world = world
+        self._node_id = node_id
+        self._listener = listener
+        self._sentinels: dict[int, Sentinel] = {}
+        self._followed: object = None
+        self._untrusted: frozenset[int] = frozenset()
+        self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
+        """Whether the broker of that epoch is known to live by other means."""
+        self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
+        """The process that has registered as the broker with that epoch has ended."""
+
+    def follow(self, image: ClusterImage) -> None:
+        """Every other broker that serves is watched, and no other."""
+        if image.brokers is self._followed:
+            return
+        self._followed = image.brokers
+        wanted = {broker.broker_id: broker for broker in image.live_brokers if self._is_wanted(broker)}
+        for broker_id, sentinel in list(self._sentinels.items()):
+            broker = wanted.get(broker_id)
+            if broker is None or (broker.broker_epoch, self._address_of(broker)) != (sentinel.epoch, sentinel.address):
+                del self._sentinels[broker_id]
+                sentinel.close()
+        for broker_id, broker in wanted.items():
+            address = self._address_of(broker)
+            if broker_id not in self._sentinels and address is not None:
+                self._sentinels[broker_id] = Sentinel(self._world, self._node_id, broker, address, self.is_heard, self.on_dead)
+
+    def _is_wanted(self, broker: BrokerImage) -> bool:
+        return broker.broker_id != self._node_id and broker.broker_id not in self._untrusted
+
+    def _address_of(self, broker: BrokerImage) -> Address | None:
+        ends = broker.endpoints
+        end = next(iter(ends.values()), None) if self._listener is None else ends.get(self._listener)
+        return None if end is None else (end.host, end.port)
+
+    def distrust(self, brokers: frozenset[int]) -> None:
+        """From the next image on these are left to the session timeout."""
+        self._untrusted = brokers
+
+    def check(self, brokers: Iterable[int] | None = None) -> None:
+        """These, or all, show now whether they live: nothing is concluded from it, but a connection that has lost its end ends."""
+        for broker_id in list(self._sentinels) if brokers is None else brokers:
+            if broker_id in self._sentinels:
+                self._sentinels[broker_id].check()
+
+    def is_broken(self, broker_id: int, epoch: int) -> bool | None:
+        """Whether the connection to the process has ended; None when there never was one."""
+        sentinel = self._sentinels.get(broker_id)
+        if sentinel is None or sentinel.epoch != epoch or not sentinel.has_answered:
+            return None
+        return not sentinel.is_connected
+
+    @property
+    def suspected(self) -> frozenset[int]:
+        """Brokers whose connection has ended, and has not been made again."""
+        return frozenset(
+            broker_id for broker_id, sentinel in self._sentinels.items() if sentinel.has_answered and not sentinel.is_connected
+        )
+
+    def close(self) -> None:
+        for sentinel in self._sentinels.values():
+            sentinel.close()
+        self._sentinels.clear()
+
+
+class Sentinel:
+    """The connection to one broker of one epoch, made again whenever it has ended."""
+
+    def __init__(
+        self,
+        world: World,
+        node_id: int,
+        broker: BrokerImage,
+        address: Address,
+        is_heard: Callable[[int, int], bool],
+        on_dead: Callable[[int, int], None],
+    ) -> None:
+        self._world = world
+        self.epoch = epoch = broker.broker_epoch
+        self.address = address
+        self._broker_id = broker_id = broker.broker_id
+        self._on_dead = on_dead
+        self._probe = Probe(world, address, f"node-{node_id}-sentinel", is_heard=lambda: is_heard(broker_id, epoch))
+        self._wakes = asyncio.Event()
+        self.has_answered = False
+        """Only of a broker that has answered there do refusals say something."""
+        self.is_connected = False
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+        self._task.add_done_callback(_ended)
+
+    async def _watch(self) -> None:
+        retry_ms = RETRY_MS
+        while True:
+            proof = await self._probe.run()
+            if proof is Proof.ALIVE:
+                self.has_answered = self.is_connected = True
+                retry_ms = RETRY_MS
+                log.info("broker_watched", broker_id=self._broker_id, broker_epoch=self.epoch)
+                await self._probe.ended.wait()
+                self.is_connected = False
+                log.info("broker_connection_ended", broker_id=self._broker_id, broker_epoch=self.epoch)
+                continue
+            if proof is Proof.DEAD and self.has_answered:
+                self._on_dead(self._broker_id, self.epoch)
+            self._wakes.clear()
+            try:
+                async with asyncio.timeout(retry_ms / 1000):
+                    await self._wakes.wait()
+            except TimeoutError:
+                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+
+    def check(self) -> None:
+        """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe begins."""
+        connection = self._probe.connection
+        if self.is_connected and connection is not None:
+            connection.send(PING, lambda answer: None, self._world.clock.monotonic_ms())
+        self._wakes.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._probe.close()
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("broker_not_watched", exc_info=error)
