@@ -114,8 +114,8 @@ def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> Non
             role.deadline_ms = now_ms + settings.jitter(bound_ms, state.epoch, now_ms)
             role.ask_ms.clear()
     elif state.loss >= LeaderLoss.DEAD:
-        # The others are about to find out for themselves.
-        again_ms = now_ms + settings.stagger_ms + settings.jitter(settings.stagger_ms, state.epoch, now_ms)
+        # The others are about to find out for themselves; if they do not, perhaps it was no proof.
+        again_ms = state.retry_ms(role.since_ms, now_ms) + settings.jitter(settings.stagger_ms, state.epoch, now_ms)
         role.ask_ms |= dict.fromkeys(role.refused, again_ms)
         role.refused = frozenset()
     elif role.leader_id >= 0:
@@ -129,6 +129,8 @@ def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> No
     if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss < LeaderLoss.DEAD:
         state.become_follower(role.leader_id, state.epoch, now_ms)
     else:
+        if isinstance(role, Prospective) and state.loss is LeaderLoss.DEAD:
+            state.emit(Probe(role.leader_id))
         state.become_prospective(now_ms)
 
 

@@ -45,8 +45,11 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
     else:
         role = state.role
         is_new = state.learn(request.leader_id, request.epoch, now_ms)
-        if not is_new and isinstance(role, Prospective) and state.loss < LeaderLoss.DEAD and not state.is_fatal:
-            state.become_follower(request.leader_id, request.epoch, now_ms)
+        if not is_new and isinstance(role, Prospective) and not state.is_fatal:
+            if state.loss < LeaderLoss.DEAD:
+                state.become_follower(request.leader_id, request.epoch, now_ms)
+            elif state.loss is LeaderLoss.DEAD:  # said before it died, or the proof was none: a firewall refuses, too
+                state.emit(Probe(request.leader_id))
     state.emit(Reply(token, BeginEpochAnswer(error, state.epoch, state.leader_id)))
 
 
@@ -105,6 +108,8 @@ def on_peer_alive(state: QuorumState, peer: int, now_ms: int) -> None:
         state.loss = LeaderLoss.NONE
         if isinstance(role, Follower):
             role.start_ms, role.fetch_ms = NEVER, now_ms
+        elif isinstance(role, Prospective):
+            state.become_follower(peer, state.epoch, now_ms)
 
 
 def on_connection_lost(state: QuorumState, role: Follower | Unattached, peer: int, now_ms: int) -> None:

@@ -26,6 +26,7 @@ KINDS: Final = (
     "snapshot",
     "stop",
     "break",
+    "refuse",
 )
 LEADER: Final = 0
 """In place of a node: the one that leads when the fault happens."""

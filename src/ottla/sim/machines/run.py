@@ -74,6 +74,7 @@ def explore_quorum(plan: Plan) -> Outcome:
 def heal(world: QuorumWorld) -> None:
     """All processes run, all links and disks are as they should be."""
     world.cuts.clear()
+    world.refused.clear()
     world.loss, world.slow_ms = 0.0, 0
     world.heap = [event for event in world.heap if event[2] != FAULT + 1]  # what was to be mended later
     world.heap.sort()

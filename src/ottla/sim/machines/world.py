@@ -2,7 +2,8 @@
 slow disks.
 
 What is modelled of a connection is what the machine's rules rest on: a peer whose process has died is heard of within milliseconds where
-the link is whole, and a probe then finds it dead; a cut link and a paused process are silent, and prove nothing.
+the link is whole, and a probe then finds it dead; a cut link and a paused process are silent, and prove nothing. A link on which a firewall
+refuses looks, from one side, like a dead process.
 
 *No needless election*: a leader is supported while a majority of the voters, itself among them, is up, not paused, and joined to it both
 ways without loss. Once it has been for ``SETTLED_MS``, no voter may raise the epoch, whatever happens to the others.
@@ -44,6 +45,7 @@ class QuorumWorld:
         self.members = {node: self._member(node, voters) for node in range(1, plan.voters + plan.observers + 1)}
         self.checker = Checker(self.members, voters.majority)
         self.cuts: dict[tuple[int, int], int] = {}  # by source and target: how many faults cut the link
+        self.refused: dict[tuple[int, int], int] = {}  # by source and target: how many faults have the target's host refuse the source
         self.loss = 0.0
         self.slow_ms = 0
         self.fetch_entries_max = self.rng.choice((2, 5, 100))
@@ -121,7 +123,7 @@ class QuorumWorld:
         self.digest = hash((self.digest, self.now_ms, node, source, request.epoch))
         if (source, node) in self.cuts:
             return
-        if not member.is_up:
+        if not member.is_up or (source, node) in self.refused:
             if (node, source) not in self.cuts:
                 self.push(self.now_ms + 1, LOST, source, incarnation, node)
             return
@@ -177,11 +179,12 @@ class QuorumWorld:
         self.push(self.now_ms + 6 + int(self.rng.random() * 12), PROBED, member.settings.node_id, member.incarnation, peer)
 
     def _probed(self, member: Member, peer: int) -> None:
-        """A process that is dead refuses; one that is paused, or cut off, says nothing."""
+        """A process that is dead refuses, and so may a host; one that is paused, or cut off, says nothing."""
         node, other = member.settings.node_id, self.members[peer]
-        if (node, peer) in self.cuts or (peer, node) in self.cuts or other.paused_until > self.now_ms:
+        is_refused = (node, peer) in self.refused
+        if (node, peer) in self.cuts or (peer, node) in self.cuts or (other.paused_until > self.now_ms and not is_refused):
             return
-        if other.is_up:
+        if other.is_up and not is_refused:
             member.take(member.quorum.on_peer_alive(peer, member.now_ms))
         else:
             self.checker.met["leaders found dead"] += 1
@@ -243,6 +246,11 @@ class QuorumWorld:
             for link in links:
                 self.cuts[link] = self.cuts.get(link, 0) + 1
             self.push(until_ms, MEND, node, "links", links)
+        elif fault.kind == "refuse":
+            for link in self._links(fault, node):
+                self.refused[link] = self.refused.get(link, 0) + 1
+                self.push(until_ms, MEND, node, "refused", link)
+                self.push(self.now_ms + 1, LOST, link[0], self.members[link[0]].incarnation, link[1])
         elif fault.kind == "loss":
             self.loss = self.rng.choice((0.05, 0.3))
             self.push(until_ms, MEND, 0, "loss", None)
@@ -266,7 +274,7 @@ class QuorumWorld:
 
     def _links(self, fault: Fault, node: int) -> list[tuple[int, int]]:
         """What is cut: the way to one node, all ways from and to a node, or all between two halves."""
-        if fault.kind == "cut":
+        if fault.kind in ("cut", "refuse"):
             return [(node, fault.other)] if node != fault.other else []
         half = {node} if fault.kind == "isolate" else {node, *(other for other in self.members if self.rng.random() < 0.4)}
         return [(one, other) for one in self.members for other in self.members if (one in half) != (other in half)]
@@ -284,6 +292,10 @@ class QuorumWorld:
                 self.cuts[link] -= 1
                 if self.cuts[link] == 0:
                     del self.cuts[link]
+        elif what == "refused":
+            self.refused[detail] -= 1
+            if self.refused[detail] == 0:
+                del self.refused[detail]
         elif what == "loss":
             self.loss = 0.0
         elif what == "slow-net":
@@ -337,7 +349,8 @@ class QuorumWorld:
         joined = [
             voter
             for voter in self.voters.ids
-            if self._is_well(self.members[voter]) and (node, voter) not in self.cuts and (voter, node) not in self.cuts
+            if self._is_well(self.members[voter])
+            and not any(link in links for link in ((node, voter), (voter, node)) for links in (self.cuts, self.refused))
         ]
         return len(joined) >= self.voters.majority
 
