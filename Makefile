@@ -78,6 +78,7 @@ bench: setup
 	$(call need,bench/run.py)
 	$(VENV)/bin/python -m bench.run $(ARGS)
 	$(VENV)/bin/python -m bench.paths
+	$(VENV)/bin/python -m bench.failover
 
 bench-client: setup
 	$(call need,bench/client.py)

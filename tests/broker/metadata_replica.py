@@ -54,6 +54,9 @@ class LoneReplica:
     def on_committed(self) -> None:
         self._changed.set()
 
+    def on_leader(self) -> None:
+        pass
+
     def on_active(self, epoch: int) -> None:
         self._changed.set()
 

@@ -10,6 +10,8 @@ import pytest
 
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.peers import Address
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -107,5 +109,42 @@ def test_it_leaves_when_it_may_or_when_nobody_is_left_to_ask() -> None:
             await joined.join()
             await joined.leave()
             assert controller.asked[-1].want_shut_down
+
+    in_world(body)
+
+
+def test_a_new_controller_need_not_wait_for_the_next_heartbeat() -> None:
+    async def body() -> None:
+        controller = Controller([registered(5)], [UNFENCED])
+        joined = lifecycle(controller)
+        await joined.join()
+        began, before = asyncio.get_running_loop().time(), len(controller.asked)
+        joined.beat_soon()
+        while len(controller.asked) == before:
+            await asyncio.sleep(0.001)
+        assert asyncio.get_running_loop().time() - began < 0.1, "the interval is 2 s, of the simulated clock"
+
+    in_world(body)
+
+
+def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_one() -> None:
+    async def body() -> None:
+        class Silent:
+            def send(self, address: Address, request: Any, on_answer: Callable[[Any], None]) -> None:
+                asked.append(address)
+
+        asked: list[Address] = []
+        leaders = [("old", 1)]
+        world = Simulation(1).machine("broker").boot()
+        channel = ControllerChannel(world, lambda: leaders[-1], Silent())  # type: ignore[arg-type]
+        waiting = asyncio.create_task(channel.ask(BrokerHeartbeatRequest(), BrokerHeartbeatResponse))
+        await asyncio.sleep(0)
+        channel.on_controller()
+        await asyncio.sleep(1)
+        assert not waiting.done(), "it is still the same one"
+        leaders.append(("new", 2))
+        channel.on_controller()
+        assert await waiting is None
+        assert asked == [("old", 1)]
 
     in_world(body)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 from ottla.broker.formatting import format_log_dirs
 from ottla.client.admin import Admin, NewTopic
@@ -26,6 +27,7 @@ CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
 KILLED = "node_killed"
+SUCCESSION_SECONDS_MAX = 1
 log = get_logger(__name__)
 
 
@@ -105,9 +107,10 @@ def explore_quorum(seed: int) -> Run:
                     await node.starting
         await _judge(simulation, nodes, result)
 
-    with structlog.testing.capture_logs() as events:
+    with structlog.testing.capture_logs(processors=[_with_time]) as events:
         run(main())
     result.findings += needless_fences(events)
+    result.findings += slow_successions(events)
     for event in events:
         if event["log_level"] in ("error", "critical"):
             result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
@@ -131,6 +134,22 @@ def needless_fences(events: Sequence[Mapping[str, Any]]) -> list[str]:
             if process not in killed:
                 found.append(f"broker {process[0]} of epoch {process[1]} was fenced, and lived")
     return found
+
+
+def slow_successions(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Active controllers that were killed, and had no successor within a second: nobody has to wait for a timeout."""
+    found = []
+    for index, event in enumerate(events):
+        if event["event"] == KILLED and event["was_active"]:
+            deadline = event["at"] + SUCCESSION_SECONDS_MAX
+            if not any(later["event"] == "controller_active" and later["at"] <= deadline for later in events[index:]):
+                found.append(f"no controller after that of node {event['node']} was killed at {event['at']:.3f}")
+    return found
+
+
+def _with_time(_: object, __: str, event: EventDict) -> EventDict:
+    event["at"] = asyncio.get_running_loop().time()
+    return event
 
 
 async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Cluster) -> None:
@@ -165,7 +184,9 @@ async def _trouble(simulation: Simulation, nodes: list[QuorumNode], states: Coun
         others = [other.machine.name for other in nodes if other is not node]
         for_seconds = rng.uniform(0.1, 6)
         if kind in ("kill", "power cut"):
-            log.info(KILLED, node=node.node)
+            was_active = kind == "kill" and node.broker is not None and node.broker.controller.is_active
+            log.info(KILLED, node=node.node, was_active=was_active)
+            states["active controller killed"] += was_active
             node.kill(power_cut=kind == "power cut")
             await asyncio.sleep(rng.choice([0.02, for_seconds]))
             node.begin()

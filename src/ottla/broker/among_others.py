@@ -95,7 +95,13 @@ class AmongOthers:
             membership.begin()
             eager.run(controller.activate(), _activated)
 
+        def has_new_controller() -> None:
+            self._channel.on_controller()
+            if self._lifecycle is not None:
+                self._lifecycle.beat_soon()
+
         self._channel = ControllerChannel(self._world, leader, self._controller_peers)
+        controller.on_controller = has_new_controller
         controller.remote = RemoteController(self._channel, self._config.node_id)
         controller.on_activated, controller.on_deactivated = activated, membership.end
         router.forward = Forwarding(self._channel, wait_ms_max=self._config["request.timeout.ms"]).forward

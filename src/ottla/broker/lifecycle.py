@@ -99,6 +99,7 @@ class Lifecycle:
 
     async def _beat(self) -> None:
         while not (self._is_stopping and self._world.clock.monotonic_ms() - self._answered_ms > 2 * self._interval_ms):
+            self._wakes.clear()
             request = BrokerHeartbeatRequest(
                 broker_id=self._registration.broker_id,
                 broker_epoch=self.broker_epoch,
@@ -118,6 +119,10 @@ class Lifecycle:
             is_settled = answer is not None and answer.error_code == ErrorCode.NONE and not self.is_fenced and not self._is_stopping
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
+    def beat_soon(self) -> None:
+        """Another controller is the active one: the next heartbeat need not wait, so that it knows this broker lives."""
+        self._wakes.set()
+
     def _note(self, answer: BrokerHeartbeatResponse) -> None:
         if answer.is_fenced != self.is_fenced:
             log.info("broker_fenced" if answer.is_fenced else "broker_unfenced", broker_epoch=self.broker_epoch)
@@ -126,7 +131,6 @@ class Lifecycle:
             self._unfenced.set()
 
     async def _pause(self, delay_ms: int) -> None:
-        self._wakes.clear()
         try:
             async with asyncio.timeout(delay_ms / 1000):
                 await self._wakes.wait()

@@ -55,6 +55,7 @@ class ActiveController:
         self._failure: BaseException | None = None
         self.on_activated: Callable[[], None] = lambda: None
         self.on_deactivated: Callable[[], None] = lambda: None
+        self.on_controller: Callable[[], None] = lambda: None  # another node's controller may be the active one now
         self.on_failed: Callable[[str], None] = lambda reason: None
 
     @property
@@ -79,6 +80,9 @@ class ActiveController:
     def _published(self, _: None, error: BaseException | None) -> None:
         if error is not None:
             log.error("metadata_not_followed", exc_info=error)
+
+    def on_leader(self) -> None:
+        self.on_controller()
 
     def on_active(self, epoch: int) -> None:
         log.info("controller_active", epoch=epoch)

@@ -29,6 +29,10 @@ class Follower(Protocol):
         """There is a newer image."""
         ...
 
+    def on_leader(self) -> None:
+        """The metadata log has a leader, which may be another one than before."""
+        ...
+
     def on_active(self, epoch: int) -> None:
         """This node's controller may decide from now on."""
         ...

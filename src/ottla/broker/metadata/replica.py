@@ -264,6 +264,7 @@ class MetadataReplica:
                 leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
                 if leader_id != NO_LEADER:
                     log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
+                    self.follower.on_leader()
             case wanted.Probe():
                 self._transport.probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
             case wanted.Fatal():

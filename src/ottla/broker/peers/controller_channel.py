@@ -22,6 +22,14 @@ class ControllerChannel:
         self._world = world
         self._leader = leader
         self._peers = peers
+        self._asked: dict[asyncio.Future[Response | None], Address] = {}
+
+    def on_controller(self) -> None:
+        """Who leads may have changed: what was asked of others is not waited for any more."""
+        address = self._leader()
+        for future, asked in list(self._asked.items()):
+            if asked != address and not future.done():
+                future.set_result(None)
 
     async def ask(self, request: Request, response_type: type[R]) -> R | None:
         """Its answer, once; None when no controller is known, or the one that was has not answered."""
@@ -29,8 +37,12 @@ class ControllerChannel:
         if address is None:
             return None
         future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-        self._peers.send(address, request, lambda answer: None if future.done() else future.set_result(answer))
-        answer = await future
+        self._asked[future] = address
+        try:
+            self._peers.send(address, request, lambda answer: None if future.done() else future.set_result(answer))
+            answer = await future
+        finally:
+            del self._asked[future]
         assert answer is None or isinstance(answer, response_type), "an API has one response type"
         return answer
 

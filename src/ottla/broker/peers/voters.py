@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from ottla.broker.peers.peers import Address, Peers
@@ -45,12 +46,19 @@ class Voters:
     def probe(self, peer: int, on_proof: Callable[[bool | None], None]) -> None:
         """Finds out whether the voter's process lives; with ``ottla.failure.detection=timeouts`` it never does."""
         if self._is_probing:
-            eager.run(self._probe(peer), lambda proof, error: on_proof(None if error is not None else proof))
+            eager.run(self._probe(peer), lambda proof, error: on_proof(_said(proof, error)))
         else:
             on_proof(None)
 
     async def _probe(self, peer: int) -> bool | None:
+        await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
         probe = Probe(self._world, self._addresses[peer], self._client_id)
         proof = await probe.run()
         probe.close()
         return None if proof is Proof.NONE else proof is Proof.ALIVE
+
+
+def _said(proof: bool | None, error: BaseException | None) -> bool | None:
+    if error is not None and not isinstance(error, asyncio.CancelledError):
+        log.error("voter_not_probed", exc_info=error)
+    return proof
