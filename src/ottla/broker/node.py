@@ -216,10 +216,14 @@ class Broker:
             fetch_bytes_max=config["fetch.max.bytes"],
         )
 
-    async def stop(self) -> None:
-        """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
+    async def leave(self) -> None:
+        """Others have what this broker led, where others can; it is fenced, and still a voter if it was one."""
         if self._others is not None:
             await self._others.leave()
+
+    async def stop(self) -> None:
+        """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
+        await self.leave()
         await self.gate.close()
         await self.housekeeping.stop()
         self._leadership.stop()

@@ -37,6 +37,7 @@ from ottla.records.control import ControlType, build_control_batch
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.types import NO_EPOCH
 from ottla.wire.compiler import encode
 from ottla.wire.schema import Stored
 
@@ -93,11 +94,14 @@ class MetadataLog:
         return opened
 
     def _continues(self, newest: SnapshotFile) -> bool:
-        """Whether the log has what comes after the snapshot, and what it has before is the snapshot's past."""
+        """Whether the log has what comes after the snapshot, and what it has before is the snapshot's past.
+
+        An epoch that is not known was forgotten by ``delete_below`` for that snapshot, or a later one.
+        """
         log = self._log
         if log.log_end_offset < newest.end_offset:
             return False
-        return log.log_start_offset >= newest.end_offset or log.epochs.epoch_at(newest.end_offset - 1) == newest.epoch
+        return log.log_start_offset >= newest.end_offset or log.epochs.epoch_at(newest.end_offset - 1) in (newest.epoch, NO_EPOCH)
 
     async def shape(self) -> LogShape:
         """What the quorum has to know of it."""

@@ -66,9 +66,9 @@ class Membership:
         return self._false_alarms.count
 
     def begin(self) -> None:
-        """This node's controller is active: every broker has a session that begins now."""
+        """This node's controller is active: every broker that serves has a session that begins now."""
         now_ms = self._now_ms()
-        for broker in self._controller.replica.draft.brokers.values():
+        for broker in self._controller.replica.draft.live_brokers:
             self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
         self._watch()
         self._evidence.check()  # whoever died together with the controller before is noticed at once
@@ -155,6 +155,8 @@ class Membership:
             return BrokerHeartbeatResponse(error_code=error.code)
         if isinstance(result, KafkaError):
             return BrokerHeartbeatResponse(error_code=result.code)
+        if standing is Standing.SHUTDOWN_NOW:  # its next process need not wait for the session's end
+            self._sessions.end(request.broker_id)
         self._watch()
         return BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= request.broker_epoch,
