@@ -5,16 +5,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.admin_pages import admin_beside
 from ottla.cli.output import override_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla.runtime.serve import Beside
 
 
 @click.group()
@@ -60,15 +57,6 @@ def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level:
         notify("READY=1")
 
     run_broker(config, on_started=announce, beside=admin_beside(config))
-
-
-def admin_beside(config: BrokerConfig) -> Beside | None:
-    """The pages for operators, where the configuration asks for them."""
-    if config["ottla.admin.listener"] is None:
-        return None
-    from ottla.admin_http.server import serve_admin
-
-    return serve_admin
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:

@@ -33,7 +33,8 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     import msgspec
 
     from ottla.broker.node import Broker
-    from ottla.cli.broker import admin_beside, gather
+    from ottla.cli.admin_pages import admin_beside
+    from ottla.cli.broker import gather
     from ottla.cli.logging import configure_logging
     from ottla.config import BrokerConfig
     from ottla.runtime.serve import run_broker

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
@@ -20,10 +20,13 @@ from ottla.broker.node import Broker
 from ottla.broker.status import Status
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
+from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.loop import MeasuredLoop
 from ottla.runtime.world import real_world
+
+log = get_logger(__name__)
 
 GC_THRESHOLDS = (10_000, 10, 500)
 """The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
@@ -33,14 +36,21 @@ Beside = Callable[[Status], AbstractAsyncContextManager[object]]
 """What runs on the broker's loop for as long as the broker serves."""
 
 
-def run_broker(config: BrokerConfig, *, on_started: Callable[[Broker], None] | None = None, beside: Beside | None = None) -> None:
-    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail."""
+OnStarted = Callable[[Broker], None] | None
+OnLeft = Callable[[], Awaitable[None]] | None
+
+
+def run_broker(config: BrokerConfig, *, on_started: OnStarted = None, beside: Beside | None = None, on_left: OnLeft = None) -> None:
+    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail.
+
+    ``on_left`` is awaited when the broker has left its cluster and before it ends: nodes that stop together wait there for each other.
+    """
     raise_limit()
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(_serve_until_signal(config, on_started, beside))
+        runner.run(_serve_until_signal(config, on_started, beside, on_left))
 
 
-async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker], None] | None, beside: Beside | None) -> None:
+async def _serve_until_signal(config: BrokerConfig, on_started: OnStarted, beside: Beside | None, on_left: OnLeft) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -50,12 +60,13 @@ async def _serve_until_signal(config: BrokerConfig, on_started: Callable[[Broker
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    await _serve(config, stopping, on_started, beside or contextlib.nullcontext)
+    await _serve(config, stopping, on_started, beside or contextlib.nullcontext, on_left)
 
 
-async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Callable[[Broker], None] | None, beside: Beside) -> None:
+async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnStarted, beside: Beside, on_left: OnLeft) -> None:
     broker = Broker(_world(config), config)
-    await broker.start()
+    if not await _start(broker, stopping):
+        return
     broker.on_failure = stopping.set
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -64,9 +75,26 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: Call
         if on_started is not None:
             on_started(broker)
         await stopping.wait()
+        if on_left is not None:
+            await broker.leave()
+            await on_left()
         await broker.stop()
     if broker.failure is not None:
         raise StorageError(broker.failure)
+
+
+async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
+    """Whether it serves. One that was asked to stop before that, as while it waits for a quorum, ends like one that was killed."""
+    starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    log.warning("broker_stopped_while_it_started", node_id=broker.node_id)
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
 
 
 def _world(config: BrokerConfig) -> World:

@@ -1,0 +1,289 @@
+"""``ottla cluster``: a cluster of several nodes on this machine, in one foreground process that supervises them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from ottla.cli.output import complain, format_option, print_json, print_rows
+
+if TYPE_CHECKING:
+    from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
+    from ottla.cli.nodes.plan import NodePlan
+    from ottla.runtime.supervision.control import Answer
+
+NODES_MAX: Final = 100
+ASK_TIMEOUT_MS: Final = 3_000
+STOP_SECONDS_MAX: Final = 120.0
+
+
+@click.group()
+def cluster() -> None:
+    """Run several nodes on this machine: start, look at, stop and kill them, and add more."""
+
+
+def data_option(function: Any) -> Any:
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False),
+        help="The directory of the cluster, with all that its nodes have.  [default: ottla/cluster in the user's data directory]",
+    )(function)
+
+
+@cluster.command()
+@click.option("-n", "--nodes", "count", type=click.IntRange(1, NODES_MAX), help="How many nodes a new cluster has.  [default: 3]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The first port of a new cluster; 0 finds free ones.  [default: 9092, or free ones]"
+)
+@click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
+@click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
+@data_option
+def start(
+    count: int | None, port: int | None, overrides: tuple[str, ...], is_restarting: bool, log_level: str, as_json: bool, data: str | None
+) -> None:
+    """Start a cluster and serve until SIGTERM, Ctrl-C or `ottla cluster stop`.
+
+    A directory that has a cluster already is resumed, with all its nodes, on the ports that they had. The first three nodes are
+    brokers and controllers, the others are brokers. A node that dies is reported, and not started again unless --restart is given.
+    """
+    from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
+    from ottla.cli.nodes.plan import check_free, cluster_plans
+
+    place = place_of(data)
+    place.lock()
+    found, is_new = described(place, count, port, overrides)
+    plans = cluster_plans(place, found)
+    check(plans)
+    wait_for_orphans(plans)
+    way_out = "stop it, or start with --port 0" if is_new else "stop it: the cluster's clients and nodes know this port"
+    check_free([address for plan in plans for address in plan.addresses], way_out)
+    for plan in plans:
+        os.makedirs(os.path.dirname(place.node_file(plan.node_id, "data")), exist_ok=True)
+        place.write_properties(plan.node_id, plan.properties)
+
+    async def make() -> Foreground:
+        await format_nodes(place, found, plans)
+        place.write(found)  # with what -X has changed
+        manner = Manner(log_level, "text", has_log_files=True, is_restarting=is_restarting)
+        return Foreground(
+            place, found, plans, manner, on_served=lambda state: announce(state, place, as_json), plan_another=lambda: another(place, found)
+        )
+
+    run_foreground(make)
+    complain("all nodes have stopped")
+
+
+def place_of(data: str | None) -> Place:
+    from ottla.cli.broker import default_data_folder
+    from ottla.cli.nodes.place import Place
+    from ottla.cli.nodes.plan import default_place
+
+    return Place(data if data is not None else default_place(default_data_folder(os.environ)))
+
+
+def described(place: Place, count: int | None, port: int | None, overrides: tuple[str, ...]) -> tuple[ClusterFile, bool]:
+    """The cluster that is here, or a new one, and whether it is new. PlaceError for a directory of something else."""
+    from ottla.broker.formatting import random_uuid
+    from ottla.cli.config import key_and_value
+    from ottla.cli.nodes.place import ClusterFile, PlaceError
+    from ottla.cli.nodes.plan import FIRST_PORT, check_shared, choose_ports, voters_among
+    from ottla.runtime.world import real_world
+
+    properties = dict(map(key_and_value, overrides))
+    check_shared(properties)
+    found = place.read()
+    if found is None:
+        if place.foreign_entries:
+            raise PlaceError(f"{place.path} has {place.foreign_entries[0]} and is no cluster's directory; choose a new or empty one")
+        count = count or 3
+        nodes = list(range(1, count + 1))
+        voters = voters_among(nodes)
+        needed = len(nodes) + (len(voters) if len(nodes) > 1 else 0)
+        first = port or choose_ports(needed, FIRST_PORT)
+        if port is None and first != FIRST_PORT:
+            complain(f"port {FIRST_PORT} or one of the {needed - 1} that follow is in use; the nodes use {first} to {first + needed - 1}")
+        ports = {node: first + index for index, node in enumerate(nodes)}
+        controllers = {} if len(nodes) == 1 else {node: first + len(nodes) + index for index, node in enumerate(voters)}
+        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters, ports=ports, controller_ports=controllers)
+        made.properties = properties
+        return made, True
+    if found.kind != "cluster":
+        raise PlaceError(f"{place.path} has the brokers of `ottla broker start --cores`; start them by that, or choose another directory")
+    if count is not None and count != len(found.nodes):
+        text = f"{place.path} has a cluster of {len(found.nodes)} nodes, not {count}"
+        raise PlaceError(f"{text}: start it without -n, and use `ottla cluster add` for more")
+    if port and port != min(found.ports.values()):
+        raise PlaceError(f"the cluster in {place.path} has the ports from {min(found.ports.values())} on; start it without --port")
+    found.properties |= properties
+    return found, False
+
+
+def check(plans: list[NodePlan]) -> None:
+    """INVALID_CONFIG for what no node could start with, before any of them tries."""
+    from ottla.broker.requests.listeners import listeners
+    from ottla.broker.roles import read_roles
+    from ottla.config import BrokerConfig
+
+    for plan in plans:
+        config = BrokerConfig(plan.properties)
+        read_roles(config)
+        listeners(config)
+    for name, hint in BrokerConfig(plans[0].properties).unknown.items():
+        complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
+
+
+def another(place: Place, found: ClusterFile) -> NodePlan:
+    """One broker more, with the next id and the next free port."""
+    from ottla.cli.nodes.plan import choose_ports, cluster_plan
+    from ottla.errors import ErrorCode, KafkaError
+
+    if len(found.voters) < 2:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "a cluster that was started with one node decides alone and takes no other; start one with -n 3 in another directory",
+        )
+    node_id = max(found.nodes) + 1
+    port = choose_ports(1, max({*found.ports.values(), *found.controller_ports.values()}) + 1)
+    found.nodes.append(node_id)
+    found.ports[node_id] = port
+    plan = cluster_plan(place, found, node_id)
+    os.makedirs(os.path.dirname(place.node_file(node_id, "data")), exist_ok=True)
+    place.write_properties(node_id, plan.properties)
+    return plan
+
+
+def announce(state: PlaceState, place: Place, as_json: bool) -> None:
+    """On standard output, once all nodes serve; a reader that has gone away stops no cluster."""
+    if as_json:
+        line = {"bootstrap": state.bootstrap, "data": place.path, "cluster_id": state.cluster_id}
+        lines = [msgspec.json.encode(line | {"nodes": {node.node_id: node.pid for node in state.nodes}}).decode()]
+    else:
+        option = "" if place.path == place_of(None).path else f" --data {place.path}"
+        lines = [
+            f"ottla cluster: {len(state.nodes)} nodes serve Kafka clients",
+            f"  bootstrap  {state.bootstrap}",
+            f"  data       {place.path}  (logs in node-1/node.log and so on)",
+            f"  try        ottla cluster status{option}   |   ottla cluster kill 2{option}   |   ottla cluster add{option}",
+            "Press Ctrl-C to stop it.",
+        ]
+    try:
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+@cluster.command()
+@data_option
+@format_option
+def status(data: str | None, output: str) -> None:
+    """Show the nodes: the processes as their supervisor sees them, brokers and controllers as the cluster does.
+
+    Exit code 1 when the cluster does not run.
+    """
+    from ottla.cli.nodes.place import PlaceState
+    from ottla.cli.nodes.standing import standing_of
+    from ottla.runtime.supervision.control import NoSupervisor
+
+    place = place_of(data)
+    try:
+        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
+    except NoSupervisor:
+        report_stopped(place, output)
+        sys.exit(1)
+    seen = standing_of(state, ASK_TIMEOUT_MS)
+    rows = [
+        (node.node_id, node.roles, node.pid, node.address, node.state, seen.broker_of(node), seen.controller_of(node))
+        for node in state.nodes
+    ]
+    columns = ("node", "roles", "pid", "address", "process", "broker", "controller")
+    if output == "json":
+        nodes = [dict(zip(columns, row, strict=True)) for row in rows]
+        document = {"cluster_id": state.cluster_id, "bootstrap": state.bootstrap, "supervisor_pid": state.supervisor_pid}
+        print_json("cluster status", document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes})
+        return
+    click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}")
+    print_rows(output, "cluster status", columns, rows)
+    if seen.problem is not None:
+        complain(seen.problem)
+
+
+def report_stopped(place: Place, output: str) -> None:
+    found = place.read()
+    if found is None:
+        complain(f"there is no cluster in {place.path}; `ottla cluster start` makes one")
+    elif output == "json":
+        print_json("cluster status", {"cluster_id": found.cluster_id, "supervisor_pid": None, "nodes": []})
+    else:
+        was = place.state()
+        ended = "" if was is None else f"; its supervisor {was.supervisor_pid} was killed, and the nodes stop by themselves"
+        complain(f"the cluster in {place.path} of {len(found.nodes)} nodes does not run{ended}; `ottla cluster start` resumes it")
+
+
+@cluster.command()
+@click.argument("node", type=int, required=False)
+@data_option
+def stop(node: int | None, data: str | None) -> None:
+    """Stop all nodes in order, or NODE alone."""
+    import time
+
+    from ottla.runtime.supervision.control import NoSupervisor
+
+    place = place_of(data)
+    order(place, "stop", node)
+    if node is not None:
+        click.echo(f"node {node} has stopped", err=True)
+        return
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            order(place, "status")
+        except NoSupervisor:
+            click.echo("the cluster has stopped", err=True)
+            return
+        time.sleep(0.05)
+    raise click.ClickException(f"nodes still run after {STOP_SECONDS_MAX:.0f} s; `ottla cluster status` names them")
+
+
+@cluster.command()
+@click.argument("node", type=int)
+@data_option
+def kill(node: int, data: str | None) -> None:
+    """Kill NODE as by kill -9, without any warning to it."""
+    order(place_of(data), "kill", node)
+    click.echo(f"node {node} was killed", err=True)
+
+
+@cluster.command()
+@click.argument("node", type=int)
+@data_option
+def restart(node: int, data: str | None) -> None:
+    """Start NODE again: after a kill, or after it was stopped in order if it still runs."""
+    order(place_of(data), "restart", node)
+    click.echo(f"node {node} serves", err=True)
+
+
+@cluster.command()
+@data_option
+def add(data: str | None) -> None:
+    """Add a broker to the running cluster. New topics have partitions on it; those of older topics stay where they are."""
+    from ottla.cli.nodes.place import PlaceState
+
+    state = msgspec.json.decode(order(place_of(data), "add").state, type=PlaceState)
+    click.echo(f"node {state.nodes[-1].node_id} has joined and serves at {state.nodes[-1].address}", err=True)
+
+
+def order(place: Place, command: str, node: int | None = None) -> Answer:
+    """What the supervisor did. ClickException with its words when it could not."""
+    from ottla.runtime.supervision.control import Order, ask_supervisor
+
+    answer = ask_supervisor(place.path, Order(command, node))
+    if answer.error is not None:
+        raise click.ClickException(answer.error)
+    return answer

@@ -1,0 +1,189 @@
+"""The supervisor's process: nodes are formatted, started, watched, and stopped by SIGTERM, Ctrl-C or an order.
+
+The caller holds the place's lock. The first signal stops all nodes in order, a second one kills them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ottla.cli.nodes.place import ClusterFile, NodeStatus, Place, PlaceError, PlaceState, wait_until_free
+from ottla.cli.nodes.plan import NodePlan
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.supervision.control import Answer, Order, serve_control
+from ottla.runtime.supervision.node_process import NodeSpec, node_command
+from ottla.runtime.supervision.supervised import NodeOrder
+from ottla.runtime.supervision.supervisor import Supervisor
+
+NODE_MODULE: Final = "ottla.cli.nodes.node"
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the nodes run: their logs go to files of their own or to standard error, and those that fail are started again or not."""
+
+    log_level: str
+    log_format: str
+    has_log_files: bool
+    is_restarting: bool
+
+
+class Foreground:
+    """``on_served`` is called once, when all nodes serve. ``plan_another`` makes one node more; None where no node can be added."""
+
+    def __init__(
+        self,
+        place: Place,
+        cluster: ClusterFile,
+        plans: list[NodePlan],
+        manner: Manner,
+        *,
+        on_served: Callable[[PlaceState], None],
+        plan_another: Callable[[], NodePlan] | None = None,
+    ) -> None:
+        self._place = place
+        self._cluster = cluster
+        self._plans = {plan.node_id: plan for plan in plans}
+        self._manner = manner
+        self._on_served = on_served
+        self._plan_another = plan_another
+        self._stopping = asyncio.Event()
+        self._adding = asyncio.Lock()
+        self._supervisor = Supervisor(
+            [self._spec(plan) for plan in plans], say=say, on_changed=self._write_state, is_restarting=manner.is_restarting
+        )
+
+    async def run(self) -> None:
+        """All nodes have ended. NodeFailed when one did not start."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup says of SIGHUP
+                loop.add_signal_handler(number, self._on_signal)
+        control = await serve_control(self._place.path, self._carry_out)
+        try:
+            starting, stopped = asyncio.create_task(self._supervisor.start()), asyncio.create_task(self._stopping.wait())
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                self._on_served(self._state())
+            await stopped
+            await self._supervisor.stop()
+            await asyncio.wait({starting})
+            starting.exception()  # a node that was stopped before it served is no failure
+        finally:
+            control.close()
+            self._place.remove_state()
+
+    def _on_signal(self) -> None:
+        if self._stopping.is_set():
+            say("killing the nodes that still run")
+            self._killing = asyncio.create_task(self._supervisor.kill())
+        else:
+            self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        if not self._stopping.is_set():
+            count = sum(node.is_running for node in self._supervisor.nodes.values())
+            say(f"stopping {count} node{'' if count == 1 else 's'}; a second Ctrl-C kills them")
+            self._stopping.set()
+
+    async def _carry_out(self, order: Order) -> Answer:
+        match order:
+            case Order("status"):
+                pass
+            case Order("stop", None):
+                self._begin_stop()
+            case Order("stop", int(node_id)):
+                await self._supervisor.stop_node(node_id)
+            case Order("kill", int(node_id)):
+                await self._supervisor.kill_node(node_id)
+            case Order("restart", int(node_id)):
+                await self._supervisor.restart_node(node_id)
+            case Order("add", None):
+                await self._add()
+            case _:
+                return Answer(f"unknown order {order.command}")
+        return Answer(state=msgspec.Raw(msgspec.json.encode(self._state())))
+
+    async def _add(self) -> None:
+        """One broker more. It is one of the cluster's from its format on, whether or not it starts: its id is not given again."""
+        if self._plan_another is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "this is `ottla broker start --cores`: start it with more cores to add brokers")
+        if self._stopping.is_set():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cluster is being stopped")
+        async with self._adding:
+            plan = self._plan_another()
+            self._plans[plan.node_id] = plan
+            await format_nodes(self._place, self._cluster, [plan])
+            await self._supervisor.add(self._spec(plan))
+        say(f"node {plan.node_id} has joined and serves at {self._supervisor.nodes[plan.node_id].address}")
+
+    def _spec(self, plan: NodePlan) -> NodeSpec:
+        manner = self._manner
+        order = NodeOrder(plan.node_id, plan.properties, manner.log_level, manner.log_format)
+        log_file = self._place.node_file(plan.node_id, "node.log") if manner.has_log_files else None
+        return NodeSpec(order, node_command(NODE_MODULE, f"node-{plan.node_id}", self._place.path), log_file)
+
+    def _state(self) -> PlaceState:
+        nodes = []
+        for node_id, node in sorted(self._supervisor.nodes.items()):
+            plan = self._plans[node_id]
+            address = node.address or (f"{plan.addresses[0][0]}:{plan.addresses[0][1]}" if plan.addresses[0][1] else None)
+            nodes.append(NodeStatus(node_id, plan.roles, node.state.value, node.pid, address, plan.controller, node.spec.log_file))
+        bootstrap = ",".join(node.address for node in nodes if node.address is not None)
+        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes)
+
+    def _write_state(self) -> None:
+        self._place.write_state(self._state())
+
+
+async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:
+    """The log directories of new nodes are made. Those of others are left as they are, also where they are empty now."""
+    new = [plan for plan in plans if plan.node_id not in cluster.formatted]
+    if not new:
+        return
+    from ottla.broker.formatting import format_log_dirs
+    from ottla.config import BrokerConfig
+    from ottla.runtime.world import real_world
+
+    place.write(cluster)  # with the id of the cluster, for another attempt
+    for plan in new:
+        await format_log_dirs(
+            real_world(io_threads=1), BrokerConfig(plan.properties), cluster_id=cluster.cluster_id, features={}, passes_over=True
+        )
+    cluster.formatted = sorted({*cluster.formatted, *(plan.node_id for plan in new)})
+    place.write(cluster)
+
+
+def wait_for_orphans(plans: list[NodePlan]) -> None:
+    """No node of an earlier run is left. PlaceError when one still runs."""
+    log_dirs = [path for plan in plans for path in plan.log_dirs]
+    if not wait_until_free(log_dirs):
+        raise PlaceError(f"a log directory of {os.path.dirname(log_dirs[0])} and its neighbours is still in use by a broker; stop it first")
+
+
+def run_foreground(make: Callable[[], Awaitable[Foreground]]) -> None:
+    """Until all nodes have ended."""
+
+    async def run() -> None:
+        await (await make()).run()
+
+    asyncio.run(run())
+
+
+def say(text: str) -> None:
+    """One line on standard error, if there still is a reader: the nodes run on without one."""
+    try:
+        sys.stderr.write(f"ottla: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,183 @@
+"""The directory of the nodes of one machine.
+
+    cluster.json   what the cluster is: its id, its nodes, its voters, their ports; kept between runs
+    state.json     who runs now: the supervisor and the nodes, with their process ids; rewritten at each change
+    .lock          locked by the supervisor for as long as it lives: the kernel unlocks it, whatever ends it
+    control.sock   where the supervisor takes orders (``ottla.runtime.supervision.control``)
+    node-N/        the node's log directory ``data``, its ``server.properties`` and its ``node.log``
+
+Of ``ottla broker start --cores`` the place is the first entry of log.dirs, and ``node-N`` below each entry is a log directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from ottla.errors import OttlaError
+
+CLUSTER_FILE: Final = "cluster.json"
+STATE_FILE: Final = "state.json"
+LOCK_FILE: Final = ".lock"
+VERSION: Final = 1
+ORPHANS_SECONDS_MAX: Final = 30.0
+_POLL_SECONDS: Final = 0.05
+_HARMLESS: Final = frozenset({LOCK_FILE, "lost+found"})
+
+
+class PlaceError(OttlaError):
+    """The directory cannot be used; the text says why, and the way out."""
+
+
+class ClusterFile(msgspec.Struct):
+    """What is kept. ``formatted`` are the nodes whose log directories were made: one that is empty later has lost its votes."""
+
+    kind: Literal["cluster", "cores"]
+    cluster_id: str
+    nodes: list[int]
+    voters: list[int]
+    formatted: list[int] = []
+    ports: dict[int, int] = {}  # of the kind "cluster", as are the two below
+    controller_ports: dict[int, int] = {}
+    properties: dict[str, str] = {}
+    version: int = VERSION
+
+
+class NodeStatus(msgspec.Struct):
+    node_id: int
+    roles: list[str]
+    state: str
+    pid: int | None
+    address: str | None
+    controller_address: str | None
+    log: str | None
+
+
+class PlaceState(msgspec.Struct):
+    """Who runs, as the supervisor knows it."""
+
+    cluster_id: str
+    supervisor_pid: int
+    bootstrap: str
+    nodes: list[NodeStatus]
+    version: int = VERSION
+
+
+class Place:
+    """Of one machine's nodes; the directory exists once it is locked."""
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = os.path.abspath(path)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """This process has it until it ends. PlaceError when another one has it, or something else is in the directory."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        descriptor = os.open(self._file(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise PlaceError(self._occupied()) from None
+        self._lock = descriptor
+
+    def _occupied(self) -> str:
+        state = self.state()
+        if state is None:
+            return f"{self.path} is in use by a broker; stop it, or choose another directory"
+        text = f"the cluster in {self.path} already runs (supervisor {state.supervisor_pid}, {len(state.nodes)} nodes, {state.bootstrap})"
+        return f"{text}; `ottla cluster stop --data {self.path}` stops it, --data DIR starts another one"
+
+    @property
+    def foreign_entries(self) -> list[str]:
+        """What is in the directory, if it is nobody's cluster yet."""
+        return sorted(name for name in os.listdir(self.path) if name not in _HARMLESS)
+
+    def read(self) -> ClusterFile | None:
+        """What the cluster is; None where there is none. PlaceError when the file is damaged."""
+        try:
+            with open(self._file(CLUSTER_FILE), "rb") as file:
+                found = msgspec.json.decode(file.read(), type=ClusterFile)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except msgspec.MsgspecError as error:
+            raise PlaceError(f"{self._file(CLUSTER_FILE)} is damaged: {error}; nothing was changed") from None
+        if found.version != VERSION:
+            raise PlaceError(f"{self._file(CLUSTER_FILE)} has version {found.version}; this ottla reads version {VERSION}")
+        return found
+
+    def write(self, cluster: ClusterFile) -> None:
+        self._write(CLUSTER_FILE, msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
+
+    def state(self) -> PlaceState | None:
+        """Who ran when the file was written; whether they still do is answered by the supervisor alone."""
+        try:
+            with open(self._file(STATE_FILE), "rb") as file:
+                return msgspec.json.decode(file.read(), type=PlaceState)
+        except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+            return None
+
+    def write_state(self, state: PlaceState) -> None:
+        self._write(STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+
+    def write_properties(self, node_id: int, properties: Mapping[str, str]) -> None:
+        """For people, and for ``ottla broker start FILE``; it is written again at each start."""
+        lines = ["# Written by `ottla cluster start` at each start: change a key by its option -X KEY=VALUE."]
+        lines += [f"{key}={value}" for key, value in properties.items()]
+        self._write(os.path.join(f"node-{node_id}", "server.properties"), ("\n".join(lines) + "\n").encode("latin-1", "backslashreplace"))
+
+    def remove_state(self) -> None:
+        """Nothing runs any more."""
+        for name in (STATE_FILE, "control.sock"):
+            try:
+                os.unlink(self._file(name))
+            except FileNotFoundError:
+                continue
+
+    def node_file(self, node_id: int, name: str) -> str:
+        return os.path.join(self.path, f"node-{node_id}", name)
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _write(self, name: str, data: bytes) -> None:
+        """The old content is found after a crash, or the new one."""
+        path = self._file(name)
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def wait_until_free(log_dirs: list[str]) -> bool:
+    """No broker has these log directories. False when one still does after ``ORPHANS_SECONDS_MAX``.
+
+    Nodes whose supervisor was killed need a moment for their stop.
+    """
+    deadline = time.monotonic() + ORPHANS_SECONDS_MAX
+    while any(map(_is_locked, log_dirs)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _is_locked(log_dir: str) -> bool:
+    try:
+        descriptor = os.open(os.path.join(log_dir, LOCK_FILE), os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

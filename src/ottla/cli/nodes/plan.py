@@ -1,0 +1,112 @@
+"""What each node of ``ottla cluster start`` is configured to be.
+
+The first three nodes, or all of fewer, are brokers and controllers; the others are brokers. Three, because the death of one then leaves a
+majority; more voters would make each change of the metadata wait for more disks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.cli.nodes.place import ClusterFile, Place
+from ottla.errors import ErrorCode, KafkaError
+
+VOTERS_MAX: Final = 3
+HOST: Final = "127.0.0.1"
+CONTROLLER: Final = "CONTROLLER"
+FIRST_PORT: Final = 9092
+LAST_PORT: Final = 32_000
+"""Above it lie the ports that the kernel hands out to outgoing connections: one of them could be taken while a node restarts."""
+
+OWN_KEYS: Final = frozenset(
+    {
+        *("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "process.roles", "cluster.id"),
+        *("controller.quorum.voters", "controller.quorum.bootstrap.servers", "controller.listener.names"),
+        "ottla.admin.listener",
+    }
+)
+"""Keys that each node has a value of its own for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node. ``addresses`` are where it binds; ``controller`` is that for controllers, of one that is a voter."""
+
+    node_id: int
+    roles: list[str]
+    properties: dict[str, str]
+    log_dirs: list[str]
+    addresses: list[tuple[str, int]]
+    controller: str | None
+
+
+def voters_among(node_ids: list[int]) -> list[int]:
+    """Two nodes are two voters: a change of the metadata needs both, and so it would with a voter alone."""
+    return node_ids[:VOTERS_MAX]
+
+
+def check_shared(properties: Mapping[str, str]) -> None:
+    """INVALID_CONFIG for a key that nodes cannot share."""
+    for key in sorted(OWN_KEYS & properties.keys()):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} differs from node to node: `ottla cluster start` sets it; leave it out")
+
+
+def cluster_plans(place: Place, cluster: ClusterFile) -> list[NodePlan]:
+    """All nodes, by their ids."""
+    return [cluster_plan(place, cluster, node_id) for node_id in cluster.nodes]
+
+
+def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
+    is_alone = cluster.nodes == [node_id]
+    is_voter = node_id in cluster.voters and not is_alone
+    roles = ["broker", "controller"] if is_voter or is_alone else ["broker"]
+    port, data = cluster.ports[node_id], place.node_file(node_id, "data")
+    listeners, addresses = [f"PLAINTEXT://{HOST}:{port}"], [(HOST, port)]
+    if is_voter:
+        listeners.append(f"{CONTROLLER}://{HOST}:{cluster.controller_ports[node_id]}")
+        addresses.append((HOST, cluster.controller_ports[node_id]))
+    own = {"node.id": str(node_id), "process.roles": ",".join(roles), "listeners": ",".join(listeners), "log.dirs": data}
+    if not is_alone:
+        voters = ",".join(f"{voter}@{HOST}:{cluster.controller_ports[voter]}" for voter in cluster.voters)
+        own |= {"controller.quorum.voters": voters, "controller.listener.names": CONTROLLER}
+    controller = f"{HOST}:{cluster.controller_ports[node_id]}" if is_voter else None
+    return NodePlan(node_id, roles, own | cluster.properties, [data], addresses, controller)
+
+
+def choose_ports(count: int, first: int) -> int:
+    """The first of so many free ports on end, at or above that one. KafkaError when there are none."""
+    port = first
+    while port + count - 1 <= LAST_PORT:
+        taken = [number for number in range(port, port + count) if not is_free(HOST, number)]
+        if not taken:
+            return port
+        port = taken[-1] + 1
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"there are no {count} free ports on end from {first} to {LAST_PORT}")
+
+
+def check_free(addresses: Iterable[tuple[str, int]], way_out: str) -> None:
+    """KafkaError that names the first port that is in use."""
+    for host, port in addresses:
+        if port and not is_free(host, port):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"port {port} is in use by another program; {way_out}")
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a node could bind it now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def default_place(data_home: str) -> str:
+    """Beside the data of a lone broker, in the user's data directory."""
+    return os.path.join(os.path.dirname(data_home), "cluster")

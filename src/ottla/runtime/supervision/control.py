@@ -1,0 +1,108 @@
+"""How other commands reach a supervisor: a Unix socket beside its state file, one JSON line each way.
+
+That somebody answers there is the proof that the supervisor lives: a process id in a file may be another program's by now. The path of a
+Unix socket may have about 100 bytes, which a directory easily exceeds; so both sides reach it from within the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+
+SOCKET_NAME: Final = "control.sock"
+LINE_BYTES_MAX: Final = 1 << 20
+CONNECT_SECONDS_MAX: Final = 10.0
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is asked of the supervisor: ``status``, ``stop``, ``kill``, ``restart`` or ``add``, of one node where that makes sense."""
+
+    command: str
+    node_id: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """``error`` is why it was not done. ``state`` is what the supervisor knows afterwards."""
+
+    error: str | None = None
+    state: msgspec.Raw = msgspec.Raw(b"null")
+
+
+Carry = Callable[[Order], Awaitable[Answer]]
+
+
+class NoSupervisor(OttlaError):
+    """Nobody answers: no supervisor has this directory."""
+
+
+async def serve_control(folder: str, carry_out: Carry) -> asyncio.Server:
+    """Orders are carried out until the server is closed. The caller holds the directory's lock: an older socket is a dead one's."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with _within(folder), contextlib.suppress(FileNotFoundError):
+        os.unlink(SOCKET_NAME)
+    with _within(folder):
+        mask = os.umask(0o177)
+        try:
+            listener.bind(SOCKET_NAME)
+        finally:
+            os.umask(mask)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError):
+            line = await reader.readline()
+            if line:
+                writer.write(msgspec.json.encode(await _answer(line, carry_out)) + b"\n")
+                await writer.drain()
+        writer.close()
+
+    return await asyncio.start_unix_server(serve, sock=listener, limit=LINE_BYTES_MAX)
+
+
+async def _answer(line: bytes, carry_out: Carry) -> Answer:
+    try:
+        return await carry_out(msgspec.json.decode(line, type=Order))
+    except (OttlaError, OSError) as error:
+        return Answer(error.message if isinstance(error, KafkaError) else str(error))
+    except msgspec.MsgspecError as error:
+        return Answer(f"not an order: {error}")
+
+
+def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = None) -> Answer:
+    """What the supervisor answers, however long it takes to carry the order out. NoSupervisor when there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.settimeout(CONNECT_SECONDS_MAX)
+        try:
+            with _within(folder):
+                channel.connect(SOCKET_NAME)
+            channel.settimeout(seconds_max)
+            channel.sendall(msgspec.json.encode(order) + b"\n")
+            received = bytearray()
+            while chunk := channel.recv(1 << 16):
+                received += chunk
+        except (FileNotFoundError, NotADirectoryError, ConnectionError):
+            raise NoSupervisor(f"no cluster runs in {folder}") from None
+        except TimeoutError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the supervisor of {folder} does not answer") from None
+    if not received.endswith(b"\n"):
+        raise NoSupervisor(f"the supervisor of {folder} ended before it answered")
+    return msgspec.json.decode(bytes(received), type=Answer)
+
+
+@contextlib.contextmanager
+def _within(folder: str) -> Iterator[None]:
+    """The working directory is that one, for a call or two; nothing else of this process runs meanwhile."""
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)

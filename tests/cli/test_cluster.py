@@ -1,0 +1,211 @@
+"""``ottla cluster``: nodes under a supervisor, each started, looked at, killed, added and stopped as a shell does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.cluster_command import ClusterCommand, consecutive_ports, eventually, interrupt, ottla
+
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterCommand]:
+    """Three nodes. Who kills one starts it again."""
+    port = consecutive_ports(10)
+    with ClusterCommand(tmp_path_factory.mktemp("cluster") / "place", "--port", str(port), port=port).started("-n", "3") as running:
+        yield running
+        running.call("stop")
+        assert running.wait() == 0
+
+
+def leaders(bootstrap: str, topic: str) -> list[int]:
+    with Admin(bootstrap) as admin:
+        return sorted(partition.leader for partition in admin.describe_topic(topic).partitions.values())
+
+
+def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster_says(cluster: ClusterCommand) -> None:
+    first = cluster.port
+    assert cluster.line["bootstrap"].split(",")[:3] == [f"127.0.0.1:{first + index}" for index in range(3)]
+    found = cluster.status()
+    assert found["supervisor_pid"] == cluster.supervisor.pid
+    assert found["cluster_id"] == cluster.line["cluster_id"]
+    voters = found["nodes"][:3]
+    assert [(node["node"], node["roles"], node["process"], node["broker"]) for node in voters] == [
+        (number, ["broker", "controller"], "serving", "alive") for number in (1, 2, 3)
+    ]
+    assert [node["controller"] for node in voters].count("active") == 1
+    with Admin(cluster.line["bootstrap"]) as admin:
+        assert found["active_controller"] == admin.describe_quorum().leader_id
+        assert admin.describe_cluster().cluster_id == cluster.line["cluster_id"]
+    table = ottla("cluster", "status", "--data", str(cluster.place)).stdout.splitlines()
+    assert table[1].split() == ["NODE", "ROLES", "PID", "ADDRESS", "PROCESS", "BROKER", "CONTROLLER"]
+    assert table[2].split()[:3] == ["1", "broker,controller", str(cluster.pids[1])]
+
+
+def test_what_was_written_below_the_place_is_there_to_be_read(cluster: ClusterCommand) -> None:
+    state = json.loads((cluster.place / "state.json").read_text())
+    assert state["supervisor_pid"] == cluster.supervisor.pid
+    assert {node["node_id"]: node["pid"] for node in state["nodes"]} == cluster.pids
+    assert "controller.quorum.voters=1@127.0.0.1:" in (cluster.place / "node-1" / "server.properties").read_text()
+    assert "broker_started" in (cluster.place / "node-1" / "node.log").read_text()
+    assert (cluster.place / "control.sock").stat().st_mode & 0o077 == 0
+
+
+def test_a_second_start_is_refused_with_the_way_out(cluster: ClusterCommand) -> None:
+    before = cluster.pids
+    text = cluster.refused("start")
+    assert "already runs" in text
+    assert f"ottla cluster stop --data {cluster.place}" in text
+    assert cluster.pids == before
+
+
+def test_the_active_controller_is_killed_and_another_one_is_active(cluster: ClusterCommand) -> None:
+    active = cluster.status()["active_controller"]
+    pid = cluster.pids[active]
+    assert cluster.call("kill", str(active)) == f"node {active} was killed\n"
+    killed = cluster.node(active)
+    assert (killed["process"], killed["pid"]) == ("killed", None)
+    after = eventually(cluster.status, lambda found: found["active_controller"] not in (None, active))
+    assert after["active_controller"] in {1, 2, 3} - {active}
+    assert f"node {active} was killed (SIGKILL)" in cluster.errors.read_text()
+    assert f"node {active} does not run: it was killed (SIGKILL)" in cluster.refused("kill", str(active))
+    cluster.call("restart", str(active))
+    assert cluster.node(active)["process"] == "serving"
+    assert cluster.pids[active] != pid
+
+
+def test_a_node_is_stopped_in_order_and_started_again(cluster: ClusterCommand) -> None:
+    cluster.call("stop", "3")
+    stopped = cluster.node(3)
+    assert (stopped["process"], stopped["broker"]) == ("stopped", "fenced")
+    assert list((cluster.place / "node-3" / "data").glob(".kafka_cleanshutdown"))
+    cluster.call("restart", "3")
+    assert (cluster.node(3)["process"], cluster.node(3)["broker"]) == ("serving", "alive")
+
+
+def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) -> None:
+    """Mechanism 8."""
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("old", 4, 1)]) == {"old": None}
+    assert cluster.call("add").startswith("node 4 has joined and serves at 127.0.0.1:")
+    assert (cluster.node(4)["roles"], cluster.node(4)["broker"], cluster.node(4)["controller"]) == (["broker"], "alive", None)
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("new", 4, 1)]) == {"new": None}
+    assert leaders(cluster.bootstrap, "new") == [1, 2, 3, 4]
+    assert 4 not in leaders(cluster.bootstrap, "old")
+
+
+def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
+    assert "there is no node 77; the nodes are 1, 2, 3" in cluster.refused("kill", "77")
+
+
+def test_ctrl_c_stops_all_nodes_and_the_next_start_resumes_them(tmp_path: Path) -> None:
+    port = consecutive_ports(4)
+    with ClusterCommand(tmp_path / "place", port=port).started("-n", "2", "--port", str(port)) as cluster:
+        before, first = cluster.bootstrap, cluster.pids
+        with Admin(before) as admin:
+            assert admin.create_topics([NewTopic("t", 2, 1)]) == {"t": None}
+        with Producer(before) as producer:
+            assert [producer.send("t", b"kept", partition=index).result(10).offset for index in (0, 1)] == [0, 0]
+        interrupt(cluster.supervisor)
+        assert cluster.wait() == 0
+        assert len(list(cluster.place.glob("node-*/data/.kafka_cleanshutdown"))) == 2
+        assert not (cluster.place / "state.json").exists()
+        assert "does not run; `ottla cluster start` resumes it" in cluster.refused("status")
+        assert "no cluster runs in" in cluster.refused("stop")
+        cluster.started()
+        assert cluster.bootstrap == before
+        assert not set(cluster.pids.values()) & set(first.values())
+        with Consumer(before, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+            read: list[bytes | None] = []
+            while len(read) < 2:
+                read += [record.value for record in consumer.poll(10_000)]
+        assert read == [b"kept", b"kept"]
+        cluster.supervisor.terminate()
+        assert cluster.wait() == 0
+
+
+def test_nodes_end_with_a_supervisor_that_was_killed_and_the_next_start_waits_for_them(tmp_path: Path) -> None:
+    port = consecutive_ports(4)
+    with ClusterCommand(tmp_path / "place", "-X", "num.partitions=3", port=port).started("-n", "2", "--port", str(port)) as cluster:
+        pids = cluster.pids
+        os.kill(pids[2], signal.SIGSTOP)  # the slow one
+        cluster.supervisor.kill()
+        cluster.supervisor.wait()
+        assert f"its supervisor {cluster.supervisor.pid} was killed" in cluster.refused("status")
+        assert (cluster.place / "state.json").exists()
+        os.kill(pids[2], signal.SIGCONT)
+        cluster.started()
+        assert not set(cluster.pids.values()) & set(pids.values())
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t")]) == {"t": None}
+        assert len(leaders(cluster.bootstrap, "t")) == 3  # by -X of the first start
+        cluster.supervisor.kill()
+        cluster.supervisor.wait()
+        cluster.wait_for_nodes()
+
+
+def test_a_killed_node_is_started_again_where_that_is_asked_for(tmp_path: Path) -> None:
+    port = consecutive_ports(4)
+    with ClusterCommand(tmp_path / "place", "--restart", port=port).started("-n", "1", "--port", str(port)) as cluster:
+        pid = cluster.pids[1]
+        cluster.call("kill", "1")
+        eventually(lambda: cluster.node(1)["process"], lambda state: state == "serving")
+        assert cluster.pids[1] != pid
+        assert "node 1 was killed (SIGKILL); it is started again in 1 s" in cluster.errors.read_text()
+        assert "started with one node" in cluster.refused("add")
+        cluster.call("stop")
+        assert cluster.wait() == 0
+
+
+def test_a_node_that_cannot_start_ends_the_others_and_has_the_last_word(tmp_path: Path) -> None:
+    port = consecutive_ports(4)
+    with ClusterCommand(tmp_path / "place", port=port).started("-n", "2", "--port", str(port)) as cluster:
+        cluster.call("stop")
+        assert cluster.wait() == 0
+        shutil.rmtree(cluster.place / "node-2" / "data")
+        text = cluster.refused("start")
+        assert "node 2 ended with exit code 1" in text
+        assert "is not formatted" in text
+        assert "does not run" in cluster.refused("status")
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    port = consecutive_ports(6)
+    with socket.create_server(("127.0.0.1", port + 2)):
+        refused = ottla("cluster", "start", "-n", "3", "--port", str(port), "--data", str(tmp_path / "place"))
+    assert refused.returncode == 1
+    assert f"port {port + 2} is in use by another program; stop it, or start with --port 0" in refused.stderr
+    assert not (tmp_path / "place" / "cluster.json").exists(), "a place that never served is new"
+
+
+def test_a_directory_of_something_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    refused = ottla("cluster", "start", "--data", str(tmp_path))
+    assert refused.returncode == 1
+    assert "has holiday.jpg and is no cluster's directory; choose a new or empty one" in refused.stderr
+
+
+@pytest.mark.parametrize(("given", "why"), [("node.id=7", "differs from node to node"), ("num.partitions=x", "num.partitions")])
+def test_a_key_that_no_node_could_start_with_is_refused_before_any_does(tmp_path: Path, given: str, why: str) -> None:
+    refused = ottla("cluster", "start", "-X", given, "--data", str(tmp_path / "place"))
+    assert refused.returncode == 1
+    assert why in refused.stderr
+    assert not (tmp_path / "place" / "cluster.json").exists()
+
+
+def test_without_a_cluster_each_command_says_how_to_make_one(tmp_path: Path) -> None:
+    assert "`ottla cluster start` makes one" in ottla("cluster", "status", "--data", str(tmp_path)).stderr
+    for command in ("stop", "add"):
+        refused = ottla("cluster", command, "--data", str(tmp_path / "nowhere"))
+        assert refused.returncode == 1
+        assert "no cluster runs in" in refused.stderr
