@@ -19,6 +19,7 @@ from tests.foreign_clients.wire import RawClient
 from ottla import sync
 from ottla.cli.main import cli
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
 
 OF_PROMETHEUS_ITSELF = {"up"}
 
@@ -97,6 +98,17 @@ def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     [command] = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
     assert "broker start /etc/x.properties" in command
     assert os.path.isabs(command.split()[0])
+
+
+def test_the_unit_of_several_brokers_leaves_their_stop_to_their_supervisor() -> None:
+    lines = CliRunner().invoke(cli, ["generate", "systemd", "--cores", "auto"]).output.splitlines()
+    [command] = [line for line in lines if line.startswith("ExecStart=")]
+    assert command.endswith("broker start /etc/ottla/server.properties --cores auto --log-format json")
+    assert "KillMode=mixed" in lines
+    [seconds] = [int(line.partition("=")[2]) for line in lines if line.startswith("TimeoutStopSec=")]
+    assert seconds > STOP_SECONDS_MAX, "the supervisor kills what does not stop before systemd kills the supervisor"
+    assert "KillMode=mixed" not in CliRunner().invoke(cli, ["generate", "systemd"]).output
+    assert CliRunner().invoke(cli, ["generate", "systemd", "--cores", "many"]).exit_code == 2
 
 
 def test_a_service_manager_is_notified_when_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

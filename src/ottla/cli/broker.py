@@ -22,41 +22,67 @@ def broker() -> None:
 @broker.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
 @override_option
+@click.option("--cores", default="1", metavar="N|auto", help="Run this many brokers, as one cluster: a broker is a core.  [default: 1]")
 @click.option("--strict", is_flag=True, help="Refuse unknown keys.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", show_default=True)
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False),
-    help="A file to which the first listener's host:port is written once clients are served.",
+    help="A file to which the first listener's host:port, of each broker, is written once clients are served.",
 )
-def start(file: str | None, overrides: tuple[str, ...], strict: bool, log_level: str, log_format: str, ready_file: str | None) -> None:
+def start(
+    file: str | None, overrides: tuple[str, ...], cores: str, strict: bool, log_level: str, log_format: str, ready_file: str | None
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
-    Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win.
+    Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win. With --cores, ids
+    and ports of the brokers count up from those of the first, each entry of log.dirs has a directory for each broker, and a broker that
+    fails is started again.
     """
     gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
-    from ottla.broker.node import Broker
-    from ottla.cli.logging import configure_logging
-    from ottla.runtime.notify import notify
-    from ottla.runtime.serve import run_broker
-
-    configure_logging(log_level, json=None if log_format == "auto" else log_format == "json")
-    config = BrokerConfig(gather(file, os.environ, overrides))
+    given = gather(file, os.environ, overrides)
+    config = BrokerConfig(given)
     if strict and config.unknown:
         name, hint = next(iter(config.unknown.items()))
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {name!r}" + (f"; did you mean {hint!r}?" if hint else ""))
+    if cores == "1":
+        start_one(config, log_level, log_format, ready_file)
+    else:
+        from ottla.cli.nodes.cores import core_count
+        from ottla.cli.nodes.cores_command import start_cores
+
+        gc.enable()
+        count = core_count(cores)
+        if count == 1 and cores == "auto" and not has_brokers(config):
+            start_one(config, log_level, log_format, ready_file)
+        else:
+            start_cores(given, count, is_auto=cores == "auto", log_level=log_level, log_format=log_format, ready_file=ready_file)
+
+
+def start_one(config: BrokerConfig, log_level: str, log_format: str, ready_file: str | None) -> None:
+    """A broker in this process."""
+    from ottla.broker.node import Broker
+    from ottla.cli.logging import configure_logging
+    from ottla.cli.ready import report_ready
+    from ottla.runtime.serve import run_broker
+
+    configure_logging(log_level, json=None if log_format == "auto" else log_format == "json")
+    if has_brokers(config):
+        from ottla.cli.nodes.cores import refuse_lone
+
+        refuse_lone(config.log_dirs)
 
     def announce(broker: Broker) -> None:
-        if ready_file is not None:
-            host, port = next(iter(broker.addresses.values()))
-            temporary = ready_file + ".tmp"
-            with open(temporary, "w") as out:
-                out.write(f"{host}:{port}\n")
-            os.rename(temporary, ready_file)
-        notify("READY=1")
+        host, port = next(iter(broker.addresses.values()))
+        report_ready(f"{host}:{port}", ready_file)
 
     run_broker(config, on_started=announce, beside=admin_beside(config))
+
+
+def has_brokers(config: BrokerConfig) -> bool:
+    """Whether a log directory has the brokers of --cores, or the nodes of a cluster."""
+    return any(os.path.exists(os.path.join(path, "cluster.json")) for path in config.log_dirs)
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:

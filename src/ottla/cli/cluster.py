@@ -53,7 +53,7 @@ def start(
     brokers and controllers, the others are brokers. A node that dies is reported, and not started again unless --restart is given.
     """
     from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
-    from ottla.cli.nodes.plan import check_free, cluster_plans
+    from ottla.cli.nodes.plan import check, check_free, cluster_plans
 
     place = place_of(data)
     place.lock()
@@ -122,20 +122,6 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
         raise PlaceError(f"the cluster in {place.path} has the ports from {min(found.ports.values())} on; start it without --port")
     found.properties |= properties
     return found, False
-
-
-def check(plans: list[NodePlan]) -> None:
-    """INVALID_CONFIG for what no node could start with, before any of them tries."""
-    from ottla.broker.requests.listeners import listeners
-    from ottla.broker.roles import read_roles
-    from ottla.config import BrokerConfig
-
-    for plan in plans:
-        config = BrokerConfig(plan.properties)
-        read_roles(config)
-        listeners(config)
-    for name, hint in BrokerConfig(plans[0].properties).unknown.items():
-        complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
 
 
 def another(place: Place, found: ClusterFile) -> NodePlan:

@@ -43,12 +43,17 @@ def prometheus_config(targets: tuple[str, ...]) -> None:
 @generate.command("systemd")
 @click.option("--properties", default="/etc/ottla/server.properties", show_default=True, help="The broker's configuration file.")
 @click.option("--user", default="ottla", show_default=True, help="The account that the broker runs under.")
-def systemd(properties: str, user: str) -> None:
-    """A systemd unit for a broker."""
+@click.option("--cores", metavar="N|auto", help="As many brokers, as `ottla broker start --cores` runs them.")
+def systemd(properties: str, user: str, cores: str | None) -> None:
+    """A systemd unit for a broker, or for several on one machine."""
     from ottla.cli.templates.systemd import unit
 
+    if cores is not None:
+        from ottla.cli.nodes.cores import core_count
+
+        core_count(cores)  # what is wrong is refused here, and not when the unit starts
     command = shutil.which("ottla") or f"{sys.executable} -m ottla"
-    click.echo(unit(command=command, properties=properties, user=user), nl=False)
+    click.echo(unit(command=command, properties=properties, user=user, cores=cores), nl=False)
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -31,21 +31,18 @@ def main() -> None:
 
 def serve(order: NodeOrder) -> None:
     """Until SIGTERM, or until the supervisor has ended."""
+    from ottla.broker.requests.listeners import advertised
     from ottla.runtime.serve import run_broker
 
     configure_logging(order.log_level, json=order.log_format == "json", node_id=order.node_id)
     config = BrokerConfig(order.properties)
-    run_broker(
-        config,
-        on_started=lambda broker: report_serving(_first(broker.addresses)),
-        beside=admin_beside(config),
-        on_left=wait_for_others,
-    )
 
+    def report(addresses: dict[str, tuple[str, int]]) -> None:
+        first = advertised(config, addresses)[0]
+        host = f"[{first.host}]" if ":" in first.host else first.host
+        report_serving(f"{host}:{first.port}")
 
-def _first(addresses: dict[str, tuple[str, int]]) -> str:
-    host, port = next(iter(addresses.values()))
-    return f"{host}:{port}"
+    run_broker(config, on_started=lambda broker: report(broker.addresses), beside=admin_beside(config), on_left=wait_for_others)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.cli.nodes.place import ClusterFile, Place
+from ottla.cli.output import complain
 from ottla.errors import ErrorCode, KafkaError
 
 VOTERS_MAX: Final = 3
@@ -75,6 +76,22 @@ def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
         own |= {"controller.quorum.voters": voters, "controller.listener.names": CONTROLLER}
     controller = f"{HOST}:{cluster.controller_ports[node_id]}" if is_voter else None
     return NodePlan(node_id, roles, own | cluster.properties, [data], addresses, controller)
+
+
+def check(plans: Iterable[NodePlan]) -> None:
+    """INVALID_CONFIG for what no node could start with, before any of them tries."""
+    from ottla.broker.requests.listeners import listeners
+    from ottla.broker.roles import read_roles
+    from ottla.config import BrokerConfig
+
+    unknown: dict[str, str | None] = {}
+    for plan in plans:
+        config = BrokerConfig(plan.properties)
+        read_roles(config)
+        listeners(config)
+        unknown |= config.unknown
+    for name, hint in unknown.items():
+        complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
 
 
 def choose_ports(count: int, first: int) -> int:
