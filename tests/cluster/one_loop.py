@@ -1,0 +1,87 @@
+"""A cluster of nodes on the event loop of a test, with real sockets and real files: for what needs several nodes and no kill -9.
+
+It starts in less than half of the time that processes take. Nodes share a loop here and nothing else: each has a world of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.foreign_clients.broker_process import lasting_ports
+
+from ottla.broker.formatting import format_log_dirs
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.runtime.world import real_world
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+START_SECONDS_MAX = 60.0
+
+
+@dataclass
+class LoopCluster:
+    """``nodes`` are those that run, by their ids."""
+
+    folder: Path
+    voters: str
+    ports: dict[int, tuple[int, int]]  # a node's port for clients, and that for controllers
+    properties: dict[str, str]
+    nodes: dict[int, Broker] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port, _ in self.ports.values())
+
+    def bootstrap_of(self, node_id: int) -> str:
+        return f"127.0.0.1:{self.ports[node_id][0]}"
+
+    async def format(self, node_id: int) -> None:
+        await format_log_dirs(real_world(io_threads=1), self._config(node_id), cluster_id=CLUSTER_ID, features={})
+
+    async def start(self, *node_ids: int) -> None:
+        """These nodes serve: together, since they wait for a majority."""
+        made = [Broker(real_world(), self._config(node_id)) for node_id in node_ids]
+        async with asyncio.timeout(START_SECONDS_MAX):
+            await asyncio.gather(*(node.start() for node in made))
+        self.nodes |= {node.node_id: node for node in made}
+
+    async def stop(self, *node_ids: int) -> None:
+        """These nodes have stopped in order, or all of them: each has left before any of them ends."""
+        stopping = [self.nodes.pop(node_id) for node_id in node_ids or tuple(self.nodes)]
+        await asyncio.gather(*(node.leave() for node in stopping))
+        await asyncio.gather(*(node.stop() for node in stopping))
+
+    def _config(self, node_id: int) -> BrokerConfig:
+        port, controller_port = self.ports[node_id]
+        own = {
+            "node.id": str(node_id),
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.quorum.voters": self.voters,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.folder / f"node-{node_id}"),
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "4",
+        }
+        return BrokerConfig(own | self.properties)
+
+
+@asynccontextmanager
+async def cluster_on_loop(folder: Path, count: int = 3, **properties: str) -> AsyncIterator[LoopCluster]:
+    """So many nodes, each of them broker and controller; dots of a property are underscores. Those that run at the end are stopped."""
+    given = {key.replace("_", "."): value for key, value in properties.items()}
+    ports = lasting_ports(2 * count)
+    pairs = {node_id: (ports[node_id - 1], ports[count + node_id - 1]) for node_id in range(1, count + 1)}
+    voters = ",".join(f"{node_id}@127.0.0.1:{controller_port}" for node_id, (_, controller_port) in pairs.items())
+    cluster = LoopCluster(folder, voters, pairs, given)
+    for node_id in pairs:
+        await cluster.format(node_id)
+    await cluster.start(*pairs)
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()

@@ -1,0 +1,102 @@
+"""Three nodes on one event loop, with real sockets: topics spread, any node serves all, nodes leave and come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+
+from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+NODES = (1, 2, 3)
+
+
+async def leaders(cluster: LoopCluster, asked: int, topic: str) -> list[int]:
+    admin = Admin(cluster.bootstrap_of(asked))
+    try:
+        return sorted(partition.leader for partition in (await admin.describe_topic(topic)).partitions.values())
+    finally:
+        await admin.close()
+
+
+async def eventually(ask: Callable[[], Coroutine[Any, Any, Any]], wanted: object) -> None:
+    async with asyncio.timeout(60):
+        while await ask() != wanted:
+            await asyncio.sleep(0.02)
+
+
+async def create(cluster: LoopCluster, asked: int, topic: NewTopic) -> None:
+    admin = Admin(cluster.bootstrap_of(asked))
+    assert await admin.create_topics([topic]) == {topic.name: None}
+    await admin.close()
+
+
+@pytest.mark.parametrize("asked", NODES)
+def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> None:
+    """Mechanism 9: six partitions, two for each broker."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            await create(cluster, asked, NewTopic("t", 6, 1))
+            for node_id in NODES:
+                await eventually(lambda node_id=node_id: leaders(cluster, node_id, "t"), [1, 1, 2, 2, 3, 3])  # type: ignore[misc]
+            producer = Producer(cluster.bootstrap_of(asked))
+            sent = [await producer.send("t", f"{number}".encode(), partition=number % 6) for number in range(60)]
+            found = [await record for record in sent]
+            assert [record.offset for record in found] == [number // 6 for number in range(60)]
+            await producer.close()
+            consumer = Consumer(cluster.bootstrap_of(asked % 3 + 1), group_id="g", auto_offset_reset="earliest")
+            await consumer.subscribe(["t"])
+            read: list[int] = []
+            while len(read) < 60:
+                read += [int(record.value or b"") for record in await consumer.poll(10_000)]
+            assert sorted(read) == list(range(60))
+            await consumer.commit()
+            await consumer.close()
+            admin = Admin(cluster.bootstrap_of((asked + 1) % 3 + 1))
+            assert sum(offset.offset for offset in (await admin.committed_offsets("g")).values()) == 60
+            await admin.close()
+
+    asyncio.run(body())
+
+
+def test_the_active_controller_stops_and_comes_back_with_what_was_decided_meanwhile(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            await create(cluster, 1, NewTopic("before", 3, 1))
+            active = next(iter(cluster.nodes.values())).controller.replica.leader_id
+            other = next(node_id for node_id in NODES if node_id != active)
+            await cluster.stop(active)
+            await create(cluster, other, NewTopic("meanwhile", 2, 1))
+            assert active not in await leaders(cluster, other, "meanwhile")
+            await cluster.start(active)
+            await eventually(lambda: leaders(cluster, active, "before"), [1, 2, 3])
+            assert active not in await leaders(cluster, active, "meanwhile")
+
+    asyncio.run(body())
+
+
+def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            await create(cluster, 2, NewTopic("t", 3, 1))
+            producer = Producer(cluster.bootstrap)
+            for partition in range(3):
+                await (await producer.send("t", b"kept", partition=partition))
+            await producer.close()
+            await cluster.stop()
+            assert len(list(tmp_path.glob("node-*/.kafka_cleanshutdown"))) == 3
+            await cluster.start(*NODES)
+            consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest")
+            await consumer.assign([TopicPartition("t", partition) for partition in range(3)])
+            read: list[bytes | None] = []
+            while len(read) < 3:
+                read += [record.value for record in await consumer.poll(10_000)]
+            assert read == [b"kept"] * 3
+            await consumer.close()
+
+    asyncio.run(body())
