@@ -178,7 +178,16 @@ class _Pipeline:
 
 def pipelined(address: tuple[str, int], requests: Sequence[bytes | list[bytes]], *, window: int, seconds: float) -> Throughput:
     """One connection for each request, or list of requests, sending it again and again for ``seconds``."""
-    pipelines = [_Pipeline(address, request if isinstance(request, list) else [request], window) for request in requests]
+    return pipelined_to([(address, request) for request in requests], window=window, seconds=seconds)
+
+
+Target = tuple[tuple[str, int], bytes | list[bytes]]
+"""A broker's address, and the request or the requests that it gets by one connection."""
+
+
+def pipelined_to(targets: Sequence[Target], *, window: int, seconds: float) -> Throughput:
+    """As ``pipelined``, each connection to an address of its own."""
+    pipelines = [_Pipeline(address, request if isinstance(request, list) else [request], window) for address, request in targets]
     selector = selectors.DefaultSelector()
     for pipeline in pipelines:
         selector.register(pipeline.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, pipeline)

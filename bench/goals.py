@@ -58,6 +58,12 @@ GOALS: Final = {
     "2,000 partitions: start to first acknowledgement, ms": Goal(own_high=3000),
 }
 
+MACHINE_GOALS: Final = {
+    "machine: one-record requests/s, 64 connections": Goal(low=1.2),
+    "machine: 16 KiB batches MB/s, 16 partitions": Goal(low=3),
+    "a node of three at rest, % of a core": Goal(own_high=2),
+}
+
 SPARK_GOALS: Final = {
     "source rows/s, on ottla": Goal(low=1.0),
     "sink rows/s, on ottla": Goal(low=1.5),

@@ -56,7 +56,7 @@ def _row(name: str, our_rounds: list[Figures], their_rounds: list[Figures] | Non
     own = statistics.median(ours)
     peer = shown_ratio = spread = ""
     ratio: float | None = None
-    if their_rounds is not None:
+    if their_rounds is not None and name in their_rounds[0]:
         theirs = [figures[name] for figures in their_rounds]
         ratios = sorted(mine / its for mine, its in zip(ours, theirs, strict=True))
         ratio = statistics.median(ratios)
