@@ -77,6 +77,7 @@ torture: setup
 bench: setup
 	$(call need,bench/run.py)
 	$(VENV)/bin/python -m bench.run $(ARGS)
+	$(VENV)/bin/python -m bench.machine
 	$(VENV)/bin/python -m bench.paths
 	$(VENV)/bin/python -m bench.failover
 

@@ -50,6 +50,17 @@ def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster
     assert table[2].split()[:3] == ["1", "broker,controller", str(cluster.pids[1])]
 
 
+def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
+    result = ottla("cluster", "status", "-B", cluster.bootstrap, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)["items"]
+    assert found["cluster_id"] == cluster.line["cluster_id"]
+    assert [node["address"] for node in found["nodes"]][:3] == cluster.line["bootstrap"].split(",")[:3]
+    assert [node["controller"] for node in found["nodes"]].count("active") == 1
+    assert {node["broker"] for node in found["nodes"]} == {"alive"}
+    assert ottla("cluster", "status", "-B", "host:port").returncode == 2
+
+
 def test_what_was_written_below_the_place_is_there_to_be_read(cluster: ClusterCommand) -> None:
     state = json.loads((cluster.place / "state.json").read_text())
     assert state["supervisor_pid"] == cluster.supervisor.pid
@@ -70,12 +81,19 @@ def test_a_second_start_is_refused_with_the_way_out(cluster: ClusterCommand) -> 
 def test_the_active_controller_is_killed_and_another_one_is_active(cluster: ClusterCommand) -> None:
     active = cluster.status()["active_controller"]
     pid = cluster.pids[active]
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("led-by-all", 3, 1)]) == {"led-by-all": None}
     assert cluster.call("kill", str(active)) == f"node {active} was killed\n"
     killed = cluster.node(active)
     assert (killed["process"], killed["pid"]) == ("killed", None)
     after = eventually(cluster.status, lambda found: found["active_controller"] not in (None, active))
     assert after["active_controller"] in {1, 2, 3} - {active}
     assert f"node {active} was killed (SIGKILL)" in cluster.errors.read_text()
+    eventually(lambda: cluster.node(active)["broker"], lambda state: state == "fenced")
+    described = ottla("topic", "describe", "led-by-all", "-B", cluster.bootstrap, "--format", "json")
+    assert described.returncode == 0, described.stderr
+    orphan = [found for found in json.loads(described.stdout)["items"]["partitions"] if found["replicas"] == [active]]
+    assert [(found["leader"], found["end_offset"]) for found in orphan] == [(None, None)]
     assert f"node {active} does not run: it was killed (SIGKILL)" in cluster.refused("kill", str(active))
     cluster.call("restart", str(active))
     assert cluster.node(active)["process"] == "serving"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from ottla.cli.output import complain, format_option, print_json, print_rows
+from ottla.cli.output import complain, format_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NODES_MAX: Final = 100
 ASK_TIMEOUT_MS: Final = 3_000
+OUTSIDE_TIMEOUT_MS: Final = 15_000
 STOP_SECONDS_MAX: Final = 120.0
 
 
@@ -167,12 +168,17 @@ def announce(state: PlaceState, place: Place, as_json: bool) -> None:
 
 @cluster.command()
 @data_option
+@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
 @format_option
-def status(data: str | None, output: str) -> None:
+def status(data: str | None, bootstrap: str | None, output: str) -> None:
     """Show the nodes: the processes as their supervisor sees them, brokers and controllers as the cluster does.
 
-    Exit code 1 when the cluster does not run.
+    Exit code 1 when the cluster does not run. A cluster that is asked by -B says itself who serves, and how far each node lags behind in
+    the metadata.
     """
+    if bootstrap is not None:
+        status_from_outside(bootstrap, output)
+        return
     from ottla.cli.nodes.place import PlaceState
     from ottla.cli.nodes.standing import standing_of
     from ottla.runtime.supervision.control import NoSupervisor
@@ -196,6 +202,24 @@ def status(data: str | None, output: str) -> None:
         return
     click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}")
     print_rows(output, "cluster status", columns, rows)
+    if seen.problem is not None:
+        complain(seen.problem)
+
+
+def status_from_outside(bootstrap: str, output: str) -> None:
+    from ottla.cli.nodes.standing import SEEN_COLUMNS, seen_from_outside
+    from ottla.client.cluster import parse_bootstrap
+
+    with wrong_call():
+        parse_bootstrap(bootstrap)
+    seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
+    if output == "json":
+        nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]
+        document = {"cluster_id": seen.cluster_id, "active_controller": seen.active_controller, "problem": seen.problem}
+        print_json("cluster status", document | {"nodes": nodes})
+        return
+    click.echo(f"cluster {seen.cluster_id}")
+    print_rows(output, "cluster status", SEEN_COLUMNS, seen.rows)
     if seen.problem is not None:
         complain(seen.problem)
 

@@ -146,15 +146,15 @@ def describe(name: str, bootstrap: str, output: str) -> None:
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
-        starts = admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-        ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP))
+        led = [key for key in keys if found.partitions[key.partition].leader >= 0]  # no other broker knows the offsets
+        starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
+        ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
     columns = ("partition", "leader", "epoch", "replicas", "in_sync", "start_offset", "end_offset")
     rows = []
     for key in keys:
         partition = found.partitions[key.partition]
-        rows.append(
-            (key.partition, partition.leader, partition.leader_epoch, partition.replicas, partition.in_sync, starts[key][0], ends[key][0])
-        )
+        leader, (start, end) = (partition.leader, (starts[key][0], ends[key][0])) if key in starts else (None, (None, None))
+        rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
     if output == "json":
         items = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json("topic describe", {"name": name, "topic_id": uuid_text(found.topic_id), "partitions": items})

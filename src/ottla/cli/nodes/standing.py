@@ -29,6 +29,8 @@ class Standing:
             return None
         if self.active_controller is None:
             return UNKNOWN
+        if node.pid is None:
+            return "down"
         return "active" if node.node_id == self.active_controller else "follower"
 
 
@@ -49,3 +51,41 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
         return Standing(brokers, None, frozenset(), f"{what}: {error}")
     voters = frozenset(voter.replica_id for voter in quorum.current_voters)
     return Standing(brokers, quorum.leader_id, voters, None)
+
+
+SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCluster:
+    """A cluster whose processes are not known: what it says of itself. ``rows`` are those of ``SEEN_COLUMNS``."""
+
+    cluster_id: str
+    active_controller: int | None
+    rows: list[tuple[object, ...]]
+    problem: str | None = None
+
+
+def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
+    """Brokers that serve, voters, and who follows the metadata log. A broker that is fenced is in no answer, unless it follows."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli", request_timeout_ms=timeout_ms) as admin:
+        described = admin.describe_cluster()
+        brokers = {node.node_id: node for node in described.nodes}
+        try:
+            quorum = admin.describe_quorum()
+        except OttlaError as error:
+            alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None) for node in brokers.values()]
+            return SeenCluster(described.cluster_id, None, [*alive], f"no controller is active: {error}")
+    voters = {voter.replica_id: voter for voter in quorum.current_voters}
+    replicas = {observer.replica_id: observer for observer in quorum.observers} | voters
+    end_offset = voters[quorum.leader_id].log_end_offset
+    rows: list[tuple[object, ...]] = []
+    for node_id in sorted(brokers.keys() | replicas.keys()):
+        node, replica = brokers.get(node_id), replicas.get(node_id)
+        controller = None if node_id not in voters else "active" if node_id == quorum.leader_id else "follower"
+        lag = None if replica is None or replica.log_end_offset < 0 else end_offset - replica.log_end_offset
+        address = None if node is None else f"{node.host}:{node.port}"
+        rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag))
+    return SeenCluster(described.cluster_id, quorum.leader_id, rows)
