@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,7 +174,7 @@ def test_nodes_end_with_a_supervisor_that_was_killed_and_the_next_start_waits_fo
         cluster.wait_for_nodes()
 
 
-def test_a_killed_node_is_started_again_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_killed_node_is_started_again_where_that_is_asked_for_and_a_second_ctrl_c_kills(tmp_path: Path) -> None:
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", "--restart", port=port).started("-n", "1", "--port", str(port)) as cluster:
         pid = cluster.pids[1]
@@ -181,8 +183,13 @@ def test_a_killed_node_is_started_again_where_that_is_asked_for(tmp_path: Path) 
         assert cluster.pids[1] != pid
         assert "node 1 was killed (SIGKILL); it is started again in 1 s" in cluster.errors.read_text()
         assert "started with one node" in cluster.refused("add")
-        cluster.call("stop")
+        cluster.remember()
+        os.kill(cluster.pids[1], signal.SIGSTOP)  # it cannot stop in order
+        interrupt(cluster.supervisor)
+        eventually(cluster.errors.read_text, lambda text: "stopping 1 node; a second Ctrl-C kills" in text)
+        interrupt(cluster.supervisor)
         assert cluster.wait() == 0
+        assert "killing the nodes that still run" in cluster.errors.read_text()
 
 
 def test_a_node_that_cannot_start_ends_the_others_and_has_the_last_word(tmp_path: Path) -> None:
@@ -195,6 +202,19 @@ def test_a_node_that_cannot_start_ends_the_others_and_has_the_last_word(tmp_path
         assert "node 2 ended with exit code 1" in text
         assert "is not formatted" in text
         assert "does not run" in cluster.refused("status")
+
+
+def test_a_cluster_needs_none_of_its_standard_streams(tmp_path: Path) -> None:
+    port, place = consecutive_ports(4), tmp_path / "place"
+    start = f"{sys.executable} -m ottla cluster start -n 1 --port {port} --data {place} <&- >&- 2>&-"
+    shell = subprocess.Popen(["sh", "-c", f"exec {start}"])
+    try:
+        eventually(lambda: ottla("cluster", "status", "--data", str(place)).stdout, lambda text: "serving" in text)
+        assert ottla("cluster", "stop", "--data", str(place)).returncode == 0
+        assert shell.wait(60) == 0
+    finally:
+        shell.kill()
+        shell.wait()
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

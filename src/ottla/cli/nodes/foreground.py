@@ -70,18 +70,22 @@ class Foreground:
                 loop.add_signal_handler(number, self._on_signal)
         control = await serve_control(self._place.path, self._carry_out)
         try:
-            starting, stopped = asyncio.create_task(self._supervisor.start()), asyncio.create_task(self._stopping.wait())
-            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-                self._on_served(self._state())
-            await stopped
-            await self._supervisor.stop()
-            await asyncio.wait({starting})
-            starting.exception()  # a node that was stopped before it served is no failure
+            await self._serve()
         finally:
+            await self._supervisor.stop()  # whatever went wrong, no node is left
             control.close()
             self._place.remove_state()
+
+    async def _serve(self) -> None:
+        starting, stopped = asyncio.create_task(self._supervisor.start()), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            self._on_served(self._state())
+        await stopped
+        await self._supervisor.stop()
+        await asyncio.wait({starting})
+        starting.exception()  # a node that was stopped before it served is no failure
 
     def _on_signal(self) -> None:
         if self._stopping.is_set():
@@ -143,7 +147,11 @@ class Foreground:
         return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes)
 
     def _write_state(self) -> None:
-        self._place.write_state(self._state())
+        """As a full disk may refuse it: nodes are watched and stopped without it, too."""
+        try:
+            self._place.write_state(self._state())
+        except OSError as error:
+            say(f"the state of the nodes cannot be written: {error}")
 
 
 async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:

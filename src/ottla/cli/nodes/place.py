@@ -123,7 +123,8 @@ class Place:
             return None
 
     def write_state(self, state: PlaceState) -> None:
-        self._write(STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+        """Not durable: after the end of the machine nothing of it is true."""
+        self._write(STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n", is_durable=False)
 
     def write_properties(self, node_id: int, properties: Mapping[str, str]) -> None:
         """For people, and for ``ottla broker start FILE``; it is written again at each start."""
@@ -145,14 +146,15 @@ class Place:
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _write(self, name: str, data: bytes) -> None:
-        """The old content is found after a crash, or the new one."""
+    def _write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+        """A reader finds the old content or the new one, and so does the next start after a crash if it is durable."""
         path = self._file(name)
         temporary = f"{path}.tmp"
         with open(temporary, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
 
 

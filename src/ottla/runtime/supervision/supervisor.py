@@ -93,16 +93,11 @@ class Supervisor:
             await self._start_alone(node)
 
     async def add(self, spec: NodeSpec) -> None:
-        """One node more serves. NodeFailed when it does not start; it is not one of them then."""
+        """One node more serves. NodeFailed when it does not start; ``restart_node`` may try it again."""
         assert spec.node_id not in self.nodes, "a node is added once"
         node = self.nodes[spec.node_id] = NodeProcess(spec, self._changed)
-        try:
-            with _Alone(self._at_work, spec.node_id):
-                await self._start_alone(node)
-        except BaseException:
-            await node.kill()
-            del self.nodes[spec.node_id]
-            raise
+        with _Alone(self._at_work, spec.node_id):
+            await self._start_alone(node)
 
     async def _start_alone(self, node: NodeProcess) -> None:
         if self._is_stopping:
