@@ -131,6 +131,7 @@ def test_ctrl_c_stops_all_nodes_and_the_next_start_resumes_them(tmp_path: Path) 
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", port=port).started("-n", "2", "--port", str(port)) as cluster:
         before, first = cluster.bootstrap, cluster.pids
+        assert [os.getsid(pid) for pid in first.values()] == list(first.values()), "Ctrl-C is for the supervisor alone"
         with Admin(before) as admin:
             assert admin.create_topics([NewTopic("t", 2, 1)]) == {"t": None}
         with Producer(before) as producer:

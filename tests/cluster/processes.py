@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,10 @@ from typing import Self, TypeVar
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.foreign_clients.wire import RawClient
 
+from ottla.broker.formatting import format_log_dirs
+from ottla.config import BrokerConfig
 from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionQuorum, TopicData
+from ottla.runtime.world import real_world
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 WAIT_SECONDS_MAX = 60.0
@@ -74,9 +76,13 @@ class ClusterProcesses:
 
 
 def format_(node: BrokerProcess, cluster_id: str) -> None:
-    """The node's log directories are those of the cluster."""
-    command = [sys.executable, "-m", "ottla", "storage", "format", "--cluster-id", cluster_id, "-X", f"log.dirs={node.data}"]
-    subprocess.run([*command, "-X", f"node.id={node.properties['node.id']}"], check=True, capture_output=True, timeout=60)
+    """The node's log directories are those of the cluster, as by ``ottla storage format``."""
+    config = BrokerConfig({"log.dirs": str(node.data), "node.id": node.properties["node.id"]})
+
+    async def run() -> None:
+        await format_log_dirs(real_world(io_threads=1), config, cluster_id=cluster_id, features={})
+
+    asyncio.run(run())
 
 
 def eventually(ask: Callable[[], T], is_wanted: Callable[[T], bool]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 from pathlib import Path
 
@@ -149,3 +150,24 @@ def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong:
             format_(node, "AAAAAAAAAAAAAAAAAAAAAA")
         with pytest.raises(RuntimeError, match="is not formatted" if wrong == "emptied" else "INCONSISTENT_CLUSTER_ID"):
             node.start()
+
+
+def test_a_node_that_waits_for_a_majority_is_stopped_by_sigterm(tmp_path: Path) -> None:
+    cluster = ClusterProcesses(tmp_path)
+    node = cluster.nodes[1]
+    node.spawn()
+    try:
+        eventually(lambda: is_listening(node.port), bool)  # it waits for others from then on
+        node.stop()
+        assert "broker_stopped_while_it_started" in node.log()
+    finally:
+        if node.is_running:
+            node.kill()
+
+
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
