@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.cli.cluster_command import ClusterCommand, consecutive_ports, eventually, interrupt, ottla
 
+from ottla.cli.cluster import described
+from ottla.cli.nodes.place import Place, PlaceError
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 
@@ -225,6 +227,37 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert f"port {port + 2} is in use by another program; stop it, or start with --port 0" in refused.stderr
     assert not (tmp_path / "place" / "cluster.json").exists(), "a place that never served is new"
+
+
+def test_without_a_port_a_cluster_takes_free_ones_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = consecutive_ports(12)
+    monkeypatch.setattr("ottla.cli.nodes.plan.FIRST_PORT", first)
+    place = Place(str(tmp_path))
+    with socket.create_server(("127.0.0.1", first + 1)):
+        made, is_new = described(place, None, None, ())
+        assert is_new
+        assert made.ports == {1: first + 2, 2: first + 3, 3: first + 4}
+        assert made.controller_ports == {1: first + 5, 2: first + 6, 3: first + 7}
+    said = capsys.readouterr().err
+    assert said == f"ottla: port {first} or one of the 5 that follow is in use; the nodes use {first + 2} to {first + 7}\n"
+    assert described(place, None, None, ())[0].ports[1] == first
+    assert capsys.readouterr().err == ""
+
+
+def test_a_cluster_that_is_there_keeps_its_size_and_its_ports(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+    made, _ = described(place, 2, 15_000, ("num.partitions=3",))
+    place.write(made)
+    found, is_new = described(place, None, None, ("log.retention.hours=1",))
+    assert not is_new
+    assert found.properties == {"num.partitions": "3", "log.retention.hours": "1"}
+    assert described(place, 2, 15_000, ())[0].ports == made.ports
+    with pytest.raises(PlaceError, match="has a cluster of 2 nodes, not 3: start it without -n"):
+        described(place, 3, None, ())
+    with pytest.raises(PlaceError, match="has the ports from 15000 on; start it without --port"):
+        described(place, None, 16_000, ())
 
 
 def test_a_directory_of_something_else_is_refused_and_not_touched(tmp_path: Path) -> None:
