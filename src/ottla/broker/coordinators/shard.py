@@ -19,7 +19,7 @@ import msgspec
 
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
-from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError, StorageError
+from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token
 from ottla.ports import TimerHandle, World
@@ -213,9 +213,11 @@ class Shard:
         now_ms = self._world.clock.now_ms()
         try:
             for batch in batches:
-                partition.log.stage(memoryview(batch), leader_epoch=partition.leader_epoch, now_ms=now_ms, from_client=False)
-        except StorageError as error:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+                partition.stage_own(memoryview(batch), leader_epoch=partition.leader_epoch, now_ms=now_ms)
+        except KafkaError as error:
+            if error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+            raise
 
     def _refuse(self, asked: _Asked, error: Exception) -> None:
         """The command has come to nothing: its client gets the error, its timer comes again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.replicas.access import led
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -20,10 +21,10 @@ from ottla.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 log = get_logger(__name__)
 
@@ -40,7 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:
-                before, result.low_watermark = _advance(parts.partitions.look_up(topic.name, wanted.partition_index), wanted)
+                before, result.low_watermark = _advance(parts, topic.name, wanted)
                 if result.low_watermark > before:
                     advanced.append(result)
             except KafkaError as error:
@@ -51,14 +52,11 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
     return DeleteRecordsResponse(topics=topics)
 
 
-def _advance(partition: Partition | KafkaError, wanted: DeleteRecordsPartition) -> tuple[int, int]:
+def _advance(parts: Parts, topic: str, wanted: DeleteRecordsPartition) -> tuple[int, int]:
     """Where the log began, and where it begins now; KafkaError when it may not be changed."""
-    if isinstance(partition, KafkaError):
-        raise partition
-    if partition.is_internal:
+    if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if partition.log.is_failed:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    partition = led(parts.partitions, parts.image, topic, wanted.partition_index)
     if partition.log.config.cleanup_policy == "compact":
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     offset = partition.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset

@@ -1,13 +1,17 @@
-"""DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664)."""
+"""DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664).
+
+Any replica answers, not the leader alone.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -15,7 +19,7 @@ from ottla.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from ottla.types import topic_name_problem
+from ottla.types import NO_EPOCH, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -26,12 +30,17 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
     topics = []
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
-        partitions = parts.partitions.by_name.get(topic.name, {})
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
         async for index in slices.over(topic.partition_indexes):
-            partition = partitions.get(index)
-            results.append(PartitionResponse(index, missing) if partition is None else _described(partition))
+            try:
+                partition = parts.partitions.find(topic.name, index)
+                if partition is None:
+                    raise absent(parts.partitions, parts.image, topic.name, index, missing)
+                partition.check_epoch(NO_EPOCH)
+                results.append(_described(partition))
+            except KafkaError as error:
+                results.append(PartitionResponse(index, error.code, error.message or None))
         topics.append(TopicResponse(topic.name, results))
     return DescribeProducersResponse(topics=topics)
 

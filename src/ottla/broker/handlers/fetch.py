@@ -3,13 +3,15 @@
 Answers at once when min_bytes are there, something failed or nothing may be waited for; else the request is parked and
 answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent completely even
 when it is larger than allowed, and an offset inside a batch returns the complete batch. v7 sessions (KIP-227); v12
-diverging epochs; v13 topic ids (KIP-516).
+diverging epochs; v13 topic ids (KIP-516); v16 leader hints (KIP-951). A parked request is answered when a leader changes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.handlers.leader_hints import hint_of
+from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.service import service
 from ottla.broker.tasks import eager
@@ -22,6 +24,8 @@ from ottla.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from ottla.replication.fetch_sessions import FetchPlan, TopicKey
@@ -32,9 +36,11 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.partition import Partition
 
 READ_COMMITTED = 1
+LEADER_HINTS_SINCE = 16
 WAIT_MS_MAX = 2**31 - 1
 SLICE_PARTITIONS = 500
 SLICE_RESULTS = 2000
+_LED_DIFFERENTLY = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
@@ -55,7 +61,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
 class Reading:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("_context", "_parts", "_plan", "_request", "_results", "has_error", "seen", "size_bytes")
+    __slots__ = ("_context", "_endpoints", "_parts", "_plan", "_request", "_results", "has_error", "role_changes", "seen", "size_bytes")
 
     def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self._parts = parts
@@ -66,6 +72,8 @@ class Reading:
         self.seen: dict[Partition, int] = {}  # readable partitions, and the high watermark that was read to
         self.size_bytes = 0
         self.has_error = False
+        self.role_changes = 0  # of the broker's partitions, when this pass began
+        self._endpoints: list[NodeEndpoint] = []
 
     @property
     def is_enough(self) -> bool:
@@ -73,6 +81,7 @@ class Reading:
 
     async def read(self) -> None:
         self._results, self.seen, self.size_bytes, self.has_error = [], {}, 0, False
+        self.role_changes = self._parts.partitions.role_changes
         budget = min(self._request.max_bytes, self._parts.fetch_bytes_max)
         if self._parts.throttling.limits_fetch:
             budget = self._parts.throttling.fetch_bytes_max(self._context, budget)
@@ -86,13 +95,15 @@ class Reading:
                 data.error_code = error.code
                 data.high_watermark = data.high_watermark if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else -1
                 self.has_error = True
+                if error.code in _LED_DIFFERENTLY and self._context.version >= LEADER_HINTS_SINCE:
+                    self._hint(topic, data)
             self._results.append((topic, data))
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
         partition = self._find(topic, wanted.partition)
         meters = partition.meters
         meters.fetch_requests += 1
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition.check_leads(wanted.current_leader_epoch)
         log = partition.log
         end = data.high_watermark = partition.high_watermark
         data.last_stable_offset = partition.last_stable_offset
@@ -118,6 +129,14 @@ class Reading:
             self.size_bytes += size
             meters.bytes_out += size
 
+    def _hint(self, topic: TopicKey, data: PartitionData) -> None:
+        name = topic if isinstance(topic, str) else self._parts.image.topic_names.get(topic, "")
+        hint = hint_of(self._parts, self._context, name, data.partition_index)
+        if hint is not None:
+            data.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
+            if hint.endpoint is not None and all(node.node_id != hint.leader for node in self._endpoints):
+                self._endpoints.append(NodeEndpoint(*hint.endpoint))
+
     def _diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
         epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
@@ -127,16 +146,14 @@ class Reading:
         return True
 
     def _find(self, topic: TopicKey, index: int) -> Partition:
-        if isinstance(topic, str):
-            partition = self._parts.partitions.find(topic, index)
-            if partition is None:
-                raise self._parts.partitions.absent(topic, index)
-            return partition
-        partitions = self._parts.partitions.by_id.get(topic)
+        store, image = self._parts.partitions, self._parts.image
+        partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         if partition is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID if partitions is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise self._parts.partitions.absent(self._parts.image.topic_names.get(topic, ""), index, code)
+            if isinstance(topic, str):
+                raise absent(store, image, topic, index)
+            name = image.topic_names.get(topic)
+            raise absent(store, image, name or "", index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID)
         return partition
 
     async def read_and_answer(self) -> FetchResponse:
@@ -150,13 +167,14 @@ class Reading:
         if throttling.limits_fetch and self.size_bytes:
             pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
             if not is_given:
-                return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
+                session_id = plan.session_id if plan.is_incremental else 0
+                return FetchResponse(throttle_time_ms=pause_ms, session_id=session_id, node_endpoints=self._endpoints)
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for at, (topic, data) in enumerate(self._results, 1):
             if at % SLICE_RESULTS == 0:
                 await pause()
             plan.answer_partition(topic, data, topics)
-        return FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
+        return FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()), node_endpoints=self._endpoints)
 
 
 class ParkedFetch:
@@ -177,8 +195,9 @@ class ParkedFetch:
             partition.waiters[self] = None
         self._context.connection.parked[self] = None
         self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        if any(partition.high_watermark > seen for partition, seen in self._reading.seen.items()):
-            self._complete()  # an append came while the last partitions were still being read
+        has_grown = any(partition.high_watermark > seen for partition, seen in self._reading.seen.items())
+        if has_grown or self._parts.partitions.role_changes != self._reading.role_changes:
+            self._complete()  # an append came, or a leader, while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes

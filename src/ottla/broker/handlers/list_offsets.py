@@ -2,7 +2,7 @@
 
 -1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the largest timestamp (v7), -4 the
 earliest local offset (v8; all data is local, so the start), -5 the last tiered offset (v9; none, so -1), -6 the earliest
-offset pending upload (v11; none, so -1).
+offset pending upload (v11; none, so -1). The leader answers; any replica does where replica_id is -2.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names
+from ottla.broker.replicas.access import hosted
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.partition import Partition
 
 READ_COMMITTED = 1
+DEBUGGING_REPLICA = -2  # a tool that asks whichever replica, not the leader alone
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -43,23 +45,22 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
             if counts[topic.name, wanted.partition_index] > 1:
                 results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST))
                 continue
-            partition = parts.partitions.look_up(topic.name, wanted.partition_index)
-            results.append(await _answer(partition, wanted, context.version, request.isolation_level))
+            results.append(await _answer(parts, topic.name, wanted, context.version, request))
         topics.append(ListOffsetsTopicResponse(topic.name, results))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _answer(
-    partition: Partition | KafkaError, wanted: ListOffsetsPartition, version: int, isolation_level: int
+    parts: Parts, topic: str, wanted: ListOffsetsPartition, version: int, request: ListOffsetsRequest
 ) -> ListOffsetsPartitionResponse:
     result = ListOffsetsPartitionResponse(wanted.partition_index)
     try:
-        if isinstance(partition, KafkaError):
-            raise partition
+        partition = hosted(parts.partitions, parts.image, topic, wanted.partition_index)
         if version < _SINCE.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        result.timestamp, result.offset, result.leader_epoch = await _look_up(partition, wanted.timestamp, isolation_level)
+        check = partition.check_epoch if request.replica_id == DEBUGGING_REPLICA else partition.check_leads
+        check(wanted.current_leader_epoch)
+        result.timestamp, result.offset, result.leader_epoch = await _look_up(partition, wanted.timestamp, request.isolation_level)
     except KafkaError as error:
         result.error_code = error.code
     return result

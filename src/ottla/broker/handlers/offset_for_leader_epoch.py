@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.replicas.access import led
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -30,10 +31,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
         async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
             try:
-                partition = parts.partitions.look_up(topic.topic, wanted.partition)
-                if isinstance(partition, KafkaError):
-                    raise partition
-                partition.check_leader_epoch(wanted.current_leader_epoch)
+                partition = led(parts.partitions, parts.image, topic.topic, wanted.partition, wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:
                 result.error_code = error.code

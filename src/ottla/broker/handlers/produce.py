@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.handlers.leader_hints import hint_of
+from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import Channel, RequestContext, fail_loudly
 from ottla.broker.requests.produce_burst import Flushable
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import ErrorCode, KafkaError, RecordsRefused, StorageError
+from ottla.errors import ErrorCode, KafkaError, RecordsRefused
 from ottla.messages.produce import (
     TOPIC_IDS_SINCE,
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -28,6 +32,7 @@ from ottla.messages.produce import (
 )
 from ottla.records.batch import TRANSACTIONAL
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
+from ottla.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -40,9 +45,10 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = ("_response", "_wait_count", "acks", "context", "heavy", "staged")
+    __slots__ = ("_parts", "_response", "_wait_count", "acks", "context", "heavy", "staged")
 
-    def __init__(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
+    def __init__(self, parts: Parts, context: RequestContext, acks: int, response: ProduceResponse) -> None:
+        self._parts = parts
         self.context = context
         self.acks = acks
         self._response = response
@@ -71,16 +77,27 @@ class StagedProduce:
         """What was staged has been flushed, or was refused by a log that failed or that dropped it since."""
         for partition, drop_count, result in self.staged:
             if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
-                text = f"the log of {partition.topic}-{partition.index} was not written"
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition.log.health.is_retired else ErrorCode.KAFKA_STORAGE_ERROR
-                _fail(result, KafkaError(code, text))
+                error = partition.unwritten(drop_count)
+                if partition.log.health.is_retired:
+                    error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
+                self.refuse(partition.topic, result, error)
         self.staged.clear()
+
+    def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
+        """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
+        _fail(result, error)
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hint = hint_of(self._parts, self.context, topic, result.index)
+            if hint is not None:
+                result.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
+                if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self._response.node_endpoints}:
+                    self._response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
 
 
 def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
-    staged = StagedProduce(context, request.acks, response)
+    staged = StagedProduce(parts, context, request.acks, response)
     problem = _problem(request)
     for topic in request.topic_data:
         partitions = _find_topic(parts, topic, context.version)
@@ -103,7 +120,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
     """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
-    staged = StagedProduce(context, request.acks, response)
+    staged = StagedProduce(parts, context, request.acks, response)
     try:
         problem, size_bytes, slices = _problem(request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):
@@ -126,7 +143,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
 def _try_to_stage(
     parts: Parts,
     topic: TopicProduceData,
-    partitions: dict[int, Partition] | ErrorCode,
+    partitions: dict[int, Partition] | None,
     data: PartitionProduceData,
     staged: StagedProduce,
     problem: KafkaError | None,
@@ -136,14 +153,11 @@ def _try_to_stage(
     try:
         if problem is not None:
             raise problem
-        if isinstance(partitions, ErrorCode):
-            raise _absent(parts, topic, data.index, partitions)
-        partition = partitions.get(data.index)
-        if partition is None:
-            raise _absent(parts, topic, data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partitions is None or (partition := partitions.get(data.index)) is None:
+            raise _absent(parts, topic, data.index, staged.context.version)
         _stage(parts, partition, data, staged, result)
     except KafkaError as error:
-        _fail(result, error)
+        staged.refuse(topic.name or parts.image.topic_names.get(topic.topic_id, ""), result, error)
     except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
         fail_loudly("Produce", error)
         _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
@@ -167,7 +181,7 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
             prepared = await prepare_away(parts.world.disk, batch, partition.log.tail.rules, parts.world.clock.now_ms())
             _append(parts, partition, prepared, staged, result, is_prepared=True)
         except KafkaError as error:
-            _refuse(partition, batch, result, error)
+            _refuse(staged, partition, batch, result, error)
         except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
             fail_loudly("Produce", error)
             _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
@@ -175,7 +189,7 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
     for partition in dict.fromkeys(partition for partition, _, _ in staged.staged):
         try:
             await partition.flush()
-        except StorageError:
+        except KafkaError:
             failed.add(partition)
     staged.settle(frozenset(failed))
 
@@ -198,14 +212,18 @@ def _problem(request: ProduceRequest) -> KafkaError | None:
     return None
 
 
-def _find_topic(parts: Parts, topic: TopicProduceData, version: int) -> dict[int, Partition] | ErrorCode:
+def _find_topic(parts: Parts, topic: TopicProduceData, version: int) -> dict[int, Partition] | None:
+    return parts.partitions.by_id.get(topic.topic_id) if version >= TOPIC_IDS_SINCE else parts.partitions.by_name.get(topic.name)
+
+
+def _absent(parts: Parts, topic: TopicProduceData, index: int, version: int) -> KafkaError:
+    image, name, code = parts.image, topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if version >= TOPIC_IDS_SINCE:
-        return parts.partitions.by_id.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    return parts.partitions.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def _absent(parts: Parts, topic: TopicProduceData, index: int, code: ErrorCode) -> KafkaError:
-    return parts.partitions.absent(topic.name or parts.image.topic_names.get(topic.topic_id, ""), index, code)
+        name = image.topic_names.get(topic.topic_id, "")
+        code = code if name else ErrorCode.UNKNOWN_TOPIC_ID
+    if name in INTERNAL_TOPICS and name in image.topics and index in image.topics[name].partitions:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} can be written by the broker only")
+    return absent(parts.partitions, image, name, index, code)
 
 
 def _stage(
@@ -218,13 +236,16 @@ def _stage(
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} can be written by the broker only")
     if staged.acks == -1 and partition.log.config.min_insync_replicas > 1:
+        partition.check_leads()
         text = f"1 replica is in sync, min.insync.replicas={partition.log.config.min_insync_replicas}"
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
     records = data.records
     if records is None or not len(records):
+        partition.check_leads()
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
     if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
+        partition.check_leads()
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         raise KafkaError(code, "a transactional batch came in a request without a transactional.id")
     try:
@@ -232,7 +253,7 @@ def _stage(
     except HeavyBatch:
         staged.heavy.append((partition, bytes(records), result))
     except KafkaError as error:
-        _refuse(partition, records, result, error)
+        _refuse(staged, partition, records, result, error)
 
 
 def _append(
@@ -252,10 +273,10 @@ def _append(
     staged.staged.append((partition, log.tail.drop_count, result))
 
 
-def _refuse(partition: Partition, records: Sized, result: PartitionProduceResponse, error: KafkaError) -> None:
+def _refuse(staged: StagedProduce, partition: Partition, records: Sized, result: PartitionProduceResponse, error: KafkaError) -> None:
     partition.meters.failed_produce_requests += 1
     partition.meters.bytes_rejected += len(records)
-    _fail(result, error)
+    staged.refuse(partition.topic, result, error)
     if isinstance(error, RecordsRefused):
         result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in error.record_errors]
 

@@ -22,10 +22,10 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
-from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
+from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
+from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
@@ -56,10 +56,10 @@ class PartitionStore:
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self.folder_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(folders, self._unique)
+        self.role_changes = 0  # how often a partition was led differently, at most
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
         self._retried_topics: set[str] = set()
-        self._image = EMPTY_IMAGE  # that is followed
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
@@ -85,7 +85,8 @@ class PartitionStore:
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
         slices = Slices(self._world.clock)
-        image = self._image = delta.new
+        image = delta.new
+        await self._take_roles(delta, slices)
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
             await self._delete(topic)
@@ -98,10 +99,9 @@ class PartitionStore:
         for topic_image in changed:
             known = self.by_name.get(topic_image.name, {})
             for index, partition in sorted(topic_image.partitions.items()):
-                if index in known:
-                    known[index].lead(partition.leader_epoch)
+                if index in known or self._node_id not in partition.replicas:
                     continue
-                if self._node_id not in partition.replicas or TopicPartition(topic_image.name, index) in self.offline:
+                if TopicPartition(topic_image.name, index) in self.offline:
                     continue
                 found = await self._try_to_open(image, topic_image, index, is_durable=not is_many)
                 await slices.next()
@@ -110,6 +110,19 @@ class PartitionStore:
         if is_many and opened:
             await self._make_durable({self.folder_of[partition] for partition in opened})
         return opened, gone
+
+    async def _take_roles(self, delta: ImageDelta, slices: Slices) -> None:
+        """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
+        for topic in delta.changed_topics:
+            for index, partition in self.by_name.get(topic.name, {}).items():
+                image = topic.partitions.get(index)
+                if image is not None and partition.topic_id == topic.topic_id:
+                    self._give_role(partition, image)
+                    await slices.next()
+
+    def _give_role(self, partition: Partition, image: PartitionImage) -> None:
+        partition.take_role(image.leader_epoch, is_leader=image.leader == self._node_id)
+        self.role_changes += 1
 
     def _to_visit(self, delta: ImageDelta) -> list[TopicImage]:
         """Topics that are not as they were, and those with partitions that may be opened now."""
@@ -173,18 +186,6 @@ class PartitionStore:
         """The partition, if it is open here."""
         return self.by_name.get(topic, {}).get(index)
 
-    def look_up(self, topic: str, index: int) -> Partition | KafkaError:
-        """The partition, or why it is not among those open."""
-        return self.find(topic, index) or self.absent(topic, index)
-
-    def absent(self, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> KafkaError:
-        """Why the partition is not among those open: it is here and could not be opened; else ``code``."""
-        if TopicPartition(topic, index) in self.offline:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: it could not be opened")
-        if (known := self._image.topics.get(topic)) is not None and index in known.partitions:
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is another broker's")
-        return KafkaError(code)
-
     def offline_replicas(self, topic: str, index: int) -> list[int]:
         """This broker, where its replica could not be opened or has failed since."""
         return [self._node_id] if self.is_offline(topic, index) else []
@@ -196,7 +197,6 @@ class PartitionStore:
 
     @property
     def offline_folder_count(self) -> int:
-        """Log directories that have failed."""
         return len(self._folders) - len(self._live_folders())
 
     def all(self) -> list[Partition]:
@@ -337,9 +337,9 @@ class PartitionStore:
         index = key.partition
         partition = Partition(
             topic.name, topic.topic_id, index, opened,
-            leader_epoch=topic.partitions[index].leader_epoch, is_internal=topic.name in INTERNAL_TOPICS,
-            meters=self.meters.setdefault(topic.name, TopicMeters()),
+            is_internal=topic.name in INTERNAL_TOPICS, meters=self.meters.setdefault(topic.name, TopicMeters()),
         )  # fmt: skip
+        self._give_role(partition, topic.partitions[index])
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[index] = partition
         self._overrides[topic.name] = image.topic_configs(topic.name)

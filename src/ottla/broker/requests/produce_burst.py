@@ -8,7 +8,7 @@ from typing import Protocol
 from ottla.broker.requests.context import RequestContext, fail, fail_loudly
 from ottla.broker.requests.large import Workload
 from ottla.broker.tasks import eager
-from ottla.errors import StorageError
+from ottla.errors import KafkaError, StorageError
 from ottla.loggers import get_logger
 
 log = get_logger(__name__)
@@ -21,7 +21,7 @@ class Flushable(Protocol):
     index: int
 
     async def flush(self) -> None:
-        """What was staged is written. StorageError when it was not."""
+        """What was staged is written. StorageError when the disk refused it, another KafkaError when the leader epoch ended."""
         ...
 
     def fail(self) -> None:
@@ -40,7 +40,7 @@ class Staged(Protocol):
         ...
 
     def finish(self, failed: Collection[Flushable]) -> None:
-        """Its logs were flushed, but for these: it can be answered."""
+        """What it staged is written, but for these: it can be answered."""
         ...
 
 
@@ -98,11 +98,13 @@ class ProduceBurst:
 
 
 async def _flush(partition: Flushable) -> frozenset[Flushable]:
-    """The partitions whose log failed. Whatever happens, no log keeps what was staged for this flush."""
+    """The partitions that did not take what was staged. Whatever happens, no log keeps what was staged for this flush."""
     try:
         await partition.flush()
     except StorageError as error:
         log.error("log_append_failed", topic=partition.topic, partition=partition.index, error=error.message)
+        return frozenset((partition,))
+    except KafkaError:
         return frozenset((partition,))
     except Exception as error:  # noqa: BLE001 - the other logs of the burst must be flushed before its memory is used again
         fail_loudly("produce", error)

@@ -210,8 +210,8 @@ class PartitionLog:
 
     def enter_epoch(self, epoch: int) -> None:
         """A leader of this epoch begins at the log's end, whether it ever appends or not (KIP-101)."""
-        if not self.has_pending:
-            self._epoch_file.assign(epoch, self.tail.end_offset)
+        assert not self.tail.has_unwritten, "an epoch begins where the last one has ended"
+        self._epoch_file.assign(epoch, self.tail.end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""

@@ -92,6 +92,11 @@ class Tail:
         return self._is_flushing or bool(self._pending) or self._wants_roll
 
     @property
+    def has_unwritten(self) -> bool:
+        """Whether a batch is staged that no ``flush`` has finished writing."""
+        return self._is_flushing or bool(self._pending)
+
+    @property
     def is_flushing(self) -> bool:
         return self._is_flushing
 
@@ -262,6 +267,20 @@ class Tail:
         self._staged_timestamp = -1
         self._end_markers.clear()
         self._next_offset = self.end_offset
+
+    def drop_unwritten(self) -> None:
+        """What was staged and is not being written never will be. The owner stages nothing more until the flush that runs now has ended.
+
+        ``drop_count`` grows in any case: of what was staged before, the owner must not say that it was dropped, nor that it was not.
+        """
+        self.drop_count += 1
+        if self._pending:
+            self._next_offset = self._pending[0].base_offset
+            self._end_markers = {offset: marker for offset, marker in self._end_markers.items() if offset < self._next_offset}
+            self._pending, self._buffers = [], []
+            self._staged_timestamp = -1
+        if not self._is_flushing:
+            self.producers.clear_staged()
 
     def were_truncated(self, end_offset: int) -> None:
         """The log ends at ``end_offset``. Nothing may be staged."""
