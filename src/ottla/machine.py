@@ -80,8 +80,12 @@ class ReplicatedMachine(Protocol):
 
     def apply_fact(self, fact: Any) -> None: ...
 
-    def on_loaded(self, now_ms: int) -> Decision:
-        """All records were applied: what follows from them (timers of sessions, for example)."""
+    def on_loaded(self, now_ms: int) -> Iterable[Decision]:
+        """All records were applied: what follows from them (timers of sessions, for example), in small parts."""
+        ...
+
+    def dismantle(self) -> Iterable[None]:
+        """The machine is not used any more; its state is given up a small piece at a time, as the iterator is driven."""
         ...
 
     def snapshot(self) -> Iterable[StoredRecord]:

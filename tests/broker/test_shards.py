@@ -166,8 +166,11 @@ class Ticking:
     def apply_fact(self, fact: Any) -> None:
         raise AssertionError("there are no facts")
 
-    def on_loaded(self, now_ms: int) -> Decision:
-        return Decision(timers=(Timer(("tick",), now_ms + 100, "tick"),))
+    def on_loaded(self, now_ms: int) -> list[Decision]:
+        return [Decision(timers=(Timer(("tick",), now_ms + 100, "tick"),))]
+
+    def dismantle(self) -> list[None]:
+        return []
 
     def snapshot(self) -> list[StoredRecord]:
         return []

@@ -66,7 +66,8 @@ class Runner:
             record = decode_record(key, value)
             assert record is not None
             self.machine.apply(record)
-        self._carry_out(self.machine.on_loaded(self.now_ms))
+        for decision in self.machine.on_loaded(self.now_ms):
+            self._carry_out(decision)
 
     def token(self) -> int:
         self._last_token += 1

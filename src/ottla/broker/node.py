@@ -49,7 +49,7 @@ from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
-from ottla.types import GROUP_METADATA_TOPIC, uuid_bytes
+from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ class Broker:
         self.mover = ReplicaMover(world, config, self.partitions)
         self.partitions.on_folder_failed = self._on_folder_failed
         self.partitions.on_partition_failed = self._leadership.settle_soon
+        self.partitions.on_role = self.groups.follow_role
         self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
         self.parts = self.router.parts = Parts(
@@ -348,11 +349,7 @@ class Broker:
         self.partitions.reconfigure(image, has_broker_changed=has_changed)
         if has_changed:
             self.gate.configure()
-        self.groups.leave(image)
-        opened, gone = await self.partitions.follow(delta)
-        for partition in opened:
-            if partition.topic == GROUP_METADATA_TOPIC:
-                await self.groups.open(partition)
+        gone = await self.partitions.follow(delta)
         if gone:
             self.groups.forget_topics(gone)
             self.housekeeping.clean_up_soon()

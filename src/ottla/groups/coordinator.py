@@ -114,16 +114,14 @@ class GroupCoordinator:
             assert isinstance(fact, GroupRemoved), "a group is changed or deleted"
             self._groups.pop(fact.group_id, None)
 
-    def on_loaded(self, now_ms: int) -> Decision:
+    def on_loaded(self, now_ms: int) -> Iterator[Decision]:
         """Groups are as their last synced generation left them; those that have only offsets are Empty."""
-        parts = [self._load(ClassicGroup.from_stored(group_id, value), now_ms) for group_id, value in self._stored.items()]
-        bare = [ClassicGroup(group_id) for group_id in self._offsets.groups() if group_id not in self._stored]
-        return Decision(
-            records=tuple(record for part in parts for record in part.records),
-            facts=(*(fact for part in parts for fact in part.facts), *(GroupChanged(group) for group in bare)),
-            timers=(*(timer for part in parts for timer in part.timers), self._next_offsets_check(now_ms)),
-            is_atomic=False,
-        )
+        for group_id in list(self._stored):  # what follows may change it
+            yield self._load(ClassicGroup.from_stored(group_id, self._stored[group_id]), now_ms)
+        for group_id in self._offsets.groups():
+            if group_id not in self._stored:
+                yield Decision(facts=(GroupChanged(ClassicGroup(group_id)),))
+        yield Decision(timers=(self._next_offsets_check(now_ms),))
 
     def _load(self, group: ClassicGroup, now_ms: int) -> Decision:
         draft = Draft(group, self._settings, now_ms)
@@ -132,6 +130,13 @@ class GroupCoordinator:
         if len(group.members) > self._settings.group_max_size:  # the limit was lowered: the first to come back stay
             prepare(draft)
         return draft.decision()
+
+    def dismantle(self) -> Iterator[None]:
+        for known in (self._groups, self._stored):
+            while known:
+                known.popitem()
+                yield
+        yield from self._offsets.dismantle()
 
     def snapshot(self) -> Iterator[StoredRecord]:
         for group_id, value in self._stored.items():

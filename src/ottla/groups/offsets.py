@@ -47,6 +47,14 @@ class CommittedOffsets:
         if not offsets:
             self._by_group.pop(key.group, None)
 
+    def dismantle(self) -> Iterator[None]:
+        """All is given up, one offset at a time."""
+        while self._by_group:
+            _, offsets = self._by_group.popitem()
+            while offsets:
+                offsets.popitem()
+                yield
+
     def groups(self) -> Iterable[str]:
         """Groups that have committed something."""
         return self._by_group.keys()

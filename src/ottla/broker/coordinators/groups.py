@@ -6,7 +6,6 @@ that every broker and tool agrees.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -24,10 +23,8 @@ from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
 from ottla.loggers import get_logger
 from ottla.machine import Command, Token
-from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.types import GROUP_METADATA_TOPIC, NO_LEADER
-from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
 R = TypeVar("R")
@@ -43,9 +40,9 @@ class GroupShards:
         self._world = world
         self._config = config
         self._controller = controller
-        self._shards: dict[int, Shard] = {}
-        self._topic_id = ZERO_UUID  # of the topic that the shards belong to
-        self._loading: set[asyncio.Task[None]] = set()
+        self._shards: dict[int, Shard] = {}  # of the partitions that this broker leads: one each, of the epoch that it leads in
+        self._is_closed = False
+        self._node_id = config.node_id
 
     @property
     def partition_count(self) -> int:
@@ -59,10 +56,11 @@ class GroupShards:
         return topic.partitions[partition_of(group_id, len(topic.partitions))].leader if topic else NO_LEADER
 
     async def ensure_topic(self) -> None:
-        """The topic exists, and the shards of this broker are open. Its replication factor is 1 unless another one is configured."""
-        if self.partition_count:
-            if len(self._shards) < self.partition_count:  # another request has it made just now
-                await self._controller.published()
+        """The topic exists, and this broker has opened its share of it. Its replication factor is 1 unless another one is configured."""
+        known = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
+        if known is not None:
+            if any(partition.leader == self._node_id and index not in self._shards for index, partition in known.partitions.items()):
+                await self._controller.published()  # another request has it made just now
             return
         config = self._config
         factor = config["offsets.topic.replication.factor"]
@@ -82,32 +80,40 @@ class GroupShards:
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
-    def leave(self, image: ClusterImage) -> None:
-        """Groups whose topic was deleted are no longer coordinated here."""
-        topic = image.topics.get(GROUP_METADATA_TOPIC)
-        if self._shards and (topic is None or topic.topic_id != self._topic_id):
-            self.close()
+    def follow_role(self, partition: Partition) -> None:
+        """The broker leads the partition in another epoch than before, or not any more, or it was deleted.
 
-    async def open(self, partition: Partition) -> None:
-        """The partition's groups are loaded; requests for them get COORDINATOR_LOAD_IN_PROGRESS until then."""
-        self._topic_id = partition.topic_id
+        The last epoch's shard is closed, and one of the new epoch begins to load: requests for its groups get COORDINATOR_LOAD_IN_PROGRESS
+        until that is done.
+        """
+        if partition.topic != GROUP_METADATA_TOPIC:
+            return
+        known = self._shards.get(partition.index)
+        if known is not None:
+            if known.partition is partition and known.leader_epoch == partition.led_epoch:
+                return
+            if known.partition is not partition and partition.led_epoch < 0:
+                return  # of a topic that was deleted, and another one of its name is served already
+            self._shards.pop(partition.index).close()
+        if partition.led_epoch >= 0 and not self._is_closed:
+            self._open(partition)
+
+    def _open(self, partition: Partition) -> None:
         machine = GroupCoordinator(_settings(self._config))
         shard = self._shards[partition.index] = Shard(
-            self._world, partition, machine, encode_record, decode_record, lambda: self._take_up_anew(partition)
+            self._world, partition, machine, encode_record, decode_record, lambda: self._reopen(partition)
         )
-        await shard.load()
+        eager.run(shard.load(), _note_load)
 
-    def _take_up_anew(self, partition: Partition) -> None:
+    def _reopen(self, partition: Partition) -> None:
         """The log did not take what the groups already have: they are reloaded, or dropped if the log has failed."""
         self._shards.pop(partition.index).close()
         if not partition.log.is_failed:
-            eager.run(self.open(partition), self._note_load)
-
-    def _note_load(self, _: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.error("groups_not_loaded", exc_info=error)
+            self._open(partition)
 
     def close(self) -> None:
+        """The broker stops: no group is coordinated here any more."""
+        self._is_closed = True
         for shard in self._shards.values():
             shard.close()
         self._shards.clear()
@@ -122,17 +128,27 @@ class GroupShards:
         return offset_count * (OFFSET_BYTES_MIN + len(group_id)) <= self._shard(group_id).batch_bytes_max
 
     async def ask(self, group_id: str, make_command: Callable[[Token], Command[R]]) -> R:
-        """The reply of the group's coordinator. NOT_COORDINATOR when that is not this broker."""
+        """The reply of the group's coordinator. NOT_COORDINATOR when that is not here, COORDINATOR_LOAD_IN_PROGRESS while it loads."""
         return await self._shard(group_id).ask(make_command)
 
     async def ask_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
-        """One reply from each shard."""
-        return [await shard.ask(make_command) for shard in list(self._shards.values())]
+        """One reply from each shard of this broker, but for those that it loses meanwhile. KafkaError while one of them loads."""
+        replies = []
+        for shard in list(self._shards.values()):
+            try:
+                replies.append(await shard.ask(make_command))
+            except KafkaError as error:
+                if error.code != ErrorCode.NOT_COORDINATOR:
+                    raise
+        return replies
 
     def _shard(self, group_id: str) -> Shard:
-        count = self.partition_count
-        shard = self._shards.get(partition_of(group_id, count)) if count else None
-        if shard is None:
+        topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
+        index = partition_of(group_id, len(topic.partitions)) if topic is not None else 0
+        shard = self._shards.get(index)
+        if topic is None or shard is None:
+            if topic is not None and topic.partitions[index].leader == self._node_id:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"the coordinator of group {group_id!r} is about to be loaded")
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {group_id!r} is not coordinated here")
         return shard
 
@@ -144,6 +160,11 @@ def partition_of(group_id: str, count: int) -> int:
     for at in range(0, len(units), 2):
         code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return (code & 0x7FFFFFFF) % count
+
+
+def _note_load(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("groups_not_loaded", exc_info=error)
 
 
 def _settings(config: BrokerConfig) -> GroupSettings:

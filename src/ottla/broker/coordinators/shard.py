@@ -2,7 +2,11 @@
 
 A command is decided over the applied state; its records are appended to the partition and applied at once; what may be
 answered to it waits until the log has them. A parked token (a JoinGroup that waits for others) is answered by a later
-decision. When the partition goes away, whatever is parked fails with NOT_COORDINATOR.
+decision. A shard belongs to one leader epoch: when that ends it is closed, whatever is parked fails with NOT_COORDINATOR, and what it
+had is given up in slices. The next epoch's shard, here or elsewhere, begins with the log.
+
+Loading goes to the log's end, not to the high watermark: what lies between them may still be committed, and this epoch answers for it. An
+answer waits until the log has committed what it rests on; with one replica that is when it is written.
 
 Commands are decided one after the other. Large decisions are encoded in slices, and later commands wait for them. When the
 log refuses a decision nothing of it is applied: the client gets the error, and a timer comes again.
@@ -12,20 +16,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
+from ottla.broker.tasks.slices import Slices, sliced
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token
 from ottla.ports import TimerHandle, World
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record
-from ottla.storage.log.replay import records_between
+from ottla.storage.log.replay import batches_between
 
 log = get_logger(__name__)
 R = TypeVar("R")
@@ -33,7 +38,11 @@ R = TypeVar("R")
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
 _SLICE_RECORDS: Final = 1000
-"""What is encoded or read before others have their turn: some milliseconds."""
+"""What is encoded before others have their turn: some milliseconds."""
+_LOOK_EVERY: Final = 32
+"""Records, groups or timers between two looks at the clock: some tenths of a millisecond."""
+_FAILED_AT_ONCE: Final = 100
+"""Parked requests that fail in one turn of the loop: each of them is answered in the next one."""
 _RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and value
 _RETRY_MS: Final = 500
 """When the command of a timer is tried again, as in Kafka's coordinators."""
@@ -48,7 +57,7 @@ class _Asked(msgspec.Struct, gc=False):
 
 
 class Shard:
-    """One machine and its log."""
+    """One machine and its log, in the leader epoch that the partition is in."""
 
     def __init__(
         self,
@@ -60,7 +69,8 @@ class Shard:
         on_lost: Callable[[], None],
     ) -> None:
         self._world = world
-        self._partition = partition
+        self.partition = partition
+        self.leader_epoch = partition.led_epoch
         self._machine = machine
         self._encode = encode
         self._decode = decode
@@ -81,25 +91,43 @@ class Shard:
     @property
     def batch_bytes_max(self) -> int:
         """What one batch of the log may have."""
-        return self._partition.log.config.max_message_bytes
+        return self.partition.log.config.max_message_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     async def load(self) -> None:
-        """Every record of the log is applied; commands are accepted from now on. Without a readable log they never are."""
-        try:
-            await self._read_log()
-            await self._carry_out(self._machine.on_loaded(self._world.clock.now_ms()))
-        except (OttlaError, OSError) as error:
-            log.error("shard_not_loaded", topic=self._partition.topic, partition=self._partition.index, error=str(error))
-            self.close()
-            return
-        self._is_loaded = True
+        """Every record of the log is applied; commands are accepted from now on. Without a readable log they never are.
 
-    async def _read_log(self) -> None:
-        partition = self._partition
-        async for records in records_between(partition.log, partition.log.log_start_offset, partition.high_watermark):
-            for record in records:
+        It goes on in slices, and ends early when the shard is closed meanwhile.
+        """
+        slices = Slices(self._world.clock)
+        try:
+            await self._read_log(slices)
+            for count, decision in enumerate(self._machine.on_loaded(self._world.clock.now_ms()), 1):
+                if self._is_closed:
+                    break
+                await self._carry_out(decision)
+                if count % _LOOK_EVERY == 0:
+                    await slices.next()
+        except (OttlaError, OSError) as error:
+            if not self._is_closed:
+                log.error("shard_not_loaded", topic=self.partition.topic, partition=self.partition.index, error=str(error))
+                self.close()
+        if not self._is_closed:
+            self._is_loaded = True
+            self._go_on()  # with what other parts of the broker told it meanwhile
+
+    async def _read_log(self, slices: Slices) -> None:
+        opened = self.partition.log
+        async for batch in batches_between(opened, opened.log_start_offset, opened.log_end_offset):
+            for count, record in enumerate(batch):
+                if count % _LOOK_EVERY == 0:
+                    await slices.next()
+                    if self._is_closed:
+                        return
                 self._apply(record)
-            await asyncio.sleep(0)
 
     def _apply(self, record: Record) -> None:
         if record.key is None:
@@ -107,7 +135,7 @@ class Shard:
         try:
             stored = self._decode(record.key, record.value)
         except DecodeError as error:
-            log.warning("stored_record_skipped", topic=self._partition.topic, offset=record.offset, reason=error.message)
+            log.warning("stored_record_skipped", topic=self.partition.topic, offset=record.offset, reason=error.message)
             return
         if stored is not None:
             self._machine.apply(stored)
@@ -117,7 +145,7 @@ class Shard:
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
         """
-        if self._is_closed or self._partition.log.is_failed:
+        if self._is_closed or self.partition.log.is_failed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not self._is_loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -136,22 +164,35 @@ class Shard:
         self._ask(_Asked(command))
 
     def close(self) -> None:
-        """Timers stop; what is parked fails with NOT_COORDINATOR."""
-        self._is_closed = True
-        self._asked.clear()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        """Nothing is decided, timers do nothing, and what is parked fails with NOT_COORDINATOR: soon, where that is much."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._asked.clear()
+            eager.run(self._dismantle(), _note_end)
+
+    async def _dismantle(self) -> None:
         parked, self._parked = self._parked, {}
-        for future in parked.values():
+        async for future in sliced(parked.values(), _FAILED_AT_ONCE):
             if not future.done():
                 future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+        slices = Slices(self._world.clock)
+        for count, _ in enumerate(self._given_up(), 1):
+            if count % _LOOK_EVERY == 0:
+                await slices.next()
+
+    def _given_up(self) -> Iterator[None]:
+        while self._timers:
+            self._timers.popitem()[1].cancel()
+            yield
+        yield from self._machine.dismantle()
 
     def _ask(self, asked: _Asked) -> None:
-        if not self._is_loaded or self._is_closed or self._partition.log.is_failed:
-            return
-        self._asked.append(asked)
-        if not self._is_deciding:
+        if not self._is_closed and not self.partition.log.is_failed:
+            self._asked.append(asked)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._asked and self._is_loaded and not self._is_deciding:
             eager.run(self._decide_all(), _note_end)
 
     async def _decide_all(self) -> None:
@@ -181,12 +222,12 @@ class Shard:
         for timer in decision.timers:
             self._set_timer(timer)
         if decision.replies:
-            if not self._partition.is_settled:
-                eager.run(self._partition.flush(), lambda _, error: self._reply(decision, error))
+            if not self.partition.is_settled:
+                eager.run(self.partition.flush(), lambda _, error: self._reply(decision, error))
             else:
                 self._reply(decision, None)
         elif decision.records:
-            eager.run(self._partition.flush(), lambda _, error: self._log_failure(error))
+            eager.run(self.partition.flush(), lambda _, error: self._log_failure(error))
 
     async def _encoded(self, decision: Decision) -> list[bytearray]:
         """The batches of the decision's records: one, unless it may be split."""
@@ -209,11 +250,11 @@ class Shard:
         return [*batches, builder.build()]
 
     def _stage(self, batches: list[bytearray]) -> None:
-        partition = self._partition
+        partition = self.partition
         now_ms = self._world.clock.now_ms()
         try:
             for batch in batches:
-                partition.stage_own(memoryview(batch), leader_epoch=partition.leader_epoch, now_ms=now_ms)
+                partition.stage_own(memoryview(batch), leader_epoch=self.leader_epoch, now_ms=now_ms)
         except KafkaError as error:
             if error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
                 raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
@@ -226,8 +267,8 @@ class Shard:
         command = type(asked.command).__name__
         tell(
             "shard_command_failed",
-            topic=self._partition.topic,
-            partition=self._partition.index,
+            topic=self.partition.topic,
+            partition=self.partition.index,
             command=command,
             error=str(error),
             exc_info=is_ours,
@@ -251,10 +292,9 @@ class Shard:
                 future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's log has failed"))
 
     def _log_failure(self, error: BaseException | None) -> None:
-        if error is not None:
-            log.error("shard_append_failed", topic=self._partition.topic, partition=self._partition.index, error=str(error))
-            if not self._is_closed:
-                self._on_lost()
+        if error is not None and not self._is_closed:
+            log.error("shard_append_failed", topic=self.partition.topic, partition=self.partition.index, error=str(error))
+            self._on_lost()
 
     def _set_timer(self, timer: Timer) -> None:
         old = self._timers.pop(timer.name, None)
@@ -269,4 +309,5 @@ class Shard:
 
 
 def _note_end(_: None, error: BaseException | None) -> None:
-    assert error is None, "commands are refused one by one"
+    if error is not None:
+        log.error("shard_failed", exc_info=error)

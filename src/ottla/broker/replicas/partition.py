@@ -38,7 +38,7 @@ class AppendWaiter(Protocol):
 class Partition:
     __slots__ = (
         "_ended_at", "_flush", "_is_leader", "_sync", "changing", "index", "is_internal", "leader_epoch", "led_epoch", "log", "meters",
-        "topic", "topic_id", "waiters",
+        "on_role", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, is_internal: bool, meters: TopicMeters) -> None:
@@ -51,6 +51,7 @@ class Partition:
         self.led_epoch = NO_EPOCH  # that epoch while this broker leads the partition in it
         self._is_leader = False  # as the image has it; ``led_epoch`` follows when nothing of an earlier epoch is being written
         self._ended_at = 0  # the log's drop count when the last epoch ended
+        self.on_role: Callable[[Partition], None] = lambda partition: None  # ``led_epoch`` has changed
         self.is_internal = is_internal
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
@@ -74,6 +75,7 @@ class Partition:
             self._lead()
         elif is_leader:
             eager.run(self._flush(self._lead_now), _note_end)
+        self.on_role(self)
         self.wake(2**62)
 
     def _lead(self) -> None:
@@ -83,6 +85,7 @@ class Partition:
 
     async def _lead_now(self) -> None:
         self._lead()
+        self.on_role(self)
 
     @property
     def key(self) -> TopicPartition:
@@ -182,7 +185,9 @@ class Partition:
 
     def retire(self) -> None:
         """The partition was deleted. Requests that wait for it are answered now."""
+        self._is_leader, self.led_epoch = False, NO_EPOCH
         self.log.retire()
+        self.on_role(self)
         self.wake(2**62)
 
     def fail(self) -> None:

@@ -72,6 +72,7 @@ class PartitionStore:
         self._is_closed = False
         self.on_folder_failed: Callable[[LogDirectory], None] = lambda folder: None
         self.on_partition_failed: Callable[[], None] = lambda: None
+        self.on_role: Callable[[Partition], None] = lambda partition: None  # an internal topic's is led in another epoch, or not any more
 
     async def scan(self) -> None:
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
@@ -79,8 +80,8 @@ class PartitionStore:
         for folder in self._folders:
             await self._offsets.read(folder)
 
-    async def follow(self, delta: ImageDelta) -> tuple[list[Partition], list[str]]:
-        """Open exactly what the newer image gives to this broker; the partitions opened and the topics deleted.
+    async def follow(self, delta: ImageDelta) -> list[str]:
+        """Open exactly what the newer image gives to this broker, each with the role that it has; the topics deleted.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
@@ -109,7 +110,7 @@ class PartitionStore:
                     opened.append(found)
         if is_many and opened:
             await self._make_durable({self.folder_of[partition] for partition in opened})
-        return opened, gone
+        return gone
 
     async def _take_roles(self, delta: ImageDelta, slices: Slices) -> None:
         """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
@@ -335,10 +336,9 @@ class PartitionStore:
         opened.health.on_failed = self.on_partition_failed
         opened.health.on_disk_failed = partial(self.fail_folder, folder)
         index = key.partition
-        partition = Partition(
-            topic.name, topic.topic_id, index, opened,
-            is_internal=topic.name in INTERNAL_TOPICS, meters=self.meters.setdefault(topic.name, TopicMeters()),
-        )  # fmt: skip
+        meters = self.meters.setdefault(topic.name, TopicMeters())
+        partition = Partition(topic.name, topic.topic_id, index, opened, is_internal=topic.name in INTERNAL_TOPICS, meters=meters)
+        partition.on_role = self.on_role
         self._give_role(partition, topic.partitions[index])
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[index] = partition

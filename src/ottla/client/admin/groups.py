@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for
 from ottla.errors import ErrorCode, KafkaError
@@ -30,6 +31,9 @@ from ottla.messages.offset_fetch import (
 )
 from ottla.types import TopicPartition
 
+T = TypeVar("T")
+_NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
@@ -39,37 +43,51 @@ class CommittedOffset:
 
 
 class GroupAdmin(AdminBase):
-    """Each group's coordinator is asked."""
+    """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them."""
 
     async def list_groups(self) -> list[ListedGroup]:
         """The groups of every broker."""
         await self._cluster.refresh()
         groups: list[ListedGroup] = []
         for node_id in sorted(self._cluster.nodes):
-            response = await self._cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
-            raise_for(response.error_code, None)
-            groups += response.groups
+
+            async def ask(node_id: int = node_id) -> ListGroupsResponse:
+                response = await self._cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
+                raise_for(response.error_code, None)
+                return response
+
+            groups += (await self._until_loaded(ask)).groups
         return groups
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         """State "Dead" when the group is not known."""
-        node_id = await self._coordinator(group_id)
-        response = await self._cluster.ask(node_id, DescribeGroupsRequest([group_id]), DescribeGroupsResponse)
-        [group] = response.groups
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            group.group_state = "Dead"
+
+        async def ask() -> DescribedGroup:
+            node_id = await self._coordinator(group_id)
+            response = await self._cluster.ask(node_id, DescribeGroupsRequest([group_id]), DescribeGroupsResponse)
+            [group] = response.groups
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                group.group_state = "Dead"
+            else:
+                raise_for(group.error_code, group.error_message)
             return group
-        raise_for(group.error_code, group.error_message)
-        return group
+
+        return await self._until_loaded(ask)
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """None for each group that was deleted with its offsets, else why not: NON_EMPTY_GROUP while it has members."""
         results: dict[str, KafkaError | None] = {}
         for group_id in group_ids:
-            node_id = await self._coordinator(group_id)
-            response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
-            for result in response.results:
-                results[result.group_id] = error_of(result.error_code, None)
+
+            async def ask(group_id: str = group_id) -> None:
+                node_id = await self._coordinator(group_id)
+                response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
+                for result in response.results:
+                    results[result.group_id] = error_of(result.error_code, None)
+                    if result.error_code in _NOT_YET:
+                        raise_for(result.error_code, None)
+
+            await self._until_loaded(ask)
         return results
 
     async def committed_offsets(
@@ -79,11 +97,16 @@ class GroupAdmin(AdminBase):
         wanted = None
         if partitions is not None:
             wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions).items()]
-        connection = await self._cluster.connection(await self._coordinator(group_id))
         # Version 7 names topics, and one group: newer ones name them by id, which a committed topic may have lost.
         request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], True)
-        response = await connection.ask(request, OffsetFetchResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=7)
-        raise_for(response.error_code, None)
+
+        async def ask() -> OffsetFetchResponse:
+            connection = await self._cluster.connection(await self._coordinator(group_id))
+            response = await connection.ask(request, OffsetFetchResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=7)
+            raise_for(response.error_code, None)
+            return response
+
+        response = await self._until_loaded(ask)
         return {
             TopicPartition(topic.name, found.partition_index): CommittedOffset(
                 found.committed_offset, found.committed_leader_epoch, found.metadata or ""
@@ -100,11 +123,15 @@ class GroupAdmin(AdminBase):
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
             topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, ""))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
-        connection = await self._cluster.connection(await self._coordinator(group_id))
-        response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
-        for answer in response.topics:
-            for result in answer.partitions:
-                raise_for(result.error_code, f"{answer.name}-{result.partition_index} of group {group_id!r}")
+
+        async def ask() -> None:
+            connection = await self._cluster.connection(await self._coordinator(group_id))
+            response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
+            for answer in response.topics:
+                for result in answer.partitions:
+                    raise_for(result.error_code, f"{answer.name}-{result.partition_index} of group {group_id!r}")
+
+        await self._until_loaded(ask)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Outcome]:
         """What the group has committed for the partitions is deleted. KafkaError for an error of the group."""
@@ -112,14 +139,32 @@ class GroupAdmin(AdminBase):
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
             for topic, indexes in by_topic(partitions).items()
         ]
-        node_id = await self._coordinator(group_id)
-        response = await self._cluster.ask(node_id, OffsetDeleteRequest(group_id, wanted), OffsetDeleteResponse)
-        raise_for(response.error_code, f"group {group_id!r}")
+
+        async def ask() -> OffsetDeleteResponse:
+            node_id = await self._coordinator(group_id)
+            response = await self._cluster.ask(node_id, OffsetDeleteRequest(group_id, wanted), OffsetDeleteResponse)
+            raise_for(response.error_code, f"group {group_id!r}")
+            return response
+
+        response = await self._until_loaded(ask)
         return {
             TopicPartition(topic.name, result.partition_index): error_of(result.error_code, f"{topic.name}-{result.partition_index}")
             for topic in response.topics
             for result in topic.partitions
         }
+
+    async def _until_loaded(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What ``ask`` returns, which is repeated for as long as it raises that the coordinator is elsewhere or still loading."""
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                if error.code not in _NOT_YET:
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, error)
+                attempt += 1
 
     async def _coordinator(self, group_id: str) -> int:
         """Waits while the coordinator is being found or loaded."""
