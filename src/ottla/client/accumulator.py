@@ -54,6 +54,7 @@ class ProducerBatch:
         "numbered_for",
         "partition",
         "problem",
+        "sent_epoch",
         "timestamps",
     )
 
@@ -71,6 +72,7 @@ class ProducerBatch:
         self.is_closed = False  # takes no more records
         self.not_before_ms = 0  # of the next attempt
         self.attempts = 0
+        self.sent_epoch = -1  # the leader epoch that was known when it was sent last
         self.problem: KafkaError | None = None  # why the last attempt failed
 
     @property

@@ -14,7 +14,7 @@ import msgspec
 
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
-from ottla.types import Headers, TopicPartition
+from ottla.types import NO_EPOCH, Headers, TopicPartition
 
 Deserializer = Callable[[bytes | None], Any]
 
@@ -49,13 +49,14 @@ class DeserializationError(KafkaError):
 class Fetched:
     """What one fetch brought of one partition."""
 
-    __slots__ = ("at", "next_offset", "partition", "records", "version")
+    __slots__ = ("at", "last_epoch", "next_offset", "partition", "records", "version")
 
-    def __init__(self, partition: TopicPartition, version: int, records: list[ConsumerRecord], next_offset: int) -> None:
+    def __init__(self, partition: TopicPartition, version: int, records: list[ConsumerRecord], next_offset: int, last_epoch: int) -> None:
         self.partition = partition
         self.version = version  # of the position it was fetched for
         self.records = records
         self.at = 0  # of the next record to hand out
+        self.last_epoch = last_epoch  # of the last batch
         self.next_offset = next_offset  # after the last batch, also where its last records were removed
 
 
@@ -103,11 +104,11 @@ class FetchBuffer:
                 taken += piece
                 fetched.at += len(piece)
                 self._last.append((fetched, len(piece)))
-                state.position, state.leader_epoch = piece[-1].offset + 1, piece[-1].leader_epoch
+                state.position, state.leader_epoch, state.fetched_epoch = piece[-1].offset + 1, piece[-1].leader_epoch, NO_EPOCH
             if fetched.at < len(fetched.records):
                 self._put_first(fetched)
             else:
-                state.position = fetched.next_offset
+                state.position, state.fetched_epoch = fetched.next_offset, fetched.last_epoch
             if problem is not None:
                 if not taken:
                     raise problem

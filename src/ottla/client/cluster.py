@@ -7,9 +7,9 @@ share one request. Source: the Kafka protocol guide, "Partitioning and bootstrap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ottla.client.backoff import Backoff
 from ottla.client.connection import ClientConnection
@@ -46,6 +46,13 @@ class TopicMetadata:
     is_internal: bool
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
 
+    def keep_newer(self, before: TopicMetadata) -> None:
+        """No partition goes back to an older leader epoch: a broker that lags answers with what was true before."""
+        for index, old in before.partitions.items():
+            found = self.partitions.get(index)
+            if found is not None and found.leader_epoch < old.leader_epoch:
+                self.partitions[index] = old
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -53,6 +60,15 @@ class Node:
     host: str
     port: int
     rack: str | None = None
+
+
+class NodeEndpoint(Protocol):
+    """A broker's address, as answers list it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
@@ -238,6 +254,8 @@ class Cluster:
             if code:
                 self.topic_errors[found] = code
             else:
+                if before is not None and before.topic_id == topic.topic_id:
+                    topic.keep_newer(before)
                 self.topics[found] = topic
                 self.topic_names[topic.topic_id] = found
 
@@ -246,10 +264,38 @@ class Cluster:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no brokers yet")
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
         nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
+        self._leave_moved(nodes)
+        self.nodes = nodes
+
+    def _leave_moved(self, nodes: Mapping[int, Node]) -> None:
+        """Connections to brokers that are elsewhere now are closed."""
         moved = {node_id for node_id, node in nodes.items() if self.nodes.get(node_id, node) != node}
         for place in [place for place in self._connections if place[0] in moved]:
             self._connections.pop(place).close()
-        self.nodes = nodes
+
+    # What answers say of leaders (KIP-951)
+
+    def take_endpoints(self, endpoints: Iterable[NodeEndpoint]) -> None:
+        """Where the brokers are that an answer names as leaders."""
+        nodes = {end.node_id: Node(end.node_id, end.host, end.port, end.rack) for end in endpoints}
+        if nodes:
+            self._leave_moved(nodes)
+            self.nodes |= nodes
+
+    def take_leader(self, partition: TopicPartition, leader: int, leader_epoch: int) -> bool:
+        """The partition's leader is the one that an answer names; False when that is no news, or that broker is not known."""
+        topic = self.topics.get(partition.topic)
+        known = topic.partitions.get(partition.partition) if topic is not None else None
+        if known is None or leader_epoch <= known.leader_epoch or leader not in self.nodes:
+            return False
+        known.leader, known.leader_epoch = leader, leader_epoch
+        return True
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The newest that is known; -1 without one."""
+        topic = self.topics.get(partition.topic)
+        known = topic.partitions.get(partition.partition) if topic is not None else None
+        return -1 if known is None else known.leader_epoch
 
     def age_left_ms(self) -> int:
         """How long the metadata of all topics in use may still be used; 0 when it should be refreshed."""

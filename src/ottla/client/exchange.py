@@ -43,6 +43,7 @@ async def exchange(
         connection.send_unanswered(request)
         return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
     response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms)
+    cluster.take_endpoints(response.node_endpoints)
     # The names are those of the request: the metadata may have lost a topic while it was out.
     names = {topic.topic_id: topic.name for topic in topics.values()}
     return {

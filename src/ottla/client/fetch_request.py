@@ -6,11 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from ottla.client.cluster import Cluster
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ottla.types import TopicPartition
+from ottla.types import NO_EPOCH, TopicPartition
 
 
-def fetch_topics(cluster: Cluster, positions: Mapping[TopicPartition, int], *, partition_bytes_max: int) -> list[FetchTopic]:
-    """The partitions from these offsets on; without those that the metadata does not know any more."""
+def fetch_topics(
+    cluster: Cluster, positions: Mapping[TopicPartition, int], *, partition_bytes_max: int, epochs: Mapping[TopicPartition, int] = {}
+) -> list[FetchTopic]:
+    """The partitions from these offsets on; without those that the metadata does not know any more.
+
+    ``epochs`` are the leader epochs of what was fetched before: a leader whose log differs there says so (KIP-320).
+    """
     topics: dict[str, FetchTopic] = {}
     for partition, position in positions.items():
         known = cluster.topics.get(partition.topic)
@@ -20,6 +25,7 @@ def fetch_topics(cluster: Cluster, positions: Mapping[TopicPartition, int], *, p
         wanted = FetchPartition(partition.partition, fetch_offset=position)
         wanted.partition_max_bytes = partition_bytes_max
         wanted.current_leader_epoch = known.partitions[partition.partition].leader_epoch
+        wanted.last_fetched_epoch = epochs.get(partition, NO_EPOCH)
         topic.partitions.append(wanted)
     return list(topics.values())
 

@@ -20,15 +20,18 @@ from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from ottla.loggers import get_logger
+from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, TopicPartition
+
+log = get_logger(__name__)
 
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
-IDLE_RETRY_MS: Final = 100
+NEVER_MS: Final = 2**63
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Fetcher:
         self._buffer = buffer
         self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._resetting: asyncio.Task[None] | None = None
+        self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
         self._problem: KafkaError | None = None
 
@@ -83,20 +87,27 @@ class Fetcher:
         if self._buffer.has_some():
             return
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(min(timeout_ms, self._retry_in_ms()) / 1000):
                 await self._news.wait()
         except TimeoutError:
             return
+
+    def _retry_in_ms(self) -> float:
+        """When a partition that failed is fetched again."""
+        now_ms = self._cluster.world.clock.monotonic_ms()
+        held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > now_ms]
+        return min(held) - now_ms if held else NEVER_MS
 
     def start(self) -> None:
         """Requests go out to leaders that have none in flight."""
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         needs_reset, needs_leader = False, False
+        now_ms = self._cluster.world.clock.monotonic_ms()
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:
                 needs_reset = needs_reset or state.seek_timestamp is not None
-            elif not state.is_paused and partition not in self._buffer:
+            elif not state.is_paused and partition not in self._buffer and state.retry_ms <= now_ms:
                 leader = self._cluster.leader(partition)
                 if leader is None:
                     needs_leader = True
@@ -128,6 +139,7 @@ class Fetcher:
         self._news.set()
 
     async def _fetch(self, leader: int, versions: dict[TopicPartition, int]) -> None:
+        sent = {partition: self._cluster.leader_epoch(partition) for partition in versions}
         try:
             connection = await self._cluster.connection(leader, FETCH_LANE)
             request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)])
@@ -138,20 +150,24 @@ class Fetcher:
             if response.error_code:
                 raise KafkaError(response.error_code, "fetch")
         except KafkaError as error:
-            await self._recover(error, list(versions))
+            await self._recover(dict.fromkeys(versions, error), sent)
             return
-        problem: KafkaError | None = None
+        self._cluster.take_endpoints(response.node_endpoints)
+        problems: dict[TopicPartition, KafkaError] = {}
         for partition, data in by_partition(request, response):
             state = self._positions.get(partition)
             if state is None or not self._is_as_asked(partition, versions):
                 continue
-            if data.error_code:
-                problem = self._partition_problem(partition, data) or problem
+            problem = self._partition_problem(partition, data)
+            if problem is not None:
+                problems[partition] = problem
                 continue
-            state.high_watermark = data.high_watermark
-            self._keep(partition, data, versions[partition])
-        if problem is not None:
-            await self._recover(problem, list(versions))
+            state.failures = state.retry_ms = 0
+            if not data.error_code and data.diverging_epoch is None:
+                state.high_watermark = data.high_watermark
+                self._keep(partition, data, versions[partition])
+        if problems:
+            await self._recover(problems, sent)
 
     def _is_as_asked(self, partition: TopicPartition, versions: dict[TopicPartition, int]) -> bool:
         """The partition is still assigned, and its position has not moved since the fetch began."""
@@ -162,7 +178,8 @@ class Fetcher:
         """None when nothing of it can be asked for any more."""
         positions = {partition: self._position_of(partition) for partition in partitions}
         settings = self._settings
-        topics = fetch_topics(self._cluster, positions, partition_bytes_max=settings.max_partition_fetch_bytes)
+        epochs = {partition: self._positions.of(partition).fetched_epoch for partition in partitions}
+        topics = fetch_topics(self._cluster, positions, partition_bytes_max=settings.max_partition_fetch_bytes, epochs=epochs)
         if not topics:
             return None
         return FetchRequest(
@@ -187,14 +204,14 @@ class Fetcher:
             return
         assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
         records: list[ConsumerRecord] = []
-        next_offset = start
+        next_offset, last_epoch = start, NO_EPOCH
         # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
         aborted = AbortedTransactions(data.aborted_transactions or ())
         for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
             is_committed = aborted.admits(view, at, header)
             if header.last_offset < start:
                 continue
-            next_offset = header.last_offset + 1
+            next_offset, last_epoch = header.last_offset + 1, header.leader_epoch
             if header.is_control or not is_committed:
                 continue
             kind = 1 if header.is_log_append_time else 0
@@ -214,36 +231,68 @@ class Fetcher:
                 )
             )
         if next_offset > start:
-            self._buffer.add(Fetched(partition, version, records, next_offset))
+            self._buffer.add(Fetched(partition, version, records, next_offset, last_epoch))
 
     def _partition_problem(self, partition: TopicPartition, data: PartitionData) -> KafkaError | None:
-        """What is to be done about one partition; None when it has been done."""
-        error = KafkaError(data.error_code, f"fetch from {partition}")
+        """What is to be done about one partition; None when nothing is, or it has been done."""
+        state, policy = self._positions.of(partition), self._settings.auto_offset_reset
+        if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
+            return self._truncated(partition, data.diverging_epoch)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            policy = self._settings.auto_offset_reset
             if policy == "none":
-                text = f"offset {self._positions.of(partition).position} of {partition} is out of range and auto.offset.reset=none"
+                text = f"offset {state.position} of {partition} is out of range and auto.offset.reset=none"
                 return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-            self._positions.of(partition).seek_to(RESET_TIMESTAMPS[policy])
+            state.seek_to(RESET_TIMESTAMPS[policy])
             return None
-        return error
+        if data.current_leader is not None:
+            self._cluster.take_leader(partition, data.current_leader.leader_id, data.current_leader.leader_epoch)
+        return KafkaError(data.error_code, f"fetch from {partition}") if data.error_code else None
 
-    async def _recover(self, error: KafkaError, partitions: list[TopicPartition]) -> None:
-        """Newer metadata for what may pass; everything else is raised to the application."""
-        if not error.is_transient:
-            raise error
-        await asyncio.sleep(IDLE_RETRY_MS / 1000)
-        try:
-            await self._cluster.refresh({partition.topic for partition in partitions})
-        except KafkaError as again:
-            if not again.is_transient:
-                raise
+    def _truncated(self, partition: TopicPartition, diverging: EpochEndOffset) -> KafkaError | None:
+        """Records that were read are no longer in the log, nor are those that now have their offsets the ones that were read (KIP-320)."""
+        state, policy = self._positions.of(partition), self._settings.auto_offset_reset
+        lost = f"{partition} was truncated: what was read up to offset {state.position} was removed from offset {diverging.end_offset} on"
+        if policy == "none":
+            text = f"{lost}, and auto.offset.reset=none: seek to {diverging.end_offset} to read what is there now"
+            return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        log.error("log_truncation", partition=str(partition), position=state.position, diverges_at=diverging.end_offset)
+        state.seek(diverging.end_offset)
+        return None
+
+    async def _recover(self, problems: dict[TopicPartition, KafkaError], sent: dict[TopicPartition, int]) -> None:
+        """Newer metadata for what may pass; everything else is raised to the application.
+
+        A partition is asked for at once where a newer leader is known than that of the epoch under which it was ``sent``, and after its
+        first failure; then it waits longer with each one.
+        """
+        for error in problems.values():
+            if not error.is_transient:
+                raise error
+        if not all(self._cluster.leader_epoch(partition) > sent[partition] for partition in problems):
+            try:
+                await self._cluster.refresh({partition.topic for partition in problems})
+            except KafkaError as again:
+                if not again.is_transient:
+                    raise
+        now_ms = self._cluster.world.clock.monotonic_ms()
+        for partition in problems:
+            state = self._positions.get(partition)
+            if state is None:
+                continue
+            state.failures += 1
+            is_elsewhere = self._cluster.leader_epoch(partition) > sent[partition]
+            delay_ms = 0.0 if is_elsewhere else self._delay_ms(state.failures)
+            state.retry_ms = now_ms + int(delay_ms)
+
+    def _delay_ms(self, failures: int) -> float:
+        """None after the first failure: newer metadata may have solved it."""
+        return self._cluster.backoff.delay_ms(failures - 2, self._cluster.world) if failures > 1 else 0.0
 
     async def _look_up(self, needs_leader: bool) -> None:
         """Leaders, and offsets for positions that are only known as the start or the end."""
         topics = {partition.topic for partition in self._positions}
-        if needs_leader:
-            await asyncio.sleep(IDLE_RETRY_MS / 1000)
+        if self._look_up_failures > 0:
+            await asyncio.sleep(self._delay_ms(self._look_up_failures) / 1000)
         try:
             if needs_leader or any(topic not in self._cluster.topics for topic in topics):
                 await self._cluster.refresh(topics)
@@ -259,7 +308,12 @@ class Fetcher:
                     if state is not None and state.version == versions[partition]:
                         state.position, state.seek_timestamp = offset, None
         except KafkaError as error:
-            await self._recover(error, [])
+            self._look_up_failures += 1
+            if not error.is_transient:
+                raise
+        else:
+            is_led = all(self._cluster.leader(partition) is not None for partition in self._positions)
+            self._look_up_failures = 0 if is_led else self._look_up_failures + 1
 
 
 async def offsets_for_times(
@@ -278,7 +332,9 @@ async def offsets_for_times(
             is_unknown = known is None or partition.partition not in known.partitions
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
         topic = by_leader.setdefault(leader, {}).setdefault(partition.topic, ListOffsetsTopic(partition.topic))
-        topic.partitions.append(ListOffsetsPartition(partition.partition, timestamp=timestamp))
+        topic.partitions.append(
+            ListOffsetsPartition(partition.partition, current_leader_epoch=cluster.leader_epoch(partition), timestamp=timestamp)
+        )
     found: dict[TopicPartition, tuple[int, int, int]] = {}
     for leader, topics in by_leader.items():
         request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)

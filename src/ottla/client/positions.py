@@ -13,12 +13,18 @@ from ottla.types import NO_EPOCH, TopicPartition
 
 
 class PartitionPosition:
-    __slots__ = ("_versions", "high_watermark", "is_paused", "leader_epoch", "position", "seek_timestamp", "version")
+    __slots__ = (
+        "_versions", "failures", "fetched_epoch", "high_watermark", "is_paused", "leader_epoch", "position", "retry_ms", "seek_timestamp",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, versions: Iterator[int]) -> None:
         self._versions = versions
         self.position: int | None = None
         self.leader_epoch = NO_EPOCH  # of the last record handed out
+        self.fetched_epoch = NO_EPOCH  # of the batch that ends before the position, where that is known
+        self.failures = 0  # fetches of it that failed, one after the other
+        self.retry_ms = 0  # on the monotonic clock: it is not fetched before
         self.is_paused = False
         self.high_watermark = -1  # as the broker last said
         self.seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
@@ -34,11 +40,11 @@ class PartitionPosition:
 
     def rewind(self, offset: int) -> None:
         """Records from ``offset`` on were not handed out after all. Fetches that are under way began after them, and do not count."""
-        self.position = offset
+        self.position, self.fetched_epoch = offset, NO_EPOCH
         self.version = next(self._versions)
 
     def _moved(self) -> None:
-        self.leader_epoch = NO_EPOCH
+        self.leader_epoch = self.fetched_epoch = NO_EPOCH
         self.version = next(self._versions)
 
 

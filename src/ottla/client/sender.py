@@ -189,6 +189,7 @@ class Sender:
                 break
             size += batch.builder.size_bytes
             queue.take(connection, self._producer_id)
+            batch.sent_epoch = self._cluster.leader_epoch(queue.partition)
             self._flying[batch] = None
             taken.append((queue, batch))
         return taken
@@ -250,6 +251,9 @@ class Sender:
             await self._cluster.refresh(topics)
         except Exception:  # noqa: BLE001 - the task's edge: the next attempt asks again
             return
+        for queue in self._queues.values():
+            if queue.partition.topic in topics:
+                self._hurry(queue)
 
     async def _take_producer_id(self) -> None:
         response = await self._cluster.ask(None, InitProducerIdRequest(None, 2**31 - 1), InitProducerIdResponse)
@@ -312,11 +316,25 @@ class Sender:
         queue.take_back(batch)
         queue.resumes_at_zero_in_flight = True
         if _may_pass(problem):
-            self._start(self._refresh(queue.partition.topic))
+            self._look_for_leader(queue, answer)
         elif not follows_a_failure:
             queue.renumber(batch.numbered_for)
             if batch.numbered_for == self._producer_id:
                 self._producer_id = -1
+
+    def _look_for_leader(self, queue: PartitionQueue, answer: PartitionProduceResponse) -> None:
+        """The batch goes to a newer leader at once: to the one that the answer names, or that newer metadata has (KIP-951)."""
+        hint, partition = answer.current_leader, queue.partition
+        if hint is None or not self._cluster.take_leader(partition, hint.leader_id, hint.leader_epoch):
+            self._start(self._refresh(partition.topic))
+        self._hurry(queue)
+
+    def _hurry(self, queue: PartitionQueue) -> None:
+        """The head batch does not wait where a newer leader is known than the one that it failed with."""
+        if queue.batches and queue.batches[0].sent_epoch >= 0 and self._cluster.leader(queue.partition) is not None:
+            batch = queue.batches[0]
+            if self._cluster.leader_epoch(queue.partition) > batch.sent_epoch:
+                batch.not_before_ms = 0
 
     def _expire(self, now_ms: int) -> None:
         """Batches whose delivery.timeout.ms is over have failed, in flight or not; ``_expiry_ms`` is that of the next one."""

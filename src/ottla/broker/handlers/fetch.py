@@ -139,6 +139,8 @@ class Reading:
 
     def _diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
         epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0:  # newer than all that this log knows: where it diverges is not known, as in Kafka
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
             return False
         data.diverging_epoch = EpochEndOffset(epoch, end)
