@@ -15,7 +15,7 @@ from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.service import service
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.slices import pause
+from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import (
     TOPIC_IDS_SINCE,
@@ -52,7 +52,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
         return FetchResponse(error_code=error.code)
     reading = Reading(parts, context, request, plan)
     await reading.read()
-    if reading.is_enough or request.max_wait_ms <= 0:
+    if reading.has_error or not reading.seen or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
         return await reading.answer()
     ParkedFetch(parts, context, request, reading).park()
     return None
@@ -68,25 +68,21 @@ class Reading:
         self._context = context
         self._request = request
         self._plan = plan
-        self._results: list[tuple[TopicKey, PartitionData]] = []
+
+    async def read(self) -> None:
+        parts = self._parts
+        results: list[tuple[TopicKey, PartitionData]] = []
+        self._results = results
         self.seen: dict[Partition, int] = {}  # readable partitions, and the high watermark that was read to
         self.size_bytes = 0
         self.has_error = False
-        self.role_changes = 0  # of the broker's partitions, when this pass began
-        self._endpoints: list[NodeEndpoint] = []
-
-    @property
-    def is_enough(self) -> bool:
-        return self.has_error or not self.seen or self.size_bytes >= self._request.min_bytes
-
-    async def read(self) -> None:
-        self._results, self.seen, self.size_bytes, self.has_error = [], {}, 0, False
-        self.role_changes = self._parts.partitions.role_changes
-        budget = min(self._request.max_bytes, self._parts.fetch_bytes_max)
-        if self._parts.throttling.limits_fetch:
-            budget = self._parts.throttling.fetch_bytes_max(self._context, budget)
-        for at, (topic, wanted) in enumerate(self._plan.partitions(), 1):
-            if at % SLICE_PARTITIONS == 0:
+        self.role_changes = parts.partitions.role_changes  # when this pass began
+        self._endpoints: list[NodeEndpoint] | None = None
+        budget = min(self._request.max_bytes, parts.fetch_bytes_max)
+        if parts.throttling.limits_fetch:
+            budget = parts.throttling.fetch_bytes_max(self._context, budget)
+        for topic, wanted in self._plan.partitions():
+            if len(results) % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
                 await pause()
             data = PartitionData(wanted.partition, records=b"")
             try:
@@ -97,17 +93,20 @@ class Reading:
                 self.has_error = True
                 if error.code in _LED_DIFFERENTLY and self._context.version >= LEADER_HINTS_SINCE:
                     self._hint(topic, data)
-            self._results.append((topic, data))
+            results.append((topic, data))
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
-        partition = self._find(topic, wanted.partition)
+        store = self._parts.partitions
+        partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
+        if partitions is None or (partition := partitions.get(wanted.partition)) is None:
+            raise self._absent(topic, wanted.partition)
         meters = partition.meters
         meters.fetch_requests += 1
         partition.check_leads(wanted.current_leader_epoch)
         log = partition.log
         end = data.high_watermark = partition.high_watermark
         data.last_stable_offset = partition.last_stable_offset
-        data.log_start_offset = log.log_start_offset
+        start = data.log_start_offset = log.log_start_offset
         if self._request.isolation_level == READ_COMMITTED:
             end = data.last_stable_offset
             data.aborted_transactions = []
@@ -115,14 +114,15 @@ class Reading:
             data.aborted_transactions = None
         if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
             return
-        if not log.log_start_offset <= wanted.fetch_offset <= end:
+        offset = wanted.fetch_offset
+        if not start <= offset <= end:
             meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.seen.setdefault(partition, end)
-        if wanted.fetch_offset == end or (budget <= 0 and self.size_bytes):
+        if offset == end or (budget <= 0 and self.size_bytes):
             return
         limit = min(wanted.partition_max_bytes, budget)
-        part = await log.read(wanted.fetch_offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
+        part = await log.read(offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
         if part is not None:
             data.records = part.region
             size = len(part.region)
@@ -134,6 +134,8 @@ class Reading:
         hint = hint_of(self._parts, self._context, name, data.partition_index)
         if hint is not None:
             data.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
+            if self._endpoints is None:
+                self._endpoints = []
             if hint.endpoint is not None and all(node.node_id != hint.leader for node in self._endpoints):
                 self._endpoints.append(NodeEndpoint(*hint.endpoint))
 
@@ -147,16 +149,12 @@ class Reading:
         self.has_error = True
         return True
 
-    def _find(self, topic: TopicKey, index: int) -> Partition:
+    def _absent(self, topic: TopicKey, index: int) -> KafkaError:
         store, image = self._parts.partitions, self._parts.image
-        partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
-        partition = partitions.get(index) if partitions is not None else None
-        if partition is None:
-            if isinstance(topic, str):
-                raise absent(store, image, topic, index)
-            name = image.topic_names.get(topic)
-            raise absent(store, image, name or "", index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID)
-        return partition
+        if isinstance(topic, str):
+            return absent(store, image, topic, index)
+        name = image.topic_names.get(topic)
+        return absent(store, image, name or "", index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID)
 
     async def read_and_answer(self) -> FetchResponse:
         await self.read()
@@ -170,13 +168,19 @@ class Reading:
             pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
             if not is_given:
                 session_id = plan.session_id if plan.is_incremental else 0
-                return FetchResponse(throttle_time_ms=pause_ms, session_id=session_id, node_endpoints=self._endpoints)
+                return FetchResponse(throttle_time_ms=pause_ms, session_id=session_id, node_endpoints=self._endpoints or [])
         topics: dict[TopicKey, FetchableTopicResponse] = {}
-        for at, (topic, data) in enumerate(self._results, 1):
-            if at % SLICE_RESULTS == 0:
-                await pause()
-            plan.answer_partition(topic, data, topics)
-        return FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()), node_endpoints=self._endpoints)
+        results = self._results
+        if len(results) > SLICE_RESULTS:
+            async for topic, data in sliced(results, SLICE_RESULTS):
+                plan.answer_partition(topic, data, topics)
+        else:
+            for topic, data in results:
+                plan.answer_partition(topic, data, topics)
+        response = FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
+        if self._endpoints is not None:
+            response.node_endpoints = self._endpoints
+        return response
 
 
 class ParkedFetch:

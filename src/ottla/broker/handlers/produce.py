@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.partition import Partition
 
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
+_ACKS = (0, 1, -1)
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
@@ -68,20 +69,25 @@ class StagedProduce:
 
     def finish(self, failed: Collection[Flushable]) -> None:
         """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
-        self.settle(failed)
+        for partition, drop_count, result in self.staged:
+            if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
+                self._unwritten(partition, drop_count, result)
         self._wait_count -= 1
         if self._wait_count == 0:
             answer(self.context, self.acks, self._response)
+        else:
+            self.staged.clear()
 
     def settle(self, failed: Collection[Flushable]) -> None:
-        """What was staged has been flushed, or was refused by a log that failed or that dropped it since."""
-        for partition, drop_count, result in self.staged:
-            if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
-                error = partition.unwritten(drop_count)
-                if partition.log.health.is_retired:
-                    error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
-                self.refuse(partition.topic, result, error)
-        self.staged.clear()
+        """As ``finish``, of what is staged so far; there is more to come before the answer."""
+        self._wait_count += 1
+        self.finish(failed)
+
+    def _unwritten(self, partition: Partition, drop_count: int, result: PartitionProduceResponse) -> None:
+        error = partition.unwritten(drop_count)
+        if partition.log.health.is_retired:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
+        self.refuse(partition.topic, result, error)
 
     def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
         """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
@@ -98,9 +104,10 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
     staged = StagedProduce(parts, context, request.acks, response)
-    problem = _problem(request)
+    problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(request)
+    store, has_ids = parts.partitions, context.version >= TOPIC_IDS_SINCE
     for topic in request.topic_data:
-        partitions = _find_topic(parts, topic, context.version)
+        partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
         results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     if staged.heavy:
@@ -124,7 +131,8 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
     try:
         problem, size_bytes, slices = _problem(request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):
-            partitions = _find_topic(parts, topic, context.version)
+            has_id = context.version >= TOPIC_IDS_SINCE
+            partitions = parts.partitions.by_id.get(topic.topic_id) if has_id else parts.partitions.by_name.get(topic.name)
             results: list[PartitionProduceResponse] = []
             response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
             async for data in slices.over(topic.partition_data):
@@ -205,15 +213,11 @@ def answer(context: RequestContext, acks: int, response: ProduceResponse) -> Non
 
 def _problem(request: ProduceRequest) -> KafkaError | None:
     """What is wrong with the request itself."""
-    if request.acks not in (0, 1, -1):
+    if request.acks not in _ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
     if request.transactional_id is not None:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
     return None
-
-
-def _find_topic(parts: Parts, topic: TopicProduceData, version: int) -> dict[int, Partition] | None:
-    return parts.partitions.by_id.get(topic.topic_id) if version >= TOPIC_IDS_SINCE else parts.partitions.by_name.get(topic.name)
 
 
 def _absent(parts: Parts, topic: TopicProduceData, index: int, version: int) -> KafkaError:

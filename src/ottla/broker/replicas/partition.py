@@ -93,17 +93,17 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self.log.log_end_offset
+        return self.log.tail.end_offset
 
     @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction has ended; without transactions the high watermark."""
-        return self.log.log_end_offset
+        return self.log.tail.end_offset
 
     @property
     def is_settled(self) -> bool:
         """Nothing is staged and nothing is being written: what the log shows is all there is."""
-        return not self.log.has_pending and not self._flush.is_running
+        return not (self.log.tail.has_pending or self._flush.is_running)
 
     def stage(self, view: memoryview, *, now_ms: int, is_prepared: bool = False) -> Appended:
         """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then.
@@ -129,10 +129,11 @@ class Partition:
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""
-        drop_count = self.log.tail.drop_count
-        if not self.is_settled or self.log.durability.owes_sync:
+        log = self.log
+        drop_count = log.tail.drop_count
+        if not self.is_settled or log.durability.owes_sync:
             await self._flush()
-        if self.log.is_failed or self.log.tail.drop_count != drop_count:
+        if log.health.is_failed or log.tail.drop_count != drop_count:
             raise self.unwritten(drop_count)
 
     def unwritten(self, drop_count: int) -> KafkaError:
@@ -205,16 +206,17 @@ class Partition:
 
     async def _flush_once(self) -> None:
         opened = self.log
-        if opened.is_failed:
+        tail = opened.tail
+        if opened.health.is_failed:
             return
-        before = opened.tail.appended_bytes
+        before = tail.appended_bytes
         try:
-            if opened.has_pending:
+            if tail.has_pending:
                 await opened.flush()
-            if self.log.durability.owes_sync:
+            if opened.durability.owes_sync:
                 await self._sync()
         finally:
-            grown = opened.tail.appended_bytes - before
+            grown = tail.appended_bytes - before
             if grown and self.waiters:
                 self.wake(grown)
 

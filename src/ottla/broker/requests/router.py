@@ -31,6 +31,7 @@ from ottla.wire.generator import Form
 from ottla.wire.primitives import ManyElements
 from ottla.wire.schema import Response
 
+_PRODUCE: Final = int(ApiKey.PRODUCE)
 QUICK_FRAME_BYTES: Final = 1 << 15
 """A produce request up to this size takes a few milliseconds at most, whatever its records."""
 
@@ -64,6 +65,7 @@ class Router:
         requests_max: int,
     ) -> None:
         self._services = services
+        self._produce = services[Role.BROKER][ApiKey.PRODUCE]
         self._timers = world.timers
         self._clock = world.clock
         self.quotas = throttling
@@ -115,18 +117,22 @@ class Router:
             place = connection.enter()
             client_id, correlation_id = repeated.client_id, repeated.correlation_id
             context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us)
-            produce = self._services[Role.BROKER][ApiKey.PRODUCE]
-            self._run(produce, produce.handle, context, repeated.request)
+            produce = self._produce
+            if self.quotas.times_requests:
+                self._run_timed(produce, produce.handle, context, repeated.request, None)
+            else:
+                self._begin(produce, produce.handle, context, repeated.request)
             repeated.release()
             connection.head_misses = 0
             if len(frame) > QUICK_FRAME_BYTES:
                 self.timing.look_at_clock()
             return True
         api_key, version, correlation_id = decode_request_header_start(frame)
-        if not self.burst.is_empty and api_key != ApiKey.PRODUCE:
-            self.burst.flush()  # whatever this one asks, what the client sent before is there
-        if connection.unwritten_count and api_key != ApiKey.PRODUCE:
-            return False
+        if api_key != _PRODUCE:
+            if not self.burst.is_empty:
+                self.burst.flush()  # whatever this one asks, what the client sent before is there
+            if connection.unwritten_count:
+                return False
         service = self._services[connection.role].get(api_key)
         if service is None:
             raise DecodeError(f"API key {api_key} is not served")
@@ -162,7 +168,10 @@ class Router:
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
-        self._run(service, handle, context, request, kept)
+        if self.quotas.times_requests:
+            self._run_timed(service, handle, context, request, kept)
+        else:
+            self._begin(service, handle, context, request, kept)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
             if len(frame) > QUICK_FRAME_BYTES:
@@ -173,11 +182,8 @@ class Router:
             self.timing.look_at_clock()
         return True
 
-    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
-        if self.quotas.times_requests:
-            self.quotas.run(context, lambda: self._begin(service, handle, context, request, kept))
-        else:
-            self._begin(service, handle, context, request, kept)
+    def _run_timed(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None) -> None:
+        self.quotas.run(context, lambda: self._begin(service, handle, context, request, kept))
 
     def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         result = handle(self.parts, context, request)

@@ -26,6 +26,7 @@ from ottla.storage.log.batch_rules import BatchRules, apply_rules, refuse_size
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
+from ottla.types import NO_EPOCH
 
 
 class Appended(msgspec.Struct, gc=False):
@@ -56,9 +57,9 @@ class Tail:
     """``end_offset`` is after the last batch that was written; what is staged begins there."""
 
     __slots__ = (
-        "_buffers", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset", "_pending", "_segments",
-        "_staged_timestamp", "_wants_roll", "appended_bytes", "config", "drop_count", "end_offset", "latest_ms", "producers", "rules",
-        "unsynced_since_ms",
+        "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset",
+        "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "config", "drop_count", "end_offset", "latest_ms",
+        "producers", "rules", "unsynced_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,7 @@ class Tail:
         self.latest_ms = now_ms  # the newest time that a caller passed
         self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
         self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
+        self._counted_epoch = NO_EPOCH  # of the last batch that was counted: the epochs know it
         self.drop_count = 0  # how often staged batches were dropped: of those staged under the same count, none was
         self.configure(segments.config)
 
@@ -231,7 +233,8 @@ class Tail:
         """The batch was written: everything that counts batches counts it."""
         size, base_offset, last_offset, max_timestamp = batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp
         staged_ms, attributes, producer_id = batch.staged_ms, batch.attributes, batch.producer_id
-        if batch.leader_epoch != self._epochs.epochs.latest_epoch:
+        if batch.leader_epoch != self._counted_epoch:
+            self._counted_epoch = batch.leader_epoch
             self._epochs.assign(batch.leader_epoch, base_offset)
         segment.count_batch(size, last_offset, max_timestamp)
         self.appended_bytes += size
@@ -285,3 +288,4 @@ class Tail:
     def were_truncated(self, end_offset: int) -> None:
         """The log ends at ``end_offset``. Nothing may be staged."""
         self.end_offset = self._next_offset = end_offset
+        self._counted_epoch = NO_EPOCH
