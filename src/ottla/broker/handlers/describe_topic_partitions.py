@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorization import ResourceType
+from ottla.broker.handlers.partition_states import offline_replicas, shown_leader
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -20,7 +21,7 @@ from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.metadata.image import PartitionImage
-from ottla.types import INTERNAL_TOPICS, NO_LEADER, topic_name_problem
+from ottla.types import INTERNAL_TOPICS, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -50,7 +51,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
             response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first]
-        page = [_describe(parts, name, index, topic.partitions[index]) for index in indexes[:left]]
+        page = [_describe(parts, context, name, index, topic.partitions[index]) for index in indexes[:left]]
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -67,17 +68,20 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
     return response
 
 
-def _describe(parts: Parts, topic: str, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _describe(
+    parts: Parts, context: RequestContext, topic: str, index: int, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    leader, code = shown_leader(parts, context, partition)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=code,
         partition_index=index,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=[],
-        offline_replicas=parts.partitions.offline_replicas(topic, index),
+        offline_replicas=offline_replicas(parts, context, topic, index, partition),
     )
 
 

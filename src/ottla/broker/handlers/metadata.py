@@ -2,7 +2,8 @@
 
 All topics: an empty list in v0, null from v1 on. v4 says whether unknown topics may be created; v10 answers with
 topic ids, v12 also asks by them: where one topic has an id, ids alone are looked at, as Kafka does. A topic
-that has just been created is answered with its partitions at once.
+that has just been created is answered with its partitions at once. All is as the image has it: fenced brokers are not listed, what they led
+has no leader.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
+from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, offline_replicas, shown_leader
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -25,7 +27,7 @@ from ottla.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.metadata.image import TopicImage
-from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, topic_name_problem
+from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     slices = Slices(parts.world.clock)
     topics = []
-    async for topic in _topics(parts, context.version, request, slices):
+    async for topic in _topics(parts, context, request, slices):
         if request.include_topic_authorized_operations and not topic.error_code:
             topic.topic_authorized_operations = parts.authorizer.allowed(context.principal, ResourceType.TOPIC, topic.name or "")
         topics.append(topic)
@@ -54,11 +56,11 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
     )
 
 
-async def _topics(parts: Parts, version: int, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
-    wanted = request.topics
+async def _topics(parts: Parts, context: RequestContext, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
+    wanted, version = request.topics, context.version
     if wanted is None or (version == 0 and not wanted):
         async for _, topic in slices.over(sorted(parts.image.topics.items())):
-            yield _describe(parts, topic, request)
+            yield _describe(parts, context, topic)
         return
     names = [name or "" async for name in slices.over(topic.name for topic in wanted)]
     ids = [topic.topic_id async for topic in slices.over(wanted) if topic.topic_id != ZERO_UUID]
@@ -67,12 +69,12 @@ async def _topics(parts: Parts, version: int, request: MetadataRequest, slices: 
             yield MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name)
     elif ids:
         async for topic_id in slices.over_distinct(ids):
-            yield _look_up_id(parts, topic_id, request)
+            yield _look_up_id(parts, context, topic_id)
     else:
         if request.allow_auto_topic_creation or version < 4:
             await _create_missing(parts, names, slices)
         async for name in slices.over_distinct(names):
-            yield _look_up(parts, name, request)
+            yield _look_up(parts, context, name)
 
 
 async def _create_missing(parts: Parts, names: Iterable[str], slices: Slices) -> None:
@@ -86,34 +88,36 @@ async def _create_missing(parts: Parts, names: Iterable[str], slices: Slices) ->
         await parts.controller.create_topics(ordinary)
 
 
-def _look_up_id(parts: Parts, topic_id: bytes, request: MetadataRequest) -> MetadataResponseTopic:
+def _look_up_id(parts: Parts, context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
     name = parts.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _describe(parts, parts.image.topics[name], request)
+    return _describe(parts, context, parts.image.topics[name])
 
 
-def _look_up(parts: Parts, name: str, request: MetadataRequest) -> MetadataResponseTopic:
+def _look_up(parts: Parts, context: RequestContext, name: str) -> MetadataResponseTopic:
     topic = parts.image.topics.get(name)
     if topic is None:
         is_legal = topic_name_problem(name) is None
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return _describe(parts, topic, request)
+    return _describe(parts, context, topic)
 
 
-def _describe(parts: Parts, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
-    partitions = [
-        MetadataResponsePartition(
-            error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
-            partition_index=index,
-            leader_id=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr),
-            offline_replicas=parts.partitions.offline_replicas(topic.name, index),
+def _describe(parts: Parts, context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        leader, code = shown_leader(parts, context, partition, names_listener=context.version >= LISTENER_NOT_FOUND_SINCE)
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=code,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=offline_replicas(parts, context, topic.name, index, partition),
+            )
         )
-        for index, partition in sorted(topic.partitions.items())
-    ]
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

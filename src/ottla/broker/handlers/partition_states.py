@@ -1,0 +1,41 @@
+"""What clients are shown of a partition: its leader if they can reach it, and the replicas that are not up.
+
+A replica is offline when its broker is fenced, not registered or not reached through the client's listener, or when its log directory has
+failed; of the last a broker knows its own only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.requests.context import RequestContext
+from ottla.errors import ErrorCode
+from ottla.metadata.image import PartitionImage
+from ottla.types import NO_LEADER
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+
+LISTENER_NOT_FOUND_SINCE: Final = 6
+"""Of Metadata; earlier versions are told LEADER_NOT_AVAILABLE."""
+
+
+def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImage, *, names_listener: bool = True) -> tuple[int, ErrorCode]:
+    """The leader, or NO_LEADER and why."""
+    broker = parts.image.brokers.get(partition.leader)
+    if broker is None:
+        return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+    if context.connection.listener not in broker.endpoints:
+        return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if names_listener else ErrorCode.LEADER_NOT_AVAILABLE
+    return partition.leader, ErrorCode.NONE
+
+
+def offline_replicas(parts: Parts, context: RequestContext, topic: str, index: int, partition: PartitionImage) -> list[int]:
+    """In the order of the replicas."""
+    brokers, listener = parts.image.brokers, context.connection.listener
+    failed = parts.partitions.offline_replicas(topic, index)
+    return [
+        replica
+        for replica in partition.replicas
+        if replica in failed or (broker := brokers.get(replica)) is None or broker.is_fenced or listener not in broker.endpoints
+    ]
