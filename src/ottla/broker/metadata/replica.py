@@ -136,8 +136,8 @@ class MetadataReplica:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        while self._is_carrying_out:
-            await asyncio.sleep(0)
+        while self._is_carrying_out:  # it may wait for the disk
+            await asyncio.sleep(0.001)
         await self._sync()
         await self._apply()
         await self._snapshot(_nothing)
