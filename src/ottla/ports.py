@@ -165,6 +165,13 @@ class Disk(Protocol):
         """Names created, renamed and removed in the directory before the call survive a power cut."""
         ...
 
+    def boot_id(self) -> str:
+        """Of the time since the machine was switched on: while it is the same, all that was written is there, synced or not.
+
+        Empty where that is not known.
+        """
+        ...
+
     def open_files_left(self) -> int:
         """How many more partitions this process may open a file for: those are left out that other things need beside."""
         ...

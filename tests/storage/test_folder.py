@@ -85,6 +85,22 @@ def test_a_clean_stop_says_which_broker_epoch_it_was() -> None:
         assert (found.was_clean, found.previous_epoch) == (True, -1)
 
 
+def test_a_process_that_was_killed_has_lost_nothing_unless_the_machine_was_switched_off() -> None:
+    disk = InstantDisk()
+    run(open_folder(disk).mark_running(17))
+    found = open_folder(disk)
+    assert (found.was_clean, found.previous_epoch) == (False, 17)
+    run(open_folder(disk).mark_clean(18))
+    assert open_folder(disk).previous_epoch == 18, "a clean stop counts more"
+    disk.cut_power()
+    disk.restart()
+    assert open_folder(disk).previous_epoch == -1
+    folder = open_folder(disk)
+    run(folder.mark_running(19))
+    run(folder.unmark_running())
+    assert open_folder(disk).previous_epoch == -1, "its disk has failed"
+
+
 def test_partition_directories_are_found_with_their_topic_ids() -> None:
     disk = InstantDisk()
     folder = open_folder(disk)

@@ -51,6 +51,11 @@ class EpochCache:
         self._start_offsets.append(start_offset)
         return True
 
+    def start_of(self, epoch: int) -> int | None:
+        """Where the epoch begins; None when it is not among those known."""
+        index = bisect_right(self._epochs, epoch) - 1
+        return self._start_offsets[index] if index >= 0 and self._epochs[index] == epoch else None
+
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch at or below ``epoch`` and where it ended; ``(-1, -1)`` for an epoch newer than all known.
 

@@ -202,6 +202,13 @@ class RealDisk:
     async def sync_dir(self, path: str) -> None:
         await self._hop(lambda: _sync(path))
 
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as found:
+                return found.read().strip()
+        except OSError:  # not on Linux
+            return ""
+
     def open_files_left(self) -> int:
         return max(0, usable(KEPT_FROM_PARTITIONS) - lowest_free())
 

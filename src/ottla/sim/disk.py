@@ -62,6 +62,7 @@ class SimDisk:
         self.steps = 0
         self.preads = 0
         self.crash_at: int | None = None
+        self._boots = 0
         self.on_crash: Callable[[], None] | None = None
         self.on_step: Callable[[str, str, str], None] = _nobody  # operation, path, what of it
 
@@ -138,6 +139,7 @@ class SimDisk:
     def cut_power(self) -> None:
         """As ``kill``, and what was not synced is lost as far as the seed says."""
         self.kill()
+        self._boots += 1
         mode = self._rng.choice(("nothing", "everything", "some"))
         self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
         names, renamed = self._surviving_names(mode)
@@ -296,6 +298,9 @@ class SimDisk:
         self._durable_folders.update(dict.fromkeys(self.folders.inside(path)))
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
         await self.done()
+
+    def boot_id(self) -> str:
+        return f"{self._name}-{self._boots}"
 
     def open_files_left(self) -> int:
         return self.open_files_max

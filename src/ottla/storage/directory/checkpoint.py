@@ -15,6 +15,7 @@ from ottla.types import TopicPartition
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSET: Final = "cleaner-offset-checkpoint"  # below it, a log was compacted
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # below it, the log is committed; of partitions with several replicas
 _VERSION: Final = 0
 
 

@@ -26,6 +26,7 @@ from ottla.types import TopicPartition
 
 META_NAME: Final = "meta.properties"
 CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
+RUNNING_NAME: Final = ".ottla-running"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
 GENERATION_NAME: Final = "replica.generation"
 FORMAT_VERSION: Final = 1
@@ -66,10 +67,12 @@ class FolderIdentity:
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
 
 
-def _broker_epoch(mark: bytes) -> int:
-    """What a mark of a clean stop says; -1 when it says nothing, as before KIP-966."""
+def _broker_epoch(mark: bytes, *, boot_id: str | None = None) -> int:
+    """What the mark says; -1 when it says nothing, as before KIP-966, or is of another boot than the given one."""
     try:
         said = json.loads(mark or b"{}")
+        if boot_id is not None and (not boot_id or said.get("bootId") != boot_id):
+            return -1
         return int(said.get("brokerEpoch", -1))
     except (ValueError, TypeError, AttributeError):
         return -1
@@ -78,16 +81,17 @@ def _broker_epoch(mark: bytes) -> int:
 class LogDirectory:
     """An open log directory. Made by ``open``."""
 
-    __slots__ = ("_disk", "identity", "is_failed", "path", "previous_epoch", "was_clean")
+    __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "previous_epoch", "was_clean")
 
     def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, previous_epoch: int) -> None:
         self._disk: Final = disk
+        self._is_marked = False  # as that of a process that runs
         self.path: Final = path
         self.identity: Final = identity
         self.was_clean: Final = was_clean
         """Whether the last one who had it closed it in order."""
         self.previous_epoch: Final = previous_epoch
-        """The broker epoch of the last one, who closed it in order; -1 when that is not known (KIP-966)."""
+        """The broker epoch of the last one, when nothing of what it had written can be missing; -1 when that is not known (KIP-966)."""
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
@@ -113,12 +117,30 @@ class LogDirectory:
             previous_epoch = _broker_epoch(await disk.read_file(mark))
             await disk.remove(mark)
             await disk.sync_dir(path)
+        elif await disk.exists(f"{path}/{RUNNING_NAME}"):  # it was killed: if nothing worse has happened, all that it wrote is there
+            previous_epoch = _broker_epoch(await disk.read_file(f"{path}/{RUNNING_NAME}"), boot_id=disk.boot_id())
         return cls(disk, path, identity, was_clean=was_clean, previous_epoch=previous_epoch)
 
     async def mark_clean(self, broker_epoch: int = -1) -> None:
         """The next start trusts the files. To be called once every log is closed."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode())
+
+    async def mark_running(self, broker_epoch: int) -> None:
+        """A process that is registered with this epoch has the directory: the next one can tell whether only that process has died."""
+        text = json.dumps({"brokerEpoch": broker_epoch, "bootId": self._disk.boot_id()})
+        await self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", text.encode())
+        self._is_marked = True
+
+    async def unmark_running(self) -> None:
+        """The disk has failed: what was written may be lost, though the machine runs on. A disk that fails may refuse this, too."""
+        if not self._is_marked:
+            return
+        try:
+            await self._disk.remove(f"{self.path}/{RUNNING_NAME}")
+            await self._disk.sync_dir(self.path)
+        except OSError:
+            pass
 
     def partition_path(self, key: TopicPartition) -> str:
         return f"{self.path}/{key}"

@@ -30,6 +30,11 @@ class EpochFile:
         if self.epochs.truncate_from_start(start_offset):
             self.is_changed = True
 
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Nothing is known of offsets from ``end_offset`` on."""
+        if self.epochs.truncate_from_end(end_offset):
+            self.is_changed = True
+
     async def write_changed(self, folder: str) -> None:
         """The file holds all that there was at the call, durably; it is written only where that is news."""
         if self.is_changed:

@@ -6,7 +6,7 @@ installed only if its sources are still there as they were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -28,9 +28,12 @@ K = TypeVar("K")
 class Compaction:
     """Of one log. Below ``first_dirty_offset`` it was compacted; the owner checkpoints that."""
 
-    __slots__ = ("_disk", "_health", "_segments", "_tail", "first_dirty_offset")
+    __slots__ = ("_committed_end", "_disk", "_health", "_segments", "_tail", "first_dirty_offset")
 
-    def __init__(self, disk: Disk, segments: LogSegments, tail: Tail, health: LogHealth) -> None:
+    def __init__(
+        self, disk: Disk, segments: LogSegments, tail: Tail, health: LogHealth, committed_end: Callable[[], Callable[[], int] | None]
+    ) -> None:
+        self._committed_end: Final = committed_end
         self._disk: Final = disk
         self._segments: Final = segments
         self._tail: Final = tail
@@ -82,10 +85,13 @@ class Compaction:
         )  # fmt: skip
 
     async def _cleanable_to(self, now_ms: int) -> int:
-        """Closed, synced, without an open transaction, and older than ``min.compaction.lag.ms``."""
+        """Closed, synced, committed, without an open transaction, and older than ``min.compaction.lag.ms``."""
         segments, config = self._segments, self._config
         transactions = [state.transaction_first_offset for state in self._tail.producers.states.values()]
         unsynced = segments.unsynced or segments.all[-1:]
+        committed_end = self._committed_end()
+        if committed_end is not None:
+            transactions.append(committed_end())
         end_offset = min([unsynced[0].base_offset, *(offset for offset in transactions if offset >= 0)])
         safe_since_ms = now_ms - config.min_compaction_lag_ms
         if config.min_compaction_lag_ms > 0:

@@ -10,12 +10,23 @@ caller of ``stage`` knows what became of it. Whether the log fails by it is deci
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from ottla.errors import ErrorCode, KafkaError, StorageError
-from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
+from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
+from ottla.records.batch import (
+    CONTROL,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    SEQUENCE_MAX,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_batch,
+    iterate_batches,
+    stamp,
+)
 from ottla.records.control import EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
@@ -155,6 +166,46 @@ class Tail:
         self._buffers.append(view)
         return Appended(base_offset, last_offset, append_time, False)
 
+    def stage_replicated(self, data: memoryview, *, now_ms: int) -> int:
+        """The batches of a leader will be written by the next ``flush`` as they are; how many bytes they have.
+
+        One pass over their headers and CRCs. They have their offsets, with gaps where compaction removed records, and the leader has judged
+        their sequences. What this log has already is left out, as is a last batch that is cut off. Nothing is staged when one is not as
+        it should be: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE where one would overlap what is here; KAFKA_STORAGE_ERROR.
+        """
+        self._health.check(self._segments.folder)
+        pending: list[_Staged] = []
+        buffers: list[memoryview] = []
+        markers: dict[int, EndMarker] = {}
+        next_offset, staged_timestamp, staged_bytes = self._next_offset, self._staged_timestamp, 0
+        for position, header in _replicated(data):
+            last_offset = header.base_offset + header.last_offset_delta
+            if last_offset < next_offset:
+                continue
+            if header.base_offset < next_offset:
+                text = f"the leader's batch of offsets {header.base_offset} to {last_offset} overlaps the log, which ends at {next_offset}"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            size = header.size_bytes
+            view = data[position : position + size]
+            if header.attributes & CONTROL and header.count:
+                marker = end_marker_of(iterate_records(view)[0])
+                if marker is not None:
+                    markers[header.base_offset] = marker
+            staged_timestamp = max(staged_timestamp, header.max_timestamp)
+            next_offset, staged_bytes = last_offset + 1, staged_bytes + size
+            buffers.append(view)
+            pending.append(
+                _Staged(
+                    size, header.base_offset, last_offset, header.max_timestamp, header.leader_epoch, header.producer_id,
+                    header.producer_epoch, header.base_sequence, header.attributes, now_ms,
+                )
+            )  # fmt: skip
+        self._pending += pending
+        self._buffers += buffers
+        self._end_markers |= markers
+        self._next_offset, self._staged_timestamp = next_offset, staged_timestamp
+        return staged_bytes
+
     async def flush(self) -> None:
         """All that was staged is in the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
 
@@ -289,3 +340,11 @@ class Tail:
         """The log ends at ``end_offset``. Nothing may be staged."""
         self.end_offset = self._next_offset = end_offset
         self._counted_epoch = NO_EPOCH
+
+
+def _replicated(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each complete batch begins, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
+    try:
+        yield from iterate_batches(data, check_crc=True)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the leader sent what is no batch: {error.message}") from error

@@ -1,0 +1,250 @@
+"""The leader of one partition: how far its followers are, who is in sync, and how far it is safe to read.
+
+The ISR is what the controller has recorded. A change of it is asked for and takes effect when the controller has answered; until then the
+*maximal* ISR counts: the recorded one, and whoever is about to join (KIP-497). The high watermark is the smallest end offset among the
+maximal ISR, and among those who are caught up and may join it soon; under one leader it never goes back. It moves only while the ISR has
+``min.insync.replicas`` members (KIP-966), or as many as the partition has replicas, if those are fewer.
+
+A follower leaves the ISR when it has not been caught up for ``replica.lag.time.max.ms``, whatever it fetches meanwhile. It joins once it
+has reached the high watermark and the offset at which the leader's epoch began: below that there may be records that are committed, and
+that the follower does not have. Source: KIP-101, KIP-497, KIP-841 (fenced and stopping brokers), KIP-903 (broker epochs), KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import PartitionImage
+from ottla.types import NO_OFFSET
+
+MayJoin = Callable[[int, int], bool]
+"""Whether the broker, which fetched under that epoch (-1: it did not say), serves, is not stopping, and still has that epoch."""
+
+_NOT_APPLIED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_NEWER_IMAGE_COMES: Final = frozenset(
+    {
+        *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.FENCED_LEADER_EPOCH),
+        *(ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.NEW_LEADER_ELECTED),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """What the controller is asked for. Each member with the broker epoch that it last fetched under, -1 where that is not known."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    before: tuple[int, ...] = field(default=(), compare=False)
+    """The ISR that it replaces."""
+
+
+class Follower:
+    """What the leader knows of one follower. ``end_offset`` is -1 before its first fetch of this epoch."""
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_offset", "start_offset")
+
+    def __init__(self, *, caught_up_ms: int) -> None:
+        self.end_offset = NO_OFFSET
+        self.start_offset = NO_OFFSET
+        self.broker_epoch = -1
+        self.caught_up_ms = caught_up_ms  # when it last had everything
+        self.fetched_ms = 0  # its last fetch, and where the log ended then
+        self.leader_end_offset = NO_OFFSET
+
+    def is_caught_up(self, end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        return self.end_offset == end_offset or now_ms - self.caught_up_ms <= lag_ms_max
+
+
+class Leader:
+    """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
+
+    __slots__ = (
+        "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers", "high_watermark", "isr",
+        "leader_epoch", "min_isr", "partition_epoch",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node_id: int,
+        image: PartitionImage,
+        *,
+        epoch_start_offset: int,
+        end_offset: int,
+        high_watermark: int,
+        min_isr: int,
+        lag_ms_max: int,
+        may_join: MayJoin,
+        now_ms: int,
+    ) -> None:
+        """Elected. The high watermark begins as what this replica knew of it; who is in sync has had everything until now."""
+        assert high_watermark <= end_offset, "the high watermark is within the log"
+        self._node_id: Final = node_id
+        self._may_join: Final = may_join
+        self._lag_ms_max = lag_ms_max
+        self.leader_epoch: Final = image.leader_epoch
+        self.epoch_start_offset: Final = epoch_start_offset
+        self.partition_epoch = image.partition_epoch
+        self.min_isr = min_isr  # as the topic is configured
+        self.isr = image.isr
+        self._proposed: tuple[int, ...] | None = None  # what the controller was asked for, and has not answered
+        self.change: IsrChange | None = None
+        """To be sent to the controller, and then taken away (``take_change``)."""
+        self.high_watermark = high_watermark
+        caught_up_ms = {node: now_ms if node in self.isr else now_ms - 2 * lag_ms_max for node in image.replicas if node != node_id}
+        self.followers = {node: Follower(caught_up_ms=caught_up_ms[node]) for node in caught_up_ms}
+        assert node_id in self.isr, "the leader is in the ISR"
+        self.advance(end_offset, now_ms)
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The ISR, and who may be in it by now for all that this leader knows."""
+        if self._proposed is None:
+            return self.isr
+        return (*self.isr, *(node for node in self._proposed if node not in self.isr))
+
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """Whether all that earlier leaders committed is below the high watermark again: until then it may be behind what they told."""
+        return self.high_watermark >= self.epoch_start_offset
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the controller was asked for another ISR, and has not answered."""
+        return self._proposed is not None
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.min_isr, len(self.followers) + 1)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be promised."""
+        return len(self.isr) >= self.effective_min_isr
+
+    def check_enough_in_sync(self) -> None:
+        """NOT_ENOUGH_REPLICAS unless acks=all may be promised."""
+        if len(self.isr) < self.effective_min_isr:
+            text = f"{len(self.isr)} of {len(self.followers) + 1} replicas are in sync, min.insync.replicas={self.min_isr}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+
+    def outcome_at(self, end_offset: int) -> ErrorCode | None:
+        """What a producer with acks=all is answered whose records end there; None while they are not committed."""
+        if self.high_watermark < end_offset:
+            return None
+        is_enough = len(self.maximal_isr) >= self.effective_min_isr
+        return ErrorCode.NONE if is_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # -- followers
+
+    def on_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int, end_offset: int, now_ms: int) -> bool:
+        """A follower, whose log agrees with this one up to ``offset``, asks for more. True when the high watermark has moved.
+
+        NOT_LEADER_OR_FOLLOWER for a broker that is no replica, as far as is known here, and for an earlier process of the broker.
+        """
+        follower = self.followers.get(node)
+        if follower is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} is no replica in leader epoch {self.leader_epoch}")
+        assert offset <= end_offset, "a follower that has more than its leader has diverged"
+        if -1 < broker_epoch < follower.broker_epoch:
+            text = f"broker {node} has registered again since: epoch {broker_epoch} is older than {follower.broker_epoch}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        if offset >= end_offset:
+            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        elif offset >= follower.leader_end_offset >= 0:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        before = follower.end_offset
+        follower.end_offset, follower.start_offset, follower.broker_epoch = offset, start_offset, broker_epoch
+        follower.fetched_ms, follower.leader_end_offset = now_ms, end_offset
+        if node not in self.isr and self._proposed is None and self._is_in_sync(follower) and self._may_join(node, broker_epoch):
+            self._propose((*self.isr, node))
+        return offset != before and self.advance(end_offset, now_ms)
+
+    def _is_in_sync(self, follower: Follower) -> bool:
+        return follower.end_offset >= self.high_watermark and follower.end_offset >= self.epoch_start_offset
+
+    def advance(self, end_offset: int, now_ms: int) -> bool:
+        """The log has grown to ``end_offset``, or somebody has moved: True when the high watermark has moved, too."""
+        if len(self.isr) < self.effective_min_isr:
+            return False
+        high_watermark, maximal_isr = end_offset, self.maximal_isr
+        for node, follower in self.followers.items():
+            if follower.end_offset < high_watermark and (node in maximal_isr or self._is_about_to_join(node, follower, end_offset, now_ms)):
+                high_watermark = follower.end_offset
+        if high_watermark <= self.high_watermark:
+            return False
+        self.high_watermark = high_watermark
+        return True
+
+    def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
+        """Were the high watermark to run ahead of it, it would never reach it."""
+        return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join(node, follower.broker_epoch)
+
+    def look_for_laggards(self, end_offset: int, now_ms: int) -> None:
+        """The controller is asked to take those out of the ISR who have not been caught up for too long."""
+        if self._proposed is not None:
+            return
+        kept = tuple(
+            node for node in self.isr if node == self._node_id or self._followed_by(node).is_caught_up(end_offset, now_ms, self._lag_ms_max)
+        )
+        if kept != self.isr:
+            self._propose(kept)
+
+    def _followed_by(self, node: int) -> Follower:
+        follower = self.followers.get(node)
+        assert follower is not None, "the ISR is within the replicas"
+        return follower
+
+    @property
+    def low_watermark(self) -> int:
+        """From here on every replica has its records still, as far as is known; for DeleteRecords. -1 while one has not fetched."""
+        return min((follower.start_offset for follower in self.followers.values()), default=2**63 - 1)
+
+    # -- the ISR
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        self._proposed = isr
+        epochs = {node: follower.broker_epoch for node, follower in self.followers.items()}
+        self.change = IsrChange(self.leader_epoch, self.partition_epoch, tuple((node, epochs.get(node, -1)) for node in isr), self.isr)
+
+    def take_change(self) -> IsrChange | None:
+        """What the controller is to be asked for now, once."""
+        change, self.change = self.change, None
+        return change
+
+    def on_changed(self, change: IsrChange, *, partition_epoch: int, isr: Iterable[int], end_offset: int, now_ms: int) -> bool:
+        """The controller has recorded the ISR that ``change`` asked for. True when the high watermark has moved."""
+        if not self._is_pending(change) or partition_epoch < self.partition_epoch:
+            return False
+        self.isr, self.partition_epoch, self._proposed = tuple(isr), partition_epoch, None
+        return self.advance(end_offset, now_ms)
+
+    def on_refused(self, change: IsrChange, error: ErrorCode) -> bool:
+        """The controller has not recorded it, or its answer is lost: True when it is to be asked again.
+
+        What certainly was not applied is taken back. What may have been applied stays in the maximal ISR, until a newer image says.
+        """
+        if not self._is_pending(change):
+            return False
+        if error in _NOT_APPLIED:
+            self._proposed = None
+        return error not in _NOT_APPLIED and error not in _NEWER_IMAGE_COMES
+
+    def _is_pending(self, change: IsrChange) -> bool:
+        return self._proposed is not None and (change.leader_epoch, change.partition_epoch) == (self.leader_epoch, self.partition_epoch)
+
+    def on_image(self, image: PartitionImage, *, end_offset: int, now_ms: int) -> bool:
+        """The metadata has the partition in the same leader epoch. True when the high watermark has moved."""
+        if image.partition_epoch < self.partition_epoch:
+            return False
+        if image.partition_epoch > self.partition_epoch:
+            self._proposed = self.change = None
+        self.partition_epoch, self.isr = image.partition_epoch, image.isr
+        others = [node for node in image.replicas if node != self._node_id]
+        behind_ms = now_ms - 2 * self._lag_ms_max
+        self.followers = {node: self.followers.get(node) or Follower(caught_up_ms=behind_ms) for node in others}
+        return self.advance(end_offset, now_ms)
