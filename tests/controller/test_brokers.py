@@ -21,6 +21,7 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.features import FEATURES, first_features
 from ottla.controller.sessions import Sessions, Standing
+from ottla.controller.topic_rules import TopicRules
 from ottla.controller.topics import NewTopic, create_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -36,6 +37,7 @@ class Cluster:
     def __init__(self, *, has_elr: bool, min_isr: int = 1) -> None:
         self._history = ImageHistory(EMPTY_IMAGE)
         self._min_isr = min_isr
+        self.is_unclean = False
         self.carry_out(first_features(EMPTY_IMAGE, min_isr=min_isr))
         if not has_elr:
             features = {name: level for name, level in self.image.features.items() if name == "metadata.version"}
@@ -50,22 +52,23 @@ class Cluster:
         self._history.commit(self._history.seal().end_offset)
         return decided
 
-    def min_isr(self, _: str) -> int:
-        return self._min_isr
+    @property
+    def rules(self) -> TopicRules:
+        return TopicRules(self.image, self._min_isr, self.is_unclean)
 
     def register(self, broker: int, incarnation: int = 1, **named: Any) -> int:
         named = {"has_session": False, "previous_epoch": -1} | named
-        decided = register_broker(self.image, process(broker, incarnation), min_isr=self.min_isr, **named)
+        decided = register_broker(self.image, process(broker, incarnation), rules=self.rules, **named)
         epoch: int = self.carry_out(decided).broker_epoch
         return epoch
 
     def serve(self, broker: int, incarnation: int = 1, **named: Any) -> int:
         epoch = self.register(broker, incarnation, **named)
-        self.carry_out(unfence_broker(self.image, broker))
+        self.carry_out(unfence_broker(self.image, broker, rules=self.rules))
         return epoch
 
     def fence(self, broker: int) -> None:
-        self.carry_out(fence_broker(self.image, broker, min_isr=self.min_isr))
+        self.carry_out(fence_broker(self.image, broker, rules=self.rules))
 
     def create(self, *replicas: list[int]) -> None:
         topic = NewTopic("t", assignments=dict(enumerate(replicas)))
@@ -102,7 +105,7 @@ def test_a_brokers_epoch_is_the_offset_of_its_record_and_no_two_share_one() -> N
 def test_a_second_process_waits_until_the_first_is_gone() -> None:
     cluster = Cluster(has_elr=True)
     cluster.serve(1)
-    code = refused(register_broker, cluster.image, process(1, 2), has_session=True, previous_epoch=-1, min_isr=cluster.min_isr)
+    code = refused(register_broker, cluster.image, process(1, 2), has_session=True, previous_epoch=-1, rules=cluster.rules)
     assert code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     epoch = cluster.register(1, incarnation=2, has_session=False)
     assert cluster.image.brokers[1].is_fenced
@@ -127,7 +130,7 @@ def test_a_registration_that_cannot_be_says_why(changes: dict[str, Any], code: E
     cluster = Cluster(has_elr=True)
     cluster.serve(2)
     wanted = replace(process(1), **changes)
-    assert refused(register_broker, cluster.image, wanted, has_session=False, previous_epoch=-1, min_isr=cluster.min_isr) == code
+    assert refused(register_broker, cluster.image, wanted, has_session=False, previous_epoch=-1, rules=cluster.rules) == code
 
 
 def test_a_fenced_leader_is_followed_by_the_first_in_sync_and_leaves_every_isr() -> None:
@@ -141,7 +144,7 @@ def test_a_fenced_leader_is_followed_by_the_first_in_sync_and_leaves_every_isr()
     assert [(partition.leader, partition.isr) for partition in after] == [(2, (2, 3)), (3, (3, 2)), (2, (2, 3))]
     assert [now.leader_epoch - then.leader_epoch for now, then in zip(after, before)] == [1, 0, 0]
     assert [now.partition_epoch - then.partition_epoch for now, then in zip(after, before)] == [1, 1, 1]
-    assert fence_broker(cluster.image, 1, min_isr=cluster.min_isr).records == ()
+    assert fence_broker(cluster.image, 1, rules=cluster.rules).records == ()
 
 
 @pytest.mark.parametrize(("suspected", "leaders"), [({2}, [3, 2]), ({2, 3}, [2, 2]), (set(), [2, 2])])
@@ -150,7 +153,7 @@ def test_who_is_suspected_to_be_dead_leads_only_what_no_other_broker_can(suspect
     for broker in (1, 2, 3):
         cluster.serve(broker)
     cluster.create([1, 2, 3], [2, 1, 3])
-    cluster.carry_out(fence_broker(cluster.image, 1, min_isr=cluster.min_isr, suspected=suspected))
+    cluster.carry_out(fence_broker(cluster.image, 1, rules=cluster.rules, suspected=suspected))
     assert [cluster.partition(index).leader for index in range(2)] == leaders
     assert cluster.partition(1).leader_epoch == 0, "who leads already goes on"
 
@@ -165,9 +168,9 @@ def test_the_last_replica_leads_again_when_it_is_back(has_elr: bool) -> None:
     lost = cluster.partition()
     assert lost.leader == NO_LEADER
     assert (lost.isr, lost.elr, lost.last_known_elr) == (((), (1,), (1,)) if has_elr else ((1,), (), ()))
-    cluster.carry_out(unfence_broker(cluster.image, 2))
+    cluster.carry_out(unfence_broker(cluster.image, 2, rules=cluster.rules))
     assert cluster.partition() == lost, "nobody else has what it had"
-    cluster.carry_out(unfence_broker(cluster.image, 1))
+    cluster.carry_out(unfence_broker(cluster.image, 1, rules=cluster.rules))
     found = cluster.partition()
     assert (found.leader, found.isr, found.elr, found.last_known_elr, found.leader_epoch) == (1, (1,), (), (), 2)
 
@@ -186,9 +189,9 @@ def test_who_left_below_min_isr_is_eligible_unless_it_went_down_uncleanly() -> N
     assert cluster.partition().elr == (2, 3), "an orderly stop loses nothing"
     cluster.register(3, incarnation=2, previous_epoch=-1)
     assert cluster.partition().elr == (2,)
-    cluster.carry_out(unfence_broker(cluster.image, 3))
+    cluster.carry_out(unfence_broker(cluster.image, 3, rules=cluster.rules))
     assert cluster.partition().leader == NO_LEADER
-    cluster.carry_out(unfence_broker(cluster.image, 2))
+    cluster.carry_out(unfence_broker(cluster.image, 2, rules=cluster.rules))
     assert (cluster.partition().leader, cluster.partition().isr, cluster.partition().elr) == (2, (2,), ())
 
 
@@ -210,7 +213,7 @@ def test_an_orderly_stop_hands_over_first_and_is_not_told_to_end_before_the_othe
 
     assert beat(2, 100) is Standing.UNFENCED
     assert beat(1, 100, want_shut_down=True) is Standing.CONTROLLED_SHUTDOWN
-    cluster.carry_out(begin_shutdown(cluster.image, 1, min_isr=cluster.min_isr))
+    cluster.carry_out(begin_shutdown(cluster.image, 1, rules=cluster.rules))
     sessions.begin_shutdown(1, 110)
     assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
     assert cluster.image.brokers[1].in_controlled_shutdown
@@ -257,9 +260,9 @@ def test_a_broker_that_is_unregistered_holds_nothing() -> None:
     cluster.create([1, 2])
     cluster.fence(1)
     assert cluster.partition().elr == (1,)
-    cluster.carry_out(unregister_broker(cluster.image, 1, min_isr=cluster.min_isr))
+    cluster.carry_out(unregister_broker(cluster.image, 1, rules=cluster.rules))
     assert (1 in cluster.image.brokers, cluster.partition().elr) == (False, ())
-    assert refused(unregister_broker, cluster.image, 1, min_isr=cluster.min_isr) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert refused(unregister_broker, cluster.image, 1, rules=cluster.rules) == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 @st.composite
@@ -284,9 +287,9 @@ def test_whatever_happens_a_leader_serves_and_who_has_everything_is_known(
         if step == "fence":
             cluster.fence(broker)
         elif step == "serve":
-            cluster.carry_out(unfence_broker(cluster.image, broker))
+            cluster.carry_out(unfence_broker(cluster.image, broker, rules=cluster.rules))
         elif step == "stop":
-            cluster.carry_out(begin_shutdown(cluster.image, broker, min_isr=cluster.min_isr))
+            cluster.carry_out(begin_shutdown(cluster.image, broker, rules=cluster.rules))
         elif step == "join":  # a replica that has caught up is taken into the ISR by its leader
             for index, partition in enumerate(before):
                 if partition.leader not in (NO_LEADER, broker) and broker in partition.replicas and not known.is_fenced:

@@ -82,6 +82,15 @@ def test_what_is_so_already_is_not_recorded_again(image: ClusterImage) -> None:
     assert replace_configs(image, RESOURCE_TOPIC, "t", image.topic_configs("t"), config=CONFIG).records == ()
 
 
+def test_a_controller_changes_values_of_any_broker_that_is_registered() -> None:
+    """The request came to that broker, and was handed on to this one."""
+    assert CONFIG.node_id == 1
+    after = change(cluster(1, 2), RESOURCE_BROKER, "2", ("log.cleaner.threads", SET, "2"))
+    assert after.broker_configs("2") == {"log.cleaner.threads": "2"}
+    with pytest.raises(KafkaError, match="no broker has the id 3"):
+        change(after, RESOURCE_BROKER, "3", ("log.cleaner.threads", SET, "2"))
+
+
 def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> None:
     after = change(image, RESOURCE_BROKER, "1", ("message.max.bytes", SET, "1000"), ("listener.name.x.ssl.keystore.type", SET, "PEM"))
     after = change(after, RESOURCE_BROKER, "", ("message.max.bytes", SET, "2000"))

@@ -13,6 +13,7 @@ from ottla.wire.schema import DECLARATIONS, FIELDS, VERSION_MAX, Field, Message,
 
 KIO_HAS = (
     *("UnregisterBroker", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "AllocateProducerIds", "Envelope"),
+    "AlterPartition",
     *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
 )
 KINDS = {"bool": "boolean", "bytes": "binary"}

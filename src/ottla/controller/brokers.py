@@ -8,24 +8,19 @@ unclean restart makes of eligible replicas).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from ottla.controller.decided import Recorded
-from ottla.controller.features import ELR_VERSION, METADATA_VERSION
+from ottla.controller.features import METADATA_VERSION
 from ottla.controller.partition_change import with_leader, without_replicas
+from ottla.controller.topic_rules import RESERVED_DIRECTORIES, TopicRules, partitions_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
-from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import FENCED, UNFENCED, broker_record
 from ottla.types import NO_LEADER, uuid_text
 from ottla.wire.schema import Stored
-
-RESERVED_DIRECTORIES = 100
-"""Directory ids below this number have meanings of their own (unassigned, lost, migrating)."""
-
-MinIsr = Callable[[str], int]
-"""``min.insync.replicas`` of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,7 @@ class Registered:
 
 
 def register_broker(
-    image: ClusterImage, wanted: BrokerImage, *, has_session: bool, previous_epoch: int, min_isr: MinIsr, is_unfenced: bool = False
+    image: ClusterImage, wanted: BrokerImage, *, has_session: bool, previous_epoch: int, rules: TopicRules, is_unfenced: bool = False
 ) -> Registered:
     """The registration of a process, fenced unless ``is_unfenced``; its epoch is the offset of its record, or stays as it is.
 
@@ -60,7 +55,7 @@ def register_broker(
         return Registered((broker_record(kept),), known.broker_epoch)
     records: list[Stored] = []
     if known is not None:
-        records += _leaving(image, wanted.broker_id, min_isr, is_clean=known.broker_epoch == previous_epoch)
+        records += _leaving(image, wanted.broker_id, rules, is_clean=known.broker_epoch == previous_epoch)
     epoch = image.end_offset + len(records)
     records.append(broker_record(replace(wanted, broker_epoch=epoch, is_fenced=not is_unfenced)))
     return Registered(tuple(records), epoch)
@@ -76,85 +71,60 @@ def check_epoch(image: ClusterImage, broker_id: int, epoch: int) -> BrokerImage:
     return broker
 
 
-def fence_broker(image: ClusterImage, broker_id: int, *, min_isr: MinIsr, suspected: Container[int] = ()) -> Recorded:
+def fence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
     """The broker is fenced and out of every ISR; nothing to record when it is. The ``suspected`` lead only what nobody else can."""
     broker = image.brokers[broker_id]
     if broker.is_fenced:
         return Recorded(())
     change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=FENCED)
-    return Recorded((*_leaving(image, broker_id, min_isr, suspected=suspected), change))
+    return Recorded((*_leaving(image, broker_id, rules, suspected=suspected), change))
 
 
-def unfence_broker(image: ClusterImage, broker_id: int) -> Recorded:
+def unfence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
     """The broker is unfenced, and leads what nobody else could."""
     broker = image.brokers[broker_id]
     records: list[Stored] = [BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED)]
-    has_elr = image.features.get(ELR_VERSION, 0) > 0
-
-    def is_up(node: int) -> bool:
-        return node == broker_id or _is_up(image, node)
-
-    for _, topic_id, index, partition in _partitions(image):
+    serving = replace(image, brokers={**image.brokers, broker_id: replace(broker, is_fenced=False)})
+    found = replace(rules, image=serving)
+    for name, topic_id, index, partition in partitions_of(image):
         if partition.leader == NO_LEADER and broker_id in partition.replicas:
-            record = with_leader(topic_id, index, partition, is_up=is_up, has_elr=has_elr)
+            record = with_leader(topic_id, index, partition, found.of(name, partition))
             if record is not None:
                 records.append(record)
     return Recorded(tuple(records))
 
 
-def begin_shutdown(image: ClusterImage, broker_id: int, *, min_isr: MinIsr) -> Recorded:
+def begin_shutdown(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
     """The broker is stopping: others lead what it led, where there are others."""
     broker = image.brokers[broker_id]
     records: list[Stored] = []
     if not broker.in_controlled_shutdown:
         records.append(BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, in_controlled_shutdown=1))
-    return Recorded((*records, *_leaving(image, broker_id, min_isr)))
+    return Recorded((*records, *_leaving(image, broker_id, rules)))
 
 
-def unregister_broker(image: ClusterImage, broker_id: int, *, min_isr: MinIsr) -> Recorded:
+def unregister_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
     """The broker is no longer of the cluster, in no ISR, and eligible nowhere. BROKER_ID_NOT_REGISTERED when it never was."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
     record = UnregisterBrokerRecord(broker_id, broker.broker_epoch)
-    return Recorded((*_leaving(image, broker_id, min_isr, is_clean=False), record))
+    return Recorded((*_leaving(image, broker_id, rules, is_clean=False), record))
 
 
 def has_leaderships(image: ClusterImage, broker_id: int) -> bool:
-    return any(partition.leader == broker_id for *_, partition in _partitions(image))
+    return any(partition.leader == broker_id for *_, partition in partitions_of(image))
 
 
 def _leaving(
-    image: ClusterImage, broker_id: int, min_isr: MinIsr, *, is_clean: bool = True, suspected: Container[int] = ()
+    image: ClusterImage, broker_id: int, rules: TopicRules, *, is_clean: bool = True, suspected: Container[int] = ()
 ) -> Iterator[Stored]:
     """The changes of all partitions when the broker no longer serves. Uncleanly, it is not eligible any more either."""
-    has_elr = image.features.get(ELR_VERSION, 0) > 0
-    for name, topic_id, index, partition in _partitions(image):
+    for name, topic_id, index, partition in partitions_of(image):
         if broker_id in partition.isr or (not is_clean and broker_id in partition.elr):
-            record = without_replicas(
-                topic_id,
-                index,
-                partition,
-                {broker_id},
-                is_up=lambda node: _is_up(image, node),
-                min_isr=min_isr(name),
-                has_elr=has_elr,
-                is_clean=is_clean,
-                suspected=suspected,
-            )
+            record = without_replicas(topic_id, index, partition, {broker_id}, rules.of(name, partition, suspected), is_clean=is_clean)
             if record is not None:
                 yield record
-
-
-def _is_up(image: ClusterImage, node: int) -> bool:
-    broker = image.brokers.get(node)
-    return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
-
-
-def _partitions(image: ClusterImage) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    for name, topic in image.topics.items():
-        for index, partition in topic.partitions.items():
-            yield name, topic.topic_id, index, partition
 
 
 def _check_directories(image: ClusterImage, wanted: BrokerImage) -> None:

@@ -7,16 +7,20 @@ broker is. Source: KIP-183, KIP-460, KIP-112; eligible leader replicas: KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from ottla.controller.decided import Recorded
 from ottla.controller.features import ELR_VERSION
+from ottla.controller.partition_change import with_leader, with_preferred_leader
+from ottla.controller.topic_rules import TopicRules, may_lead
 from ottla.controller.topics import find_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import ClusterImage, PartitionImage
 from ottla.types import NO_LEADER
+from ottla.wire.schema import Stored
 
 
 class ElectionType(IntEnum):
@@ -26,23 +30,87 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def elect_leader(image: ClusterImage, topic: str, index: int, kind: ElectionType, *, offline: Collection[int] = ()) -> Recorded:
-    """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be. ``offline`` replicas are not up."""
+def elect_leader(
+    image: ClusterImage, topic: str, index: int, kind: ElectionType, *, rules: TopicRules | None = None, offline: Collection[int] = ()
+) -> Recorded:
+    """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be.
+
+    ``offline`` are brokers whose replicas are not up, though the image does not say so.
+    """
     found, partition = find_partition(image, topic, index)
-    up = [broker.broker_id for broker in image.live_brokers if broker.broker_id not in offline]
+    known = (rules or TopicRules(image)).of(topic, partition)
+
+    def is_up(node: int) -> bool:
+        return node not in offline and known.is_up(node)
+
     if kind is ElectionType.PREFERRED:
         leader = partition.replicas[0]
         if partition.leader == leader:
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads {topic}-{index} already")
-        if leader not in up or leader not in partition.isr:
+        record = with_preferred_leader(found.topic_id, index, partition, replace(known, is_up=is_up))
+        if record is None:
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {leader} is not up and in sync for {topic}-{index}")
-        return Recorded((_led_by(leader, found.topic_id, index, partition),))
+        return Recorded((record,))
     if partition.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{index} has a leader, broker {partition.leader}")
-    candidates = [node for node in (*partition.isr, *partition.elr, *partition.replicas) if node in up]
-    if not candidates:
+    record = with_leader(found.topic_id, index, partition, replace(known, is_up=is_up, may_be_unclean=True))
+    if record is None:
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {topic}-{index} is up")
-    return Recorded((_led_by(candidates[0], found.topic_id, index, partition),))
+    return Recorded((record,))
+
+
+def is_imbalanced(image: ClusterImage, partition: PartitionImage, suspected: Container[int] = ()) -> bool:
+    """Whether the first replica does not lead, and could: it is in sync, up, and not suspected to be dead."""
+    preferred = partition.replicas[0]
+    if partition.leader in (preferred, NO_LEADER) or preferred not in partition.isr or preferred in suspected:
+        return False
+    return may_lead(image, partition)(preferred)
+
+
+def give_back(image: ClusterImage, topic: str, index: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
+    """The first replica leads, if it does not, and could; nothing to record otherwise."""
+    found = image.topics.get(topic)
+    partition = found.partitions.get(index) if found is not None else None
+    if found is None or partition is None or not is_imbalanced(image, partition, suspected):
+        return Recorded(())
+    record = with_preferred_leader(found.topic_id, index, partition, rules.of(topic, partition, suspected))
+    return Recorded(() if record is None else (record,))
+
+
+def elect_uncleanly(image: ClusterImage, topic: str, index: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
+    """A partition without a leader has one where its topic allows an unclean election and a replica is up; nothing to record otherwise."""
+    found = image.topics.get(topic)
+    partition = found.partitions.get(index) if found is not None else None
+    if found is None or partition is None or not rules.may_be_unclean(topic):
+        return Recorded(())
+    record = with_leader(found.topic_id, index, partition, rules.of(topic, partition, suspected))
+    return Recorded(() if record is None else (record,))
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """A partition has another leader than before. ``lost_to`` are those who had what it may lack; none after a clean election."""
+
+    topic: str
+    index: int
+    leader: int
+    lost_to: tuple[int, ...] = ()
+    is_unclean: bool = False
+
+
+def elections_in(image: ClusterImage, records: Iterable[Stored]) -> Iterator[Elected]:
+    """The leaders that the records, decided over this image, give to its partitions."""
+    for record in records:
+        if type(record) is not PartitionChangeRecord or record.leader < 0:
+            continue
+        topic = image.topic_names[record.topic_id]
+        partition = image.topics[topic].partitions[record.partition_id]
+        if record.leader == partition.leader:
+            continue
+        safe = partition.isr or partition.elr
+        is_unclean = record.leader not in safe
+        lost_to = (safe or tuple(node for node in partition.replicas if node != record.leader)) if is_unclean else ()
+        yield Elected(topic, record.partition_id, record.leader, lost_to, is_unclean)
 
 
 def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Recorded:

@@ -1,15 +1,21 @@
-"""What becomes of one partition when replicas go or come: its ISR, who is eligible, who leads.
+"""What becomes of one partition when replicas go or come: its ISR, who is eligible, who leads, and whether a reassignment is complete.
 
-The rules, in this order: whoever goes leaves the ISR. While the ISR is smaller than min.insync.replicas, those who left it since
-are eligible to lead (KIP-966): they have everything that was committed; one that went down uncleanly is not. The leader stays
-while it is in the ISR and up; else it is the first replica, in their order, that is in the ISR and up; with an empty ISR, the first
-that is eligible and up; else nobody, and the last leader is remembered, who may lead again when nobody else can. Without eligible leader
-replicas the last member stays in the ISR: it alone has everything. Source: KIP-631, KIP-704, KIP-966.
+The rules, in this order: whoever goes leaves the ISR. A reassignment is complete once all replicas that it adds are in sync, and the ones
+that it removes go then (KIP-455). While the ISR is smaller than min.insync.replicas, those who left it since are eligible to lead
+(KIP-966): they have everything that was committed; one that went down uncleanly is not. The leader stays while it is in the ISR and up;
+else it is the first replica, in their order, that is in the ISR and up; with an empty ISR, the first that is eligible and up; else nobody,
+and the last leader is remembered, who may lead again when nobody else can. Where unclean elections are allowed, it is any replica that is
+up: it is then alone in sync, and recovering (KIP-704). Without eligible leader replicas the last member stays in the ISR: it alone has
+everything.
+
+Source: KIP-455, KIP-631, KIP-704, KIP-966.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import PartitionImage
@@ -18,84 +24,172 @@ from ottla.types import NO_LEADER
 IsUp = Callable[[int], bool]
 """Whether the broker may lead now."""
 
+SAME_LEADER: Final = -2
+"""In a record: the leader stays, and its epoch."""
+UNASSIGNED: Final = (1).to_bytes(16, "big")
+"""The log directory of a replica that its broker has not placed yet (KIP-858)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for a partition beside what it is.
+
+    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can.
+    """
+
+    is_up: IsUp
+    min_isr: int
+    has_elr: bool
+    may_be_unclean: bool = False
+    suspected: Container[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the partition is to become, before it is known who leads. ``elr`` is None where it follows from the ISR."""
+
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    elr: Sequence[int] | None = None
+    adding: Sequence[int] = ()
+    removing: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, partition: PartitionImage, isr: Sequence[int], elr: Sequence[int] | None = None) -> Target:
+        """With another ISR, and else as it is."""
+        return cls(partition.replicas, isr, elr, partition.adding, partition.removing)
+
 
 def without_replicas(
-    topic_id: bytes,
-    index: int,
-    partition: PartitionImage,
-    gone: Collection[int],
-    *,
-    is_up: IsUp,
-    min_isr: int,
-    has_elr: bool,
-    is_clean: bool = True,
-    suspected: Container[int] = (),
+    topic_id: bytes, index: int, partition: PartitionImage, gone: Collection[int], rules: Rules, *, is_clean: bool = True
 ) -> PartitionChangeRecord | None:
     """The change when these replicas no longer serve, and nobody new does; None when nothing changes.
 
-    ``is_clean`` is False for those who may have lost what they had: they are not eligible. Of those who are up, one that is ``suspected``
-    to be dead becomes the leader only when nobody else can.
+    ``is_clean`` is False for those who may have lost what they had: they are not eligible.
     """
     isr = [node for node in partition.isr if node not in gone]
-    elr: list[int] = []
-    if not has_elr:
+    if not rules.has_elr:
         isr = isr or list(partition.isr)
-    elif len(isr) < min_isr:
-        left = [node for node in partition.replicas if node in (*partition.elr, *partition.isr) and node not in isr]
-        elr = left if is_clean else [node for node in left if node not in gone]
 
     def may_lead(node: int) -> bool:
-        return node not in gone and is_up(node)
+        return node not in gone and rules.is_up(node)
 
-    return _change(topic_id, index, partition, isr, elr, is_up=may_lead, has_elr=has_elr, suspected=suspected)
+    return change(
+        topic_id, index, partition, Target.of(partition, isr), replace(rules, is_up=may_lead), ineligible=() if is_clean else gone
+    )  # fmt: skip
 
 
-def with_leader(topic_id: bytes, index: int, partition: PartitionImage, *, is_up: IsUp, has_elr: bool) -> PartitionChangeRecord | None:
+def with_isr(
+    topic_id: bytes, index: int, partition: PartitionImage, isr: list[int], rules: Rules, *, has_recovered: bool = False
+) -> PartitionChangeRecord | None:
+    """The change when the leader has found these to be in sync; None when nothing changes. It stays, unless it is removed now."""
+    assert partition.leader in isr, "the leader is in the ISR"
+    record = change(topic_id, index, partition, Target.of(partition, isr), rules)
+    if has_recovered:
+        record = record or PartitionChangeRecord(index, topic_id)
+        record.leader_recovery_state = 0
+    return record
+
+
+def with_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
     """The change that gives a partition without a leader one; None when there is still nobody, or it has one."""
     if partition.leader != NO_LEADER:
         return None
-    return _change(topic_id, index, partition, list(partition.isr), list(partition.elr), is_up=is_up, has_elr=has_elr)
+    return change(topic_id, index, partition, Target.of(partition, partition.isr, partition.elr), rules)
 
 
-def _change(
+def with_preferred_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
+    """The change that gives the partition to the first of its replicas; None where that one cannot lead, or does already."""
+    preferred = partition.replicas[0]
+    if partition.leader == preferred or preferred in rules.suspected:
+        return None
+    if preferred not in (partition.isr or partition.elr) or not rules.is_up(preferred):
+        return None
+    return change(topic_id, index, partition, Target.of(partition, partition.isr, partition.elr), rules, wanted=preferred)
+
+
+def change(
     topic_id: bytes,
     index: int,
     partition: PartitionImage,
-    isr: list[int],
-    elr: list[int],
+    target: Target,
+    rules: Rules,
     *,
-    is_up: IsUp,
-    has_elr: bool,
-    suspected: Container[int] = (),
+    ineligible: Container[int] = (),
+    wanted: int = NO_LEADER,
 ) -> PartitionChangeRecord | None:
-    leader, is_unclean = _leader(partition, isr, elr, is_up, has_elr, suspected)
+    """The partition is as the target says, or completed, with the leader that follows, ``wanted`` if it can; None when nothing changes."""
+    target = completed(target)
+    isr, elr = list(target.isr), _eligible(partition, target, rules, ineligible)
+    leader, is_unclean = _leader(partition, target.replicas, isr, elr, rules, wanted)
     if is_unclean:
         isr, elr = [leader], []
     elif leader in elr:
         isr, elr = [leader], [node for node in elr if node != leader]
     record = PartitionChangeRecord(index, topic_id)
-    if leader != partition.leader:
+    has_lost_replicas = not set(partition.replicas) <= set(target.replicas)
+    if leader != partition.leader or has_lost_replicas:  # whoever is no replica any more is fenced by the epoch
         record.leader = leader
     if is_unclean and not partition.is_recovering:
         record.leader_recovery_state = 1
     record.isr = _if_changed(partition.isr, isr)
     record.eligible_leader_replicas = _if_changed(partition.elr, elr)
-    record.last_known_elr = _if_changed(partition.last_known_elr, _last_known(partition, leader, has_elr))
+    record.last_known_elr = _if_changed(partition.last_known_elr, _last_known(partition, leader, rules.has_elr))
+    record.replicas = _if_changed(partition.replicas, target.replicas)
+    record.adding_replicas = _if_changed(partition.adding, target.adding)
+    record.removing_replicas = _if_changed(partition.removing, target.removing)
+    if record.replicas is not None and partition.directories:
+        known = dict(zip(partition.replicas, partition.directories, strict=True))
+        record.directories = [known.get(node, UNASSIGNED) for node in target.replicas]
     return None if record == PartitionChangeRecord(index, topic_id) else record
 
 
+def completed(target: Target) -> Target:
+    """Without what the reassignment removes, once everybody is in sync whom it adds; as it is before.
+
+    Where it removes more than it adds, all that stay must be in sync, or the ISR would shrink for nothing.
+    """
+    if not target.adding and not target.removing:
+        return target
+    isr = [node for node in target.isr if node not in target.removing]
+    replicas = [node for node in target.replicas if node not in target.removing]
+    awaited = replicas if len(target.adding) < len(target.removing) else target.adding
+    if not isr or not set(awaited) <= set(isr):
+        return target
+    return Target(replicas, isr, target.elr)
+
+
+def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligible: Container[int]) -> list[int]:
+    """Who has everything that was committed and is not in sync: whoever left an ISR that is smaller than it must be to commit more."""
+    if not rules.has_elr:
+        return []
+    if target.elr is not None:
+        return [node for node in target.elr if node in target.replicas]
+    if len(target.isr) >= min(rules.min_isr, len(target.replicas)):
+        return []
+    known = [node for node in target.replicas if node in (*partition.elr, *partition.isr) and node not in target.isr]
+    return [node for node in known if node not in ineligible]
+
+
 def _leader(
-    partition: PartitionImage, isr: Sequence[int], elr: Sequence[int], is_up: IsUp, has_elr: bool, suspected: Container[int]
+    partition: PartitionImage, replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int], rules: Rules, wanted: int
 ) -> tuple[int, bool]:
     """Who leads, and whether that may lose records."""
     candidates = isr or elr
-    if partition.leader in candidates and is_up(partition.leader):
-        return partition.leader, False
-    for node in sorted(partition.replicas, key=lambda node: node in suspected):
-        if node in candidates and is_up(node):
+    for node in (wanted, partition.leader):
+        if node in candidates and rules.is_up(node):
             return node, False
-    if has_elr and not candidates and len(partition.last_known_elr) == 1 and is_up(partition.last_known_elr[0]):
-        return partition.last_known_elr[0], True
+    in_order = sorted(replicas, key=lambda node: node in rules.suspected)
+    for node in in_order:
+        if node in candidates and rules.is_up(node):
+            return node, False
+    last = partition.last_known_elr
+    if rules.has_elr and not candidates and len(last) == 1 and last[0] in replicas and rules.is_up(last[0]):
+        return last[0], True
+    if rules.may_be_unclean:
+        for node in in_order:
+            if rules.is_up(node):
+                return node, True
     return NO_LEADER, False
 
 

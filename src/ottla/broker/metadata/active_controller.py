@@ -10,17 +10,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.metadata.publisher import Publisher
-from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Decided
-from ottla.controller.features import first_features
+from ottla.controller.elections import elections_in
+from ottla.controller.features import MIN_ISR, first_features
 from ottla.controller.producer_ids import next_block
+from ottla.controller.topic_rules import UNCLEAN, TopicRules
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -29,6 +30,9 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import broker_record
 from ottla.ports import World
 from ottla.wire.schema import Stored
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.remote import RemoteController
 
 log = get_logger(__name__)
 
@@ -50,7 +54,12 @@ class ActiveController:
         self._added_count = 0  # partitions that were ever added to this broker
         self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
         self.remote: RemoteController | None = None  # where other nodes' controllers may be the active one
+        self.replicates = False  # whether this is a node of several, in which partitions have replicas
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
+        self.election_count = 0
+        """Leaders that this controller has elected, but for those of new partitions."""
+        self.unclean_election_count = 0
+        """Those of them that may lack what was committed."""
         self._has_failed = asyncio.Event()
         self._failure: BaseException | None = None
         self.on_activated: Callable[[], None] = lambda: None
@@ -138,8 +147,12 @@ class ActiveController:
     @property
     def static_min_isr(self) -> int:
         """What this node was started with."""
-        min_isr: int = self._config.static("min.insync.replicas")
+        min_isr: int = self._config.static(MIN_ISR)
         return min_isr
+
+    def rules(self, image: ClusterImage) -> TopicRules:
+        """What holds for partitions of that image."""
+        return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN))
 
     # -- deciding
 
@@ -166,7 +179,8 @@ class ActiveController:
         async for decision in sliced(decisions, SLICE_DECISIONS):
             try:
                 result = decision(self._replica.draft)
-                _check_factor(result.records)
+                if not self.replicates:
+                    _check_factor(result.records)
                 added = self._added_here(result.records)
                 if added:
                     if added_max < 0:  # counting open files takes its time: once is enough
@@ -176,6 +190,7 @@ class ActiveController:
                 results.append(error.with_traceback(None))  # whose frames would be kept with every result
                 continue
             if result.records and not validate_only:
+                self._note_elections(result.records)
                 end_offset = self._replica.append(result.records)
                 has_records = True
                 if added:
@@ -186,6 +201,18 @@ class ActiveController:
         if has_records and is_followed:
             await self._publisher.catch_up()
         return results
+
+    def _note_elections(self, records: Sequence[Stored]) -> None:
+        for elected in elections_in(self._replica.draft, records):
+            self.election_count += 1
+            if elected.is_unclean:
+                self.unclean_election_count += 1
+                log.warning(
+                    "unclean_leader_elected",
+                    partition=f"{elected.topic}-{elected.index}",
+                    leader=elected.leader,
+                    lost=f"records that the leader does not have, and replicas {list(elected.lost_to)} may have had",
+                )
 
     @property
     def _unopened_count(self) -> int:
@@ -229,10 +256,10 @@ class ActiveController:
 
 
 def _check_factor(records: Sequence[Stored]) -> None:
-    """INVALID_REPLICATION_FACTOR for a partition of several replicas: nothing copies records to them."""
+    """INVALID_REPLICATION_FACTOR for a new partition of several replicas: the only voter follows no leader, and judges no follower."""
     for record in records:
         if type(record) is PartitionRecord and len(record.replicas) > 1:
-            text = f"partitions are not replicated yet: replication factor {len(record.replicas)} would promise what is not kept; use 1"
+            text = f"replication factor {len(record.replicas)} needs several voters (controller.quorum.voters); this node is the only one"
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 

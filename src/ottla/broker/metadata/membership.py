@@ -5,6 +5,7 @@ Nothing here waits for this node's own broker: a controller that does would wait
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +15,6 @@ from ottla.broker.metadata.neighbours import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import (
-    MinIsr,
     Registered,
     begin_shutdown,
     check_epoch,
@@ -26,7 +26,6 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.decided import Recorded
 from ottla.controller.false_alarms import FalseAlarms
-from ottla.controller.features import MIN_ISR
 from ottla.controller.sessions import Sessions, Standing
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -38,6 +37,8 @@ from ottla.ports import Connection, TimerHandle, World
 
 log = get_logger(__name__)
 
+HELLO_MS: Final = 40
+"""So long after it has become active a controller takes every broker that it has not heard from for alive."""
 _NOTHING: Final = Recorded(())
 _SILENT: Final = "its session has ended"
 _ENDED: Final = "its process has ended"
@@ -51,11 +52,14 @@ class Membership:
         self._evidence = evidence
         evidence.is_heard, evidence.on_dead = self._is_heard, self._on_dead
         self._false_alarms = FalseAlarms()
+        self._began_ms = 0  # when this controller became active
         self._channels: dict[int, tuple[int, Connection]] = {}  # by broker: its epoch, and the connection that it was last heard on
         self._controller = controller
         self._cluster_id = cluster_id
         self._sessions = Sessions(config["broker.session.timeout.ms"])
-        self._static_min_isr = controller.static_min_isr
+        self._node_id = config.node_id
+        self._is_at_work = False
+        self._dead: set[tuple[int, int]] = set()  # whom a decision under way fences: the broker and its epoch
         self._timer: TimerHandle | None = None
         self.fenced_counts: Counter[str] = Counter({_SILENT: 0, _ENDED: 0})
         """Brokers that were fenced without having asked for it, by reason."""
@@ -65,18 +69,26 @@ class Membership:
         """Brokers that were taken for dead, and lived."""
         return self._false_alarms.count
 
-    def begin(self) -> None:
-        """This node's controller is active: every broker that serves has a session that begins now."""
-        now_ms = self._now_ms()
+    def begin(self, *, is_own_silent: bool = False) -> None:
+        """This node's controller is active: every broker that serves has a session that begins now.
+
+        ``is_own_silent``: this node's own broker sends no heartbeats, and has none.
+        """
+        self._is_at_work = True
+        now_ms = self._began_ms = self._now_ms()
         for broker in self._controller.replica.draft.live_brokers:
+            if is_own_silent and broker.broker_id == self._node_id:
+                continue
             self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
         self._watch()
         self._evidence.check()  # whoever died together with the controller before is noticed at once
 
     def end(self) -> None:
-        """It is not any more."""
+        """It is not any more, or the node stops."""
+        self._is_at_work = False
         self._sessions.end_all()
         self._channels.clear()
+        self._dead.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -105,7 +117,7 @@ class Membership:
                 wanted,
                 has_session=has_session,
                 previous_epoch=request.previous_broker_epoch,
-                min_isr=self._min_isr(image),
+                rules=self._controller.rules(image),
             )
             self._sessions.begin(broker_id, registered.broker_epoch, self._now_ms())
             self._channels[broker_id] = registered.broker_epoch, channel
@@ -171,31 +183,27 @@ class Membership:
             known = image.brokers.get(broker_id)
             if known is not None and not known.is_fenced:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is running; stop it before you unregister it")
-            return unregister_broker(image, broker_id, min_isr=self._min_isr(image))
+            return unregister_broker(image, broker_id, rules=self._controller.rules(image))
 
         return await self._controller.decide([decide])
 
     def _carry_out(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Recorded:
-        min_isr = self._min_isr(image)
+        rules = self._controller.rules(image)
         match standing:
             case Standing.UNFENCED if broker.is_fenced:
                 log.info("broker_unfenced", broker_id=broker.broker_id)
                 if self._false_alarms.on_unfenced(broker.broker_id, broker.broker_epoch, self._now_ms()):
                     log.warning("broker_judged_by_timeout_alone", broker_id=broker.broker_id, reason="it was taken for dead three times")
                     self._evidence.distrust(self._false_alarms.untrusted)
-                return unfence_broker(image, broker.broker_id)
+                return unfence_broker(image, broker.broker_id, rules=rules)
             case Standing.FENCED | Standing.SHUTDOWN_NOW if not broker.is_fenced:
                 log.info("broker_fenced", broker_id=broker.broker_id, reason="it asked for it")
-                return fence_broker(image, broker.broker_id, min_isr=min_isr)
+                return fence_broker(image, broker.broker_id, rules=rules)
             case Standing.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown:
-                stopping = begin_shutdown(image, broker.broker_id, min_isr=min_isr)
+                stopping = begin_shutdown(image, broker.broker_id, rules=rules)
                 self._sessions.begin_shutdown(broker.broker_id, image.end_offset + len(stopping.records) - 1)
                 return stopping
         return _NOTHING
-
-    def _min_isr(self, image: ClusterImage) -> MinIsr:
-        cluster = image.broker_configs("").get(MIN_ISR, str(self._static_min_isr))
-        return lambda topic: int(image.topic_configs(topic).get(MIN_ISR, cluster))
 
     # -- sessions that end
 
@@ -230,24 +238,36 @@ class Membership:
         broker = image.brokers[broker_id]
         log.warning("broker_fenced", broker_id=broker_id, broker_epoch=broker.broker_epoch, reason=reason)
         self.fenced_counts[reason] += 1
-        return fence_broker(image, broker_id, min_isr=self._min_isr(image), suspected=self._evidence.suspected)
+        return fence_broker(image, broker_id, rules=self._controller.rules(image), suspected=self._evidence.suspected)
 
     def _fenced(self, _: object, error: BaseException | None) -> None:
         if isinstance(error, KafkaError):  # another controller will notice
             log.info("brokers_not_fenced", reason=error.message)
-        elif error is not None:
+        elif error is not None and not isinstance(error, asyncio.CancelledError):
             log.error("brokers_not_fenced", exc_info=error)
 
     # -- processes that have died
 
     def _is_heard(self, broker_id: int, epoch: int) -> bool:
-        """Whether the connection is open on which the broker says that it lives."""
+        """Whether the connection is open on which the broker says that it lives.
+
+        To a new controller it may not have said so yet: it has a moment for it, and one whose node has fetched metadata from here is about
+        to say it.
+        """
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
-        return channel is not None and of_epoch == epoch and not channel.is_closed
+        if channel is None or of_epoch != epoch:
+            voters, observers = self._controller.replica.quorum.progress()
+            found = [voters.get(broker_id), *(progress for (node, _), progress in observers.items() if node == broker_id)]
+            has_fetched = any(progress is not None and progress.end_offset >= 0 for progress in found)
+            return has_fetched or self._now_ms() - self._began_ms < HELLO_MS
+        return not channel.is_closed
 
     def _on_dead(self, broker_id: int, epoch: int) -> None:
-        if not self._controller.is_active:
+        """May be called again and again, and by each neighbour that is looked at: one decision at a time is enough."""
+        process = broker_id, epoch
+        if not self._is_at_work or process in self._dead:
             return
+        self._dead.add(process)
 
         def decide(image: ClusterImage) -> Recorded:
             broker = image.brokers.get(broker_id)
@@ -257,8 +277,12 @@ class Membership:
             self._false_alarms.on_fenced(broker_id, epoch)
             return self._fence(image, broker_id, _ENDED)
 
+        def decided(results: object, error: BaseException | None) -> None:
+            self._dead.discard(process)
+            self._fenced(results, error)
+
         self._evidence.check(self._neighbours(broker_id))
-        eager.run(self._controller.decide([decide], is_followed=False), self._fenced)
+        eager.run(self._controller.decide([decide], is_followed=False), decided)
 
     def _neighbours(self, broker_id: int) -> list[int]:
         """Who shares a host or a rack with the broker, and with it perhaps its fate."""

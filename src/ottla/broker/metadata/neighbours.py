@@ -46,6 +46,18 @@ class Follower(Protocol):
         ...
 
 
+class WhileActive(Protocol):
+    """A part that is at work while this node's controller is the active one."""
+
+    def begin(self) -> None:
+        """It is."""
+        ...
+
+    def end(self) -> None:
+        """It is not any more."""
+        ...
+
+
 class Evidence(Protocol):
     """What this node sees of the other brokers' processes by itself."""
 

@@ -1,0 +1,84 @@
+"""What holds for partitions of each topic: values that the active controller was started with, under those that the image has.
+
+A replica may lead when its broker serves: it is registered, not fenced, not stopping, and has the log directory in which the replica is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.controller.features import ELR_VERSION, MIN_ISR
+from ottla.controller.partition_change import IsUp, Rules
+from ottla.metadata.image import ClusterImage, PartitionImage
+
+UNCLEAN: Final = "unclean.leader.election.enable"
+LOST: Final = (2).to_bytes(16, "big")
+RESERVED_DIRECTORIES: Final = 100
+"""Directory ids below this number have meanings of their own (unassigned, lost, migrating)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """Of one image."""
+
+    image: ClusterImage
+    static_min_isr: int = 1
+    is_static_unclean: bool = False
+
+    def min_isr(self, topic: str) -> int:
+        """``min.insync.replicas`` of the topic."""
+        return int(self._value(topic, MIN_ISR) or self.static_min_isr)
+
+    def may_be_unclean(self, topic: str) -> bool:
+        """``unclean.leader.election.enable`` of the topic."""
+        value = self._value(topic, UNCLEAN)
+        return self.is_static_unclean if value is None else value.lower() == "true"
+
+    def _value(self, topic: str, key: str) -> str | None:
+        return self.image.topic_configs(topic).get(key) or self.image.broker_configs("").get(key)
+
+    def of(self, topic: str, partition: PartitionImage, suspected: Container[int] = ()) -> Rules:
+        """Those of one partition."""
+        return Rules(
+            is_up=may_lead(self.image, partition),
+            min_isr=self.min_isr(topic),
+            has_elr=self.image.features.get(ELR_VERSION, 0) > 0,
+            may_be_unclean=self.may_be_unclean(topic),
+            suspected=suspected,
+        )
+
+
+def is_serving(image: ClusterImage, node: int) -> bool:
+    broker = image.brokers.get(node)
+    return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
+
+
+def may_lead(image: ClusterImage, partition: PartitionImage) -> IsUp:
+    """Whether the replica of a broker may lead."""
+    if not partition.directories:
+        return lambda node: is_serving(image, node)
+
+    def is_up(node: int) -> bool:
+        return is_serving(image, node) and has_directory(image, partition, node)
+
+    return is_up
+
+
+def has_directory(image: ClusterImage, partition: PartitionImage, node: int) -> bool:
+    """Whether the log directory of the broker's replica is up, as far as is known."""
+    if not partition.directories or node not in partition.replicas:
+        return True
+    directory = partition.directories[partition.replicas.index(node)]
+    if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
+        return directory != LOST
+    broker = image.brokers.get(node)
+    return broker is None or not broker.directories or directory in broker.directories
+
+
+def partitions_of(image: ClusterImage) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
+    """Topic, its id, index and partition."""
+    for name, topic in image.topics.items():
+        for index, partition in topic.partitions.items():
+            yield name, topic.topic_id, index, partition
