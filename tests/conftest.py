@@ -1,10 +1,12 @@
 """What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 
 from ottla.runtime.io_policy import PATHS, VARIABLE, chosen
 
@@ -16,6 +18,13 @@ TESTS = Path(__file__).parent
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("torture", deadline=None, max_examples=5_000, print_blob=True)
 hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _default_logging() -> Iterator[None]:
+    """What one test silences, another one may want to hear."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -53,6 +53,20 @@ class Timer:
         return [sum(count for bucket, count in enumerate(self._counts) if _middle(bucket) <= bound) for bound in bounds_us]
 
 
+class IsrMeters:
+    """What became of the ISRs that leaders asked for."""
+
+    __slots__ = ("expands", "failed", "shrinks")
+
+    def __init__(self) -> None:
+        self.shrinks = self.expands = self.failed = 0
+
+    def changed(self, old: Sequence[int], new: Sequence[int]) -> None:
+        """The controller has recorded the new one; one that has lost and won members is both."""
+        self.shrinks += any(node not in new for node in old)
+        self.expands += any(node not in old for node in new)
+
+
 def _middle(bucket: int) -> float:
     step = 1 << _SUB_BITS
     if bucket < 2 * step:

@@ -13,10 +13,10 @@ OTHER_HOST, OTHER_PORT = "elsewhere", 9192
 NOBODY = NO_LEADER
 
 
-async def add_other(broker: SimBroker, *, is_fenced: bool = False) -> None:
+async def add_other(broker: SimBroker, *, is_fenced: bool = False, address: tuple[str, int] = (OTHER_HOST, OTHER_PORT)) -> None:
     """Broker ``OTHER`` is in the image, reached on the listener that the tests' clients use."""
     assert broker.broker is not None
-    endpoints = {"PLAINTEXT": EndpointImage("PLAINTEXT", OTHER_HOST, OTHER_PORT)}
+    endpoints = {"PLAINTEXT": EndpointImage("PLAINTEXT", *address)}
     await broker.broker.controller.register_broker(BrokerImage(OTHER, 1000, endpoints, "rack-b", is_fenced=is_fenced))
 
 
@@ -28,7 +28,8 @@ async def give(broker: SimBroker, leader: int, topic: str = "t", index: int = 0)
 
     def decide(image: ClusterImage) -> Recorded:
         topic_id = image.topics[topic].topic_id
-        return Recorded((PartitionChangeRecord(index, topic_id, isr=replicas, leader=leader, replicas=replicas),))
+        isr = replicas if leader == NOBODY else [leader]
+        return Recorded((PartitionChangeRecord(index, topic_id, isr=isr, leader=leader, replicas=replicas),))
 
     [_] = await broker.broker.controller.decide([decide])
     return broker.broker.image.topics[topic].partitions[index].leader_epoch

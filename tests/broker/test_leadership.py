@@ -26,6 +26,7 @@ from ottla.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.metadata.image import PartitionImage
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.storage.log.partition_log import PartitionLog
@@ -219,6 +220,11 @@ async def refused_by(flushing: Callable[[], Any]) -> int:
     return caught.value.code
 
 
+def role(epoch: int, *, leader: int) -> PartitionImage:
+    own = leader if leader != NOBODY else OTHER
+    return PartitionImage((own,), (own,), leader, epoch, epoch)
+
+
 def test_what_was_staged_under_a_lost_epoch_is_never_written() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")
@@ -228,7 +234,7 @@ def test_what_was_staged_under_a_lost_epoch_is_never_written() -> None:
         staged = partition.stage(batch(), now_ms=1)
         assert staged.base_offset == 2
         drop_count = partition.log.tail.drop_count
-        partition.take_role(epoch + 1, is_leader=False)
+        partition.take_role(role(epoch + 1, leader=NOBODY))
         assert partition.unwritten(drop_count - 1).code == Code.NOT_LEADER_OR_FOLLOWER
         assert partition.log.tail.drop_count > drop_count
         await partition.flush()
@@ -236,7 +242,7 @@ def test_what_was_staged_under_a_lost_epoch_is_never_written() -> None:
         with pytest.raises(KafkaError) as caught:
             partition.stage(batch(), now_ms=1)
         assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER
-        partition.take_role(epoch + 2, is_leader=True)
+        partition.take_role(role(epoch + 2, leader=own_id(broker)))
         assert partition.stage(batch(), now_ms=1).base_offset == 2, "the offset was never used"
         await partition.flush()
         assert partition.log.end_offset_for_epoch(epoch + 2) == (epoch + 2, 3)
@@ -259,7 +265,7 @@ def test_a_write_under_way_when_the_epoch_ends_is_not_acknowledged_and_what_wait
         partition.stage(batch(), now_ms=1)
         second = asyncio.ensure_future(refused_by(partition.flush))
         await asyncio.sleep(0)
-        partition.take_role(epoch + 1, is_leader=returns)
+        partition.take_role(role(epoch + 1, leader=own_id(broker) if returns else NOBODY))
         with pytest.raises(KafkaError) as caught:
             partition.stage(batch(), now_ms=1)
         assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER, "where the new epoch begins is not known yet"

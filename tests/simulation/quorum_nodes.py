@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ class Run:
 class QuorumNode(SimBroker):
     """One of them. Its directory is formatted before its first start."""
 
-    def __init__(self, simulation: Simulation, node: int) -> None:
+    def __init__(self, simulation: Simulation, node: int, properties: Mapping[str, str] = {}) -> None:
         name = f"node-{node}"
         voters = ",".join(f"{other}@node-{other}:{CONTROLLER_PORT}" for other in range(1, NODES + 1))
         super().__init__(
@@ -57,7 +57,8 @@ class QuorumNode(SimBroker):
                 "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
                 "log.dirs": DATA_FOLDER,
                 "metadata.log.max.record.bytes.between.snapshots": "400",
-            },
+            }
+            | dict(properties),
             name=name,
         )
         self.node = node
@@ -98,7 +99,7 @@ def explore_quorum(seed: int) -> Run:
             asyncio.get_running_loop().create_task(client.machine.run(_create(result, number, is_over, client.cluster())))
             for number, client in enumerate(clients)
         ]
-        await _trouble(simulation, nodes, result.states)
+        await trouble(simulation, nodes, result.states)
         is_over.set()
         async with asyncio.timeout(HEAL_SECONDS):
             await asyncio.gather(*working)
@@ -107,7 +108,7 @@ def explore_quorum(seed: int) -> Run:
                     await node.starting
         await _judge(simulation, nodes, result)
 
-    with structlog.testing.capture_logs(processors=[_with_time]) as events:
+    with structlog.testing.capture_logs(processors=[with_time]) as events:
         run(main())
     result.findings += needless_fences(events)
     result.findings += slow_successions(events)
@@ -147,7 +148,7 @@ def slow_successions(events: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _with_time(_: object, __: str, event: EventDict) -> EventDict:
+def with_time(_: object, __: str, event: EventDict) -> EventDict:
     event["at"] = asyncio.get_running_loop().time()
     return event
 
@@ -171,24 +172,36 @@ async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Clu
     await admin.close()
 
 
-async def _trouble(simulation: Simulation, nodes: list[QuorumNode], states: Counter[str]) -> None:
-    """A node at a time, so that a majority is left; all are whole again at the end."""
+async def trouble(
+    simulation: Simulation, nodes: list[QuorumNode], states: Counter[str], *, may_cut_power: Callable[[], bool] = lambda: True
+) -> None:
+    """A node at a time, so that a majority is left; all are whole again at the end. Where power may not be cut a process is killed."""
     rng, fabric = simulation.random("trouble"), simulation.fabric
     loop = asyncio.get_running_loop()
     end = loop.time() + WORK_SECONDS
     await asyncio.sleep(8)
     while loop.time() < end:
         node = nodes[rng.randrange(NODES)]
-        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused"])
+        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused", "slow, then killed"])
+        if kind == "power cut" and not may_cut_power():
+            kind = "kill"
         states[f"trouble: {kind}"] += 1
         others = [other.machine.name for other in nodes if other is not node]
         for_seconds = rng.uniform(0.1, 6)
-        if kind in ("kill", "power cut"):
+        links: list[tuple[str, str]] = []
+        if kind == "slow, then killed":  # what it told its clients others hear of later
+            links = [link for other in others for link in ((node.machine.name, other), (other, node.machine.name))]
+            for link in links:
+                fabric.slow_link(*link, rng.uniform(20, 300))
+            await asyncio.sleep(rng.uniform(0.5, 1.5))
+        if kind in ("kill", "power cut", "slow, then killed"):
             was_active = kind == "kill" and node.broker is not None and node.broker.controller.is_active
             log.info(KILLED, node=node.node, was_active=was_active)
             states["active controller killed"] += was_active
             node.kill(power_cut=kind == "power cut")
             await asyncio.sleep(rng.choice([0.02, for_seconds]))
+            for link in links:
+                fabric.slow_link(*link, 0)
             node.begin()
         elif kind == "pause":
             node.machine.pause_process()

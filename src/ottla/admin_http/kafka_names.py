@@ -13,6 +13,7 @@ from typing import Final
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.status import Status
+from ottla.controller.reassignment import is_moving
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
@@ -53,8 +54,9 @@ def partition_families(status: Status) -> Iterator[Family]:
         yield Family(name, "gauge", text, [Sample(value(partition.log), _labels_of(partition)) for partition in partitions])
     under, at = [], []
     for partition in partitions:
-        image = status.image.topics[partition.topic].partitions[partition.index]
-        spare = len(image.isr) - partition.log.config.min_insync_replicas
+        image, spare = _of(status, partition)
+        if image.leader != status.node_id:
+            continue
         under.append(Sample(int(spare < 0), _labels_of(partition)))
         at.append(Sample(int(spare == 0), _labels_of(partition)))
     yield Family("kafka_cluster_partition_underminisr", "gauge", "Whether fewer replicas are in sync than acks=all needs.", under)
@@ -67,23 +69,28 @@ def _labels_of(partition: Partition) -> tuple[tuple[str, str], ...]:
 
 def _replica_manager(status: Status) -> Iterator[Family]:
     partitions = status.partitions.all()
-    found = [_of(status, partition) for partition in partitions]
-    led = [image for image, _ in found if image.leader == status.node_id]
+    led = [(image, spare) for image, spare in (_of(status, partition) for partition in partitions) if image.leader == status.node_id]
+    under = sum(len(image.isr) < len(image.replicas) - len(image.adding) for image, _ in led)
     for name, text, value in (
         ("partitioncount", "Partitions of this broker.", len(partitions)),
         ("leadercount", "Partitions that this broker leads.", len(led)),
-        ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", sum(len(i.isr) < len(i.replicas) for i in led)),
-        ("underminisrpartitioncount", "Partitions with too few replicas in sync for acks=all.", sum(spare < 0 for _, spare in found)),
-        ("atminisrpartitioncount", "Partitions with no replica in sync to spare.", sum(spare == 0 for _, spare in found)),
+        ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", under),
+        ("underminisrpartitioncount", "Partitions led here with too few in sync for acks=all.", sum(spare < 0 for _, spare in led)),
+        ("atminisrpartitioncount", "Partitions led here with no replica in sync to spare.", sum(spare == 0 for _, spare in led)),
         ("offlinereplicacount", "Replicas of this broker that are offline.", _offline_count(status)),
-        ("reassigningpartitions", "Partitions led here that are being moved.", 0),
+        ("reassigningpartitions", "Partitions led here that are being moved.", sum(is_moving(image) for image, _ in led)),
         ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", text, value)
     offline = status.partitions.offline_folder_count
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", offline)
-    for name in ("isrshrinks", "isrexpands", "failedisrupdates"):
-        yield counter(f"kafka_server_replicamanager_{name}_total", "Changes of in-sync replicas; a single broker has none.", 0)
+    meters = status.partitions.replication.isr_meters
+    for name, text, value in (
+        ("isrshrinks", "Leaders here found replicas out of sync, by change.", meters.shrinks),
+        ("isrexpands", "Leaders here found replicas in sync again, by change.", meters.expands),
+        ("failedisrupdates", "Changes of in-sync replicas that the controller refused, or did not answer.", meters.failed),
+    ):
+        yield counter(f"kafka_server_replicamanager_{name}_total", text, value)
 
 
 def _offline_count(status: Status) -> int:
@@ -92,7 +99,7 @@ def _offline_count(status: Status) -> int:
 
 def _of(status: Status, partition: Partition) -> tuple[PartitionImage, int]:
     image = status.image.topics[partition.topic].partitions[partition.index]
-    return image, len(image.isr) - partition.log.config.min_insync_replicas
+    return image, len(image.isr) - min(partition.log.config.min_insync_replicas, len(image.replicas))
 
 
 def _controller(status: Status) -> Iterator[Family]:
@@ -111,7 +118,10 @@ def _controller(status: Status) -> Iterator[Family]:
     yield by_label("ottla_controller_fenced_total", "counter", fenced, "reason", status.fenced_counts)
     alarms = "Brokers that were fenced because their process seemed to have ended, and lived."
     yield counter("ottla_controller_false_alarms_total", alarms, status.false_alarm_count)
-    yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected from outside the in-sync replicas.", 0)
+    unclean = "Leaders elected here from outside the in-sync replicas."
+    yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", unclean, status.unclean_election_count)
+    elected = "Leaders elected here, but for those of new partitions."
+    yield counter("kafka_controller_controllerstats_leaderelectionrateandtimems_count", elected, status.election_count)
 
 
 def _topics(meters: Mapping[str, TopicMeters]) -> Iterator[Family]:

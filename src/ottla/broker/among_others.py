@@ -6,19 +6,23 @@ metadata log; its broker registers, catches up, is unfenced, and only then lets 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
-from ottla.broker.metadata.neighbours import Evidence, NoEvidence
+from ottla.broker.metadata.neighbours import Evidence, NoEvidence, WhileActive
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.peers.sentinels import Sentinels
 from ottla.broker.peers.voters import Voters
+from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.forwarding import Forwarding
 from ottla.broker.requests.router import Router
 from ottla.broker.roles import NodeRoles
@@ -54,8 +58,12 @@ class AmongOthers:
         sees = config["ottla.failure.detection"] == "connections"
         self.voters = Voters(world, roles.voters, self._quorum_peers, client_id=f"{node}-quorum", is_probing=sees)
         self._sentinels: Sentinels | None = None
+        self._replication: Replication | None = None
+        self._incarnation_id = b""  # none before it joins
+        self._fetchers: ReplicaFetchers | None = None
+        self._isr_requests: IsrRequests | None = None
         if sees and roles.is_controller:
-            self._sentinels = Sentinels(world, config.node_id, (config["inter.broker.listener.name"] or "").upper() or None)
+            self._sentinels = Sentinels(world, config.node_id, self._between_brokers)
         self._channel: ControllerChannel
         self._lifecycle: Lifecycle | None = None
 
@@ -65,8 +73,35 @@ class AmongOthers:
         return NoEvidence() if self._sentinels is None else self._sentinels
 
     def follow(self, image: ClusterImage) -> None:
+        """Brokers come and go, and move; this process leads nothing before it is one of them."""
+        own = image.brokers.get(self._config.node_id)
+        if self._replication is not None:
+            self._replication.may_lead = own is not None and own.incarnation_id == self._incarnation_id
         if self._sentinels is not None:
             self._sentinels.follow(image)
+        if self._fetchers is not None:
+            self._fetchers.follow_image(image)
+
+    def replicate(self, partitions: PartitionStore, controller: ActiveController) -> None:
+        """Partitions that others lead are fetched, and leaders here ask for the ISRs that they find."""
+
+        def may_join(node: int, epoch: int) -> bool:
+            broker = controller.image.brokers.get(node)
+            return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown and epoch in (-1, broker.broker_epoch)
+
+        shared, listener = partitions.replication, self._between_brokers
+        self._replication = shared
+        shared.may_lead = False
+        self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch)
+        self._isr_requests = IsrRequests(self._world, shared, self._channel, lambda: self.broker_epoch, partitions.all)
+        shared.may_join, shared.on_following = may_join, self._fetchers.follow
+        self._isr_requests.start()
+
+    @property
+    def _between_brokers(self) -> str | None:
+        """The listener on which brokers reach each other; None for the first of each."""
+        name: str | None = self._config["inter.broker.listener.name"]
+        return name.upper() if name else None
 
     @property
     def settings(self) -> QuorumSettings:
@@ -85,15 +120,23 @@ class AmongOthers:
             seed=self._world.random.getrandbits(63),
         )
 
-    def connect(self, replica: MetadataReplica, controller: ActiveController, membership: Membership, router: Router) -> None:
-        """The parts know each other: what this node's controller must not decide goes to the one that may."""
+    def connect(self, replica: MetadataReplica, controller: ActiveController, at_work: Sequence[WhileActive], router: Router) -> None:
+        """The parts know each other: what this node's controller must not decide goes to the one that may.
+
+        ``at_work`` begin when this node's controller is active, and end when it is not any more.
+        """
 
         def leader() -> Address | None:
             return self.voters.address_of(replica.leader_id)
 
         def activated() -> None:
-            membership.begin()
+            for part in at_work:
+                part.begin()
             eager.run(controller.activate(), _activated)
+
+        def deactivated() -> None:
+            for part in at_work:
+                part.end()
 
         def has_new_controller() -> None:
             self._channel.on_controller()
@@ -102,8 +145,9 @@ class AmongOthers:
 
         self._channel = ControllerChannel(self._world, leader, self._controller_peers)
         controller.on_controller = has_new_controller
+        controller.replicates = True
         controller.remote = RemoteController(self._channel, self._config.node_id)
-        controller.on_activated, controller.on_deactivated = activated, membership.end
+        controller.on_activated, controller.on_deactivated = activated, deactivated
         router.forward = Forwarding(self._channel, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
 
@@ -112,6 +156,7 @@ class AmongOthers:
 
         ``previous_epoch`` is the one that it had before it stopped in order; -1 when it did not, and may have lost records.
         """
+        self._incarnation_id = own.incarnation_id
         request = BrokerRegistrationRequest(
             broker_id=own.broker_id,
             cluster_id=self._cluster_id,
@@ -137,6 +182,13 @@ class AmongOthers:
         """Others lead what this broker led, where there are others."""
         if self._lifecycle is not None:
             await self._lifecycle.leave()
+
+    def stop_replicating(self) -> None:
+        """Nothing is fetched any more, and no ISR asked for: the logs are about to be closed."""
+        if self._fetchers is not None:
+            self._fetchers.close()
+        if self._isr_requests is not None:
+            self._isr_requests.stop()
 
     def close(self) -> None:
         if self._sentinels is not None:

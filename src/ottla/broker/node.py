@@ -17,6 +17,7 @@ from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.formatting import random_uuid
 from ottla.broker.handlers import SERVICES
 from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.leader_upkeep import LeaderUpkeep
 from ottla.broker.metadata.log import has_metadata
 from ottla.broker.metadata.membership import Membership
 from ottla.broker.metadata.neighbours import NoEvidence
@@ -34,6 +35,7 @@ from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import NodeRoles, Role, read_roles
 from ottla.broker.status import Status
+from ottla.broker.tasks import eager
 from ottla.broker.upkeep.cleaner import LogCleaner
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.broker.upkeep.scrubber import Scrubber
@@ -84,6 +86,7 @@ class Broker:
         self._roles: NodeRoles
         self._others: AmongOthers | None = None  # for a node of several
         self._leadership: Leadership
+        self._leader_upkeep: LeaderUpkeep
         self._cleaner: LogCleaner
         self._scrubber: Scrubber
         self.mover: ReplicaMover
@@ -139,6 +142,8 @@ class Broker:
         await self._bind()
         await self.controller.activate()
         await self.controller.register_broker(self._own_registration())
+        self.parts.membership.begin(is_own_silent=True)  # of brokers that have joined this one, if there are any
+        self._leader_upkeep.begin(is_lone=True)
         await self._leadership.start()
 
     async def _start_among(self, others: AmongOthers) -> None:
@@ -148,6 +153,8 @@ class Broker:
         self._metadata.start()
         if self._roles.is_broker:
             await self._unless_failed(others.join(self._own_registration(), self._previous_epoch, self.controller, self._publisher))
+            for folder in self._folders:
+                await folder.mark_running(others.broker_epoch)
             await self.partitions.set_strays_aside()
 
     async def _unless_failed(self, joining: Coroutine[Any, Any, None]) -> None:
@@ -184,9 +191,13 @@ class Broker:
         self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
         self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
         self.controller.on_failed = self._on_metadata_failed
-        membership = Membership(world, config, self.controller, self.cluster_id, others.evidence if others else NoEvidence())
+        evidence = others.evidence if others else NoEvidence()
+        membership = Membership(world, config, self.controller, self.cluster_id, evidence)
+        self._leader_upkeep = LeaderUpkeep(world, config, self.controller, evidence)
         if others is not None:
-            others.connect(self._metadata, self.controller, membership, self.router)
+            others.connect(self._metadata, self.controller, (membership, self._leader_upkeep), self.router)
+            if self._roles.is_broker:
+                others.replicate(self.partitions, self.controller)
         self.groups = GroupShards(world, config, self.controller)
         self._leadership = Leadership(world.timers, self.node_id, self.partitions.is_offline, self.controller.decide)
         self.housekeeping = Housekeeping(world, config, self.partitions, self.router, self._retry_offline)
@@ -235,7 +246,11 @@ class Broker:
         self.groups.close()
         for connection in list(self.router.connections):
             connection.transport.close()
+        self.parts.membership.end()
+        self._leader_upkeep.end()
         await self.controller.close()  # what was decided is carried out before the logs are closed
+        if self._others is not None:
+            self._others.stop_replicating()
         closed = await self.partitions.close()
         await self._metadata.stop()
         if self._others is not None:
@@ -311,7 +326,7 @@ class Broker:
 
     @property
     def _previous_epoch(self) -> int:
-        """The broker epoch that the last process had, if it stopped in order and all its log directories are there; else -1."""
+        """The broker epoch that the last process had, if all that it wrote is there; else -1. It may have been killed, the machine not."""
         epochs = {folder.previous_epoch for folder in self._folders}
         return -1 if len(epochs) > 1 or self._has_offline_folders else epochs.pop()
 
@@ -323,6 +338,7 @@ class Broker:
 
     def _on_folder_failed(self, folder: LogDirectory) -> None:
         """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
+        eager.run(folder.unmark_running(), lambda _, error: None)
         if folder is self._folders[0]:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"
         elif all(folder.is_failed for folder in self._folders):
@@ -342,6 +358,7 @@ class Broker:
         image = delta.new
         if self._others is not None:
             self._others.follow(image)
+        self._leader_upkeep.follow(delta)
         self.throttling.follow(image)
         self.gate.follow(image)
         own, default = image.broker_configs(str(self.node_id)), image.broker_configs("")

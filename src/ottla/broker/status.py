@@ -60,6 +60,16 @@ class Status:
         return self.parts.membership.false_alarm_count
 
     @property
+    def election_count(self) -> int:
+        """Leaders that this node's controller has elected, but for those of new partitions."""
+        return self.parts.controller.election_count
+
+    @property
+    def unclean_election_count(self) -> int:
+        """Those of them that may lack what was committed."""
+        return self.parts.controller.unclean_election_count
+
+    @property
     def request_meters(self) -> list[tuple[str, RequestMeters]]:
         """Of each API, by its name, in the order of the keys."""
         return [(APIS[key].name, meters) for key, meters in sorted(self.router.meters.items())]

@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
 from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
+from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
@@ -136,13 +137,26 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> No
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--under-replicated", "states", flag_value=UNDER_REPLICATED, multiple=True, help="Only partitions with replicas out of sync.")
+@click.option("--under-min-isr", "states", flag_value=UNDER_MIN_ISR, multiple=True, help="Only those with too few in sync for acks=all.")
+@click.option("--at-min-isr", "states", flag_value=AT_MIN_ISR, multiple=True, help="Only those with no replica in sync to spare.")
+@click.option("--unavailable", "states", flag_value=UNAVAILABLE, multiple=True, help="Only those without a leader.")
 @bootstrap_option
 @format_option
-def describe(name: str, bootstrap: str, output: str) -> None:
-    """Describe a topic's partitions: leader, replicas, in-sync replicas, offsets."""
+def describe(name: str | None, states: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Describe a topic's partitions: leader, replicas, in-sync replicas, offsets.
+
+    With a filter, list the partitions that it describes: of the topic, or of all topics when NAME is absent.
+    """
     from ottla.sync import Admin
 
+    if states:
+        with Admin(bootstrap, client_id="ottla-cli") as admin:
+            print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, name, states))
+        return
+    if name is None:
+        raise click.UsageError("NAME is missing; only --under-replicated and the other filters describe all topics")
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]

@@ -291,6 +291,7 @@ class Fetcher:
     async def _look_up(self, needs_leader: bool) -> None:
         """Leaders, and offsets for positions that are only known as the start or the end."""
         topics = {partition.topic for partition in self._positions}
+        problems: list[KafkaError] = []
         if self._look_up_failures > 0:
             await asyncio.sleep(self._delay_ms(self._look_up_failures) / 1000)
         try:
@@ -299,21 +300,22 @@ class Fetcher:
             for timestamp in RESET_TIMESTAMPS.values():
                 due = [partition for partition in self._positions if self._positions.of(partition).seek_timestamp == timestamp]
                 versions = {partition: self._positions.of(partition).version for partition in due}
-                found = {}
+                found: Found = {}
                 if due:
                     isolation_level = self._settings.isolation_level_number
-                    found = await offsets_for_times(self._cluster, dict.fromkeys(due, timestamp), isolation_level=isolation_level)
+                    found, failed = await _ask_leaders(self._cluster, dict.fromkeys(due, timestamp), isolation_level)
+                    problems += failed.values()
                 for partition, (offset, _, _) in found.items():
                     state = self._positions.get(partition)
                     if state is not None and state.version == versions[partition]:
                         state.position, state.seek_timestamp = offset, None
         except KafkaError as error:
-            self._look_up_failures += 1
-            if not error.is_transient:
-                raise
-        else:
-            is_led = all(self._cluster.leader(partition) is not None for partition in self._positions)
-            self._look_up_failures = 0 if is_led else self._look_up_failures + 1
+            problems.append(error)
+        is_led = all(self._cluster.leader(partition) is not None for partition in self._positions)
+        self._look_up_failures = 0 if is_led and not problems else self._look_up_failures + 1
+        for problem in problems:
+            if not problem.is_transient:
+                raise problem
 
 
 async def offsets_for_times(
@@ -323,25 +325,52 @@ async def offsets_for_times(
 
     -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
     """
+    found, problems = await _ask_leaders(cluster, times, isolation_level)
+    for problem in problems.values():
+        raise problem
+    return found
+
+
+Found = dict[TopicPartition, tuple[int, int, int]]
+
+
+async def _ask_leaders(
+    cluster: Cluster, times: dict[TopicPartition, int], isolation_level: int
+) -> tuple[Found, dict[TopicPartition, KafkaError]]:
+    """What was found, and why the others were not: a partition without a leader keeps no other one back."""
     await cluster.refresh({partition.topic for partition in times})
-    by_leader: dict[int, dict[str, ListOffsetsTopic]] = {}
+    found: Found = {}
+    problems: dict[TopicPartition, KafkaError] = {}
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
     for partition, timestamp in times.items():
         leader = cluster.leader(partition)
         if leader is None:
             known = cluster.topics.get(partition.topic)
             is_unknown = known is None or partition.partition not in known.partitions
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
-        topic = by_leader.setdefault(leader, {}).setdefault(partition.topic, ListOffsetsTopic(partition.topic))
-        topic.partitions.append(
-            ListOffsetsPartition(partition.partition, current_leader_epoch=cluster.leader_epoch(partition), timestamp=timestamp)
-        )
-    found: dict[TopicPartition, tuple[int, int, int]] = {}
-    for leader, topics in by_leader.items():
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
+            problems[partition] = KafkaError(code, str(partition))
+        else:
+            by_leader.setdefault(leader, {})[partition] = timestamp
+
+    async def ask(leader: int, wanted: dict[TopicPartition, int]) -> None:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for partition, timestamp in wanted.items():
+            topic = topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic))
+            epoch = cluster.leader_epoch(partition)
+            topic.partitions.append(ListOffsetsPartition(partition.partition, current_leader_epoch=epoch, timestamp=timestamp))
         request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
-        response = await cluster.ask(leader, request, ListOffsetsResponse)
+        try:
+            response = await cluster.ask(leader, request, ListOffsetsResponse)
+        except KafkaError as error:
+            problems.update(dict.fromkeys(wanted, error))
+            return
         for answer in response.topics:
             for result in answer.partitions:
+                partition = TopicPartition(answer.name, result.partition_index)
                 if result.error_code:
-                    raise KafkaError(result.error_code, f"offsets of {answer.name}-{result.partition_index}")
-                found[TopicPartition(answer.name, result.partition_index)] = (result.offset, result.timestamp, result.leader_epoch)
-    return found
+                    problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
+                else:
+                    found[partition] = (result.offset, result.timestamp, result.leader_epoch)
+
+    await asyncio.gather(*(ask(leader, wanted) for leader, wanted in by_leader.items()))
+    return found, problems

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from ottla.sim.workload import History
 from ottla.types import TopicPartition
 
+FOUND_MAX = 3
+"""So many lost records say what there is to say."""
+
 Logs = Mapping[TopicPartition, Sequence[tuple[int, bytes]]]
 """Offset and value of every record, as a reader finds them."""
 
@@ -21,7 +24,7 @@ def acknowledged_are_kept(history: History, logs: Logs, *, since_crash: int = 0)
         at = dict(logs.get(ack.partition, ())).get(ack.offset)
         if at != ack.value:
             found.append(f"{ack.partition} offset {ack.offset}: {ack.value!r} was acknowledged (crash {ack.crashes}), {at!r} is there")
-    return found
+    return found if len(found) <= FOUND_MAX else [*found[:FOUND_MAX], f"... and {len(found) - FOUND_MAX} more"]
 
 
 def logs_are_dense(logs: Logs) -> list[str]:

@@ -54,6 +54,7 @@ class SimBroker:
             "listeners": f"PLAINTEXT://{name}:{PORT}",
             "log.dirs": DATA_FOLDER,
             "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",
         } | dict(properties)
         self.broker: Broker | None = None

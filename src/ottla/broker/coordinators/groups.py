@@ -56,7 +56,10 @@ class GroupShards:
         return topic.partitions[partition_of(group_id, len(topic.partitions))].leader if topic else NO_LEADER
 
     async def ensure_topic(self) -> None:
-        """The topic exists, and this broker has opened its share of it. Its replication factor is 1 unless another one is configured."""
+        """The topic exists, and this broker has opened its share of it.
+
+        Without a configured replication factor it has three replicas, where there are so many brokers.
+        """
         known = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
         if known is not None:
             if any(partition.leader == self._node_id and index not in self._shards for index, partition in known.partitions.items()):
@@ -65,7 +68,8 @@ class GroupShards:
         config = self._config
         factor = config["offsets.topic.replication.factor"]
         if not config.is_given("offsets.topic.replication.factor"):
-            factor = 1  # Kafka's three, once partitions are replicated
+            live = len(self._controller.image.live_brokers) if self._controller.replicates else 1
+            factor = max(1, min(factor, live))
         segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",

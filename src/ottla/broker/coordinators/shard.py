@@ -222,8 +222,8 @@ class Shard:
         for timer in decision.timers:
             self._set_timer(timer)
         if decision.replies:
-            if not self.partition.is_settled:
-                eager.run(self.partition.flush(), lambda _, error: self._reply(decision, error))
+            if not self.partition.is_settled or self.partition.leading is not None:
+                eager.run(self.partition.flush_until_committed(), lambda _, error: self._reply(decision, error))
             else:
                 self._reply(decision, None)
         elif decision.records:

@@ -1,17 +1,17 @@
 """AlterPartitionReassignments, versions 0-1: one result for each partition (KIP-455).
 
-With one broker there is nothing to move to, and nothing to cancel; a new order of replicas would be taken. v1 may forbid a change
-of the replication factor (KIP-860).
+Null replicas cancel a move: NO_REASSIGNMENT_IN_PROGRESS where there is none. v1 may forbid a change of the replication factor (KIP-860).
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
+from ottla.controller.decided import Recorded
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
 from ottla.messages.alter_partition_reassignments import (
@@ -20,6 +20,7 @@ from ottla.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -29,7 +30,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
     keeps_factor = not request.allow_replication_factor_change
     slices = Slices(parts.world.clock)
     decisions = (
-        partial(reassign, topic=topic.name, index=wanted.partition_index, replicas=wanted.replicas, keeps_factor=keeps_factor)
+        _move(parts, topic.name, wanted.partition_index, wanted.replicas, keeps_factor)
         for topic in request.topics
         for wanted in topic.partitions
     )
@@ -47,6 +48,11 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
             partitions.append(result)
         response.responses.append(ReassignableTopicResponse(topic.name, partitions))
     return response
+
+
+def _move(parts: Parts, topic: str, index: int, replicas: list[int] | None, keeps_factor: bool) -> Callable[[ClusterImage], Recorded]:
+    rules = parts.controller.rules
+    return lambda image: reassign(image, topic, index, replicas, keeps_factor=keeps_factor, rules=rules(image))
 
 
 SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

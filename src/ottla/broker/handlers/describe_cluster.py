@@ -1,6 +1,5 @@
-"""DescribeCluster, versions 0-2: the brokers and the controller (KIP-700). v1 knows endpoint types, v2 fenced brokers.
-
-On the controller's listener the nodes are the controllers (KIP-919).
+"""DescribeCluster, versions 0-2: the brokers and the controller (KIP-700). v1 knows endpoint types; v2 lists fenced brokers, too, when
+asked (KIP-1073). On the controller's listener the nodes are the controllers (KIP-919).
 """
 
 from __future__ import annotations
@@ -33,13 +32,18 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
         endpoint_type=served,
         cluster_id=parts.cluster_id,
         controller_id=parts.controller_id,
-        brokers=_controllers(parts, listener) if is_controller else _brokers(parts, listener),
+        brokers=_controllers(parts, listener) if is_controller else _brokers(parts, listener, request.include_fenced_brokers),
         cluster_authorized_operations=operations,
     )
 
 
-def _brokers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
-    return [DescribeClusterBroker(*endpoint) for endpoint in parts.endpoints_for(listener)]
+def _brokers(parts: Parts, listener: str, include_fenced: bool) -> list[DescribeClusterBroker]:
+    found = []
+    for broker_id, broker in sorted(parts.image.brokers.items()):
+        end = broker.endpoints.get(listener)
+        if end is not None and (include_fenced or not broker.is_fenced):
+            found.append(DescribeClusterBroker(broker_id, end.host, end.port, broker.rack, broker.is_fenced))
+    return found
 
 
 def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:

@@ -5,15 +5,17 @@ Without partitions in the request, all are considered, and those that need no el
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
+from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -30,11 +32,7 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
     else:
         asked = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
         wanted = [pair async for pair in slices.over(asked)]
-    decisions = (
-        partial(elect_leader, topic=topic, index=index, kind=kind, offline=parts.partitions.offline_replicas(topic, index))
-        for topic, index in wanted
-    )
-    outcomes = await parts.controller.decide(decisions)
+    outcomes = await parts.controller.decide(_election(parts, topic, index, kind) for topic, index in wanted)
     results: dict[str, ReplicaElectionResult] = {}
     async for (topic, index), outcome in slices.over(zip(wanted, drained(outcomes), strict=True)):
         result = PartitionResult(index, error_message=None)
@@ -44,6 +42,13 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
             result.error_code, result.error_message = outcome.code, outcome.message
         results.setdefault(topic, ReplicaElectionResult(topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+
+def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Callable[[ClusterImage], Recorded]:
+    """What this broker knows of its own replicas counts where it is alone; of several, the image says whose are up."""
+    offline = [] if parts.voters else parts.partitions.offline_replicas(topic, index)
+    rules = parts.controller.rules
+    return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)
 
 
 SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -4,10 +4,14 @@ Answers at once when min_bytes are there, something failed or nothing may be wai
 answered by the append that completes it, or at its deadline. Batches are never cut into: the first one is sent completely even
 when it is larger than allowed, and an offset inside a batch returns the complete batch. v7 sessions (KIP-227); v12
 diverging epochs; v13 topic ids (KIP-516); v16 leader hints (KIP-951). A parked request is answered when a leader changes.
+
+Consumers read up to the high watermark, followers up to the log's end; what a follower asks for says what it has (KIP-101, KIP-903).
+An offset between the two is no error for a consumer: a new leader's high watermark may be behind what the last one told.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.leader_hints import hint_of
@@ -33,9 +37,11 @@ from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
+    from ottla.broker.replicas.leading import Leading
     from ottla.broker.replicas.partition import Partition
 
 READ_COMMITTED = 1
+REPLICA_STATE_SINCE = 15
 LEADER_HINTS_SINCE = 16
 WAIT_MS_MAX = 2**31 - 1
 SLICE_PARTITIONS = 500
@@ -61,13 +67,21 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
 class Reading:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("_context", "_endpoints", "_parts", "_plan", "_request", "_results", "has_error", "role_changes", "seen", "size_bytes")
+    __slots__ = (
+        "_committed", "_context", "_endpoints", "_follower", "_has_asked", "_parts", "_plan", "_request", "_results", "has_error",
+        "role_changes", "seen", "size_bytes",
+    )  # fmt: skip
 
     def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self._parts = parts
         self._context = context
         self._request = request
         self._plan = plan
+        is_consumer = request.replica_state is None and request.replica_id < 0
+        self._follower = None if is_consumer else _follower_of(request, context.version)
+        if not is_consumer:
+            self._has_asked = False
+            self._committed: list[Leading] = []  # whose high watermark this fetch has moved
 
     async def read(self) -> None:
         parts = self._parts
@@ -94,6 +108,8 @@ class Reading:
                 if error.code in _LED_DIFFERENTLY and self._context.version >= LEADER_HINTS_SINCE:
                     self._hint(topic, data)
             results.append((topic, data))
+        if self._follower is not None:
+            self._tell_committed()
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
         store = self._parts.partitions
@@ -104,22 +120,26 @@ class Reading:
         meters.fetch_requests += 1
         partition.check_leads(wanted.current_leader_epoch)
         log = partition.log
-        end = data.high_watermark = partition.high_watermark
+        data.high_watermark = partition.high_watermark
+        end = log_end = log.tail.end_offset
         data.last_stable_offset = partition.last_stable_offset
         start = data.log_start_offset = log.log_start_offset
-        if self._request.isolation_level == READ_COMMITTED:
-            end = data.last_stable_offset
-            data.aborted_transactions = []
-        else:
-            data.aborted_transactions = None
+        data.aborted_transactions = None
+        if self._follower is None:
+            end = data.high_watermark
+            if self._request.isolation_level == READ_COMMITTED:
+                end = data.last_stable_offset
+                data.aborted_transactions = []
         if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
             return
         offset = wanted.fetch_offset
-        if not start <= offset <= end:
+        if not start <= offset <= log_end:
             meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if self._follower is not None and self._note_progress(partition, wanted):
+            data.high_watermark = partition.high_watermark
         self.seen.setdefault(partition, end)
-        if offset == end or (budget <= 0 and self.size_bytes):
+        if offset >= end or (budget <= 0 and self.size_bytes):
             return
         limit = min(wanted.partition_max_bytes, budget)
         part = await log.read(offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
@@ -128,6 +148,34 @@ class Reading:
             size = len(part.region)
             self.size_bytes += size
             meters.bytes_out += size
+
+    def _note_progress(self, partition: Partition, wanted: FetchPartition) -> bool:
+        """The follower has everything before its fetch offset: that counts when it asks, not when it is answered.
+
+        True when the high watermark has moved. Who waits for that is answered after the last partition, all at once.
+        """
+        assert self._follower is not None, "a follower asks"
+        if self._has_asked:
+            return False
+        node, epoch = self._follower
+        offset, start_offset = wanted.fetch_offset, wanted.log_start_offset
+        leading = partition.leading
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} is no replica of {partition.key}")
+        has_moved = leading.on_follower_fetch(node, broker_epoch=epoch, offset=offset, start_offset=start_offset)
+        if has_moved:
+            self._committed.append(leading)
+        return has_moved
+
+    def _tell_committed(self) -> None:
+        self._has_asked = True
+        committed, self._committed = self._committed, []
+        for leading in committed:
+            leading.committed()
+
+    @property
+    def is_follower(self) -> bool:
+        return self._follower is not None
 
     def _hint(self, topic: TopicKey, data: PartitionData) -> None:
         name = topic if isinstance(topic, str) else self._parts.image.topic_names.get(topic, "")
@@ -183,6 +231,14 @@ class Reading:
         return response
 
 
+def _follower_of(request: FetchRequest, version: int) -> tuple[int, int] | None:
+    """The broker that follows, and its epoch, -1 where it does not say; None for a consumer."""
+    if version < REPLICA_STATE_SINCE:
+        return (request.replica_id, -1) if request.replica_id >= 0 else None
+    state = request.replica_state
+    return (state.replica_id, state.replica_epoch) if state is not None and state.replica_id >= 0 else None
+
+
 class ParkedFetch:
     """A fetch that waits for more bytes: on the list of each of its partitions, and in the purgatory by its deadline."""
 
@@ -197,17 +253,25 @@ class ParkedFetch:
         self.is_done = False
 
     def park(self) -> None:
+        is_follower = self._reading.is_follower
         for partition in self._reading.seen:
-            partition.waiters[self] = None
+            (partition.follower_waiters if is_follower else partition.waiters)[self] = None
         self._context.connection.parked[self] = None
         self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        has_grown = any(partition.high_watermark > seen for partition, seen in self._reading.seen.items())
+        has_grown = any(self._end_of(partition) > seen for partition, seen in self._reading.seen.items())
         if has_grown or self._parts.partitions.role_changes != self._reading.role_changes:
             self._complete()  # an append came, or a leader, while the last partitions were still being read
 
+    def _end_of(self, partition: Partition) -> int:
+        return partition.log.log_end_offset if self._reading.is_follower else partition.high_watermark
+
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
+        if self._missing_bytes > 0:
+            return
+        if self._reading.is_follower:  # it takes what the rest of the burst brings, too
+            asyncio.get_running_loop().call_soon(self._complete)
+        else:
             self._complete()
 
     def expire(self) -> None:
@@ -226,6 +290,7 @@ class ParkedFetch:
         self._context.connection.parked.pop(self, None)
         for partition in self._reading.seen:
             partition.waiters.pop(self, None)
+            partition.follower_waiters.pop(self, None)
         self._parts.parking.unpark()
 
     def _answer(self, response: FetchResponse | None, error: BaseException | None) -> None:

@@ -31,6 +31,7 @@ READ_COMMITTED = 1
 DEBUGGING_REPLICA = -2  # a tool that asks whichever replica, not the leader alone
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_AT_THE_START = (EARLIEST, EARLIEST_LOCAL)
 
 
 async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -60,6 +61,9 @@ async def _answer(
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         check = partition.check_epoch if request.replica_id == DEBUGGING_REPLICA else partition.check_leads
         check(wanted.current_leader_epoch)
+        if request.replica_id >= 0 and wanted.timestamp == LATEST:  # a follower asks where the log ends
+            result.offset, result.leader_epoch = partition.log.log_end_offset, partition.leader_epoch
+            return result
         result.timestamp, result.offset, result.leader_epoch = await _look_up(partition, wanted.timestamp, request.isolation_level)
     except KafkaError as error:
         result.error_code = error.code
@@ -69,10 +73,13 @@ async def _answer(
 async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int, int]:
     """Timestamp, offset, leader epoch."""
     log = partition.log
+    if partition.leading is not None and not partition.leading.machine.knows_what_is_committed and timestamp not in _AT_THE_START:
+        text = "the leader was elected, and does not yet know again what is committed"
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
     if timestamp == LATEST:
         end = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
         return -1, end, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in _AT_THE_START:
         start = log.log_start_offset
         epoch = log.epochs.epoch_at(start)
         return -1, start, partition.leader_epoch if epoch < 0 else epoch

@@ -46,10 +46,12 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = ("_parts", "_response", "_wait_count", "acks", "context", "heavy", "staged")
+    __slots__ = ("_commit", "_response", "_wait_count", "acks", "context", "heavy", "parts", "staged", "timeout_ms")
 
-    def __init__(self, parts: Parts, context: RequestContext, acks: int, response: ProduceResponse) -> None:
-        self._parts = parts
+    def __init__(self, parts: Parts, context: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse) -> None:
+        self.parts = parts
+        self.timeout_ms = timeout_ms
+        self._commit: AwaitedCommit | None = None
         self.context = context
         self.acks = acks
         self._response = response
@@ -72,11 +74,17 @@ class StagedProduce:
         for partition, drop_count, result in self.staged:
             if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
                 self._unwritten(partition, drop_count, result)
+            elif partition.leading is not None and self.acks == -1:
+                self._wait_for_commit(partition, result)
+        if self._wait_count > 1:
+            self.staged.clear()
+        self.finish_one()
+
+    def finish_one(self) -> None:
+        """One of those things has happened for which the answer waits."""
         self._wait_count -= 1
         if self._wait_count == 0:
             answer(self.context, self.acks, self._response)
-        else:
-            self.staged.clear()
 
     def settle(self, failed: Collection[Flushable]) -> None:
         """As ``finish``, of what is staged so far; there is more to come before the answer."""
@@ -89,21 +97,70 @@ class StagedProduce:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
         self.refuse(partition.topic, result, error)
 
+    def _wait_for_commit(self, partition: Partition, result: PartitionProduceResponse) -> None:
+        """The answer waits until the partition's records are committed. What else was flushed with them is waited for, too."""
+        if self._commit is None or self._commit.is_done:
+            self._commit = AwaitedCommit(self)
+            self._wait_count += 1
+        self._commit.pending[result.index, partition.topic] = result
+        partition.wait_for_commit(partition.log.log_end_offset, self._commit, (partition.topic, result))
+
     def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
         """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
         _fail(result, error)
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            hint = hint_of(self._parts, self.context, topic, result.index)
+            hint = hint_of(self.parts, self.context, topic, result.index)
             if hint is not None:
                 result.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
                 if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self._response.node_endpoints}:
                     self._response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
 
 
+class AwaitedCommit:
+    """A request with acks=all whose records are in the log, until they are committed, or its time has passed."""
+
+    __slots__ = ("_staged", "is_done", "pending")
+
+    def __init__(self, staged: StagedProduce) -> None:
+        self._staged = staged
+        self.pending: dict[tuple[int, str], PartitionProduceResponse] = {}
+        self.is_done = False
+        staged.parts.parking.park(self, max(0, staged.timeout_ms))
+        staged.connection.parked[self] = None
+
+    def on_commit(self, what: tuple[str, PartitionProduceResponse], error: KafkaError | None) -> None:
+        topic, result = what
+        if self.pending.pop((result.index, topic), None) is None:
+            return
+        if error is not None:
+            self._staged.refuse(topic, result, error)
+        if not self.pending:
+            self._leave()
+            self._staged.finish_one()
+
+    def expire(self) -> None:
+        """They are in the log, and may be committed later."""
+        self._leave()
+        for (_, topic), result in self.pending.items():
+            self._staged.refuse(topic, result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not yet on all replicas in sync"))
+        self.pending.clear()
+        self._staged.finish_one()
+
+    def abandon(self) -> None:
+        """The client is gone: nobody is answered."""
+        self._leave()
+        self.pending.clear()
+
+    def _leave(self) -> None:
+        self.is_done = True
+        self._staged.connection.parked.pop(self, None)
+        self._staged.parts.parking.unpark()
+
+
 def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
-    staged = StagedProduce(parts, context, request.acks, response)
+    staged = StagedProduce(parts, context, request.acks, request.timeout_ms, response)
     problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(request)
     store, has_ids = parts.partitions, context.version >= TOPIC_IDS_SINCE
     for topic in request.topic_data:
@@ -127,7 +184,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
     """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
-    staged = StagedProduce(parts, context, request.acks, response)
+    staged = StagedProduce(parts, context, request.acks, request.timeout_ms, response)
     try:
         problem, size_bytes, slices = _problem(request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):
@@ -239,10 +296,8 @@ def _stage(
 ) -> None:
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} can be written by the broker only")
-    if staged.acks == -1 and partition.log.config.min_insync_replicas > 1:
-        partition.check_leads()
-        text = f"1 replica is in sync, min.insync.replicas={partition.log.config.min_insync_replicas}"
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    if staged.acks == -1 and partition.leading is not None:
+        partition.leading.machine.check_enough_in_sync()
     records = data.records
     if records is None or not len(records):
         partition.check_leads()

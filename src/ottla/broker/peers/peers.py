@@ -42,6 +42,12 @@ class Peers:
             connection = self._connect(address)
         connection.send(request, on_answer, self._world.clock.monotonic_ms())
 
+    def drop(self, address: Address) -> None:
+        """The connection to the node ends, if there is one: nothing that was asked on it is answered."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
     def _connect(self, address: Address) -> PeerConnection:
         connection = PeerConnection(self._client_id, lambda: self._ended(address, connection))
         self._connections[address] = connection
@@ -83,6 +89,6 @@ class Peers:
 
 def _opened(connection: PeerConnection, error: BaseException | None) -> None:
     if error is not None:
-        if not isinstance(error, OSError):  # TimeoutError is one
+        if not isinstance(error, OSError | asyncio.CancelledError):  # TimeoutError is one; cancelled: the node stops
             log.error("peer_connection_failed", exc_info=error)
         connection.close()

@@ -7,21 +7,36 @@ with the others: without its start offset, deleted records would come back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.ports import Disk
-from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, write_checkpoint
+from ottla.storage.directory.checkpoint import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    read_checkpoint,
+    write_checkpoint,
+)
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
 
+FILES: Final = (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET, HIGH_WATERMARK)
+"""In the order of the fields of ``LogOffsets``."""
+
 
 class LogOffsets(NamedTuple):
-    """Where recovery begins, where the log starts, up to where it is compacted."""
+    """Where recovery begins, where the log starts, up to where it is compacted, up to where it is committed."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     first_dirty_offset: int = 0
+    high_watermark: int = 0
+
+    def for_log(self) -> dict[str, int]:
+        """What ``PartitionLog.open`` takes."""
+        return {key: value for key, value in self._asdict().items() if key != "high_watermark"}
 
 
 class Checkpoints:
@@ -31,11 +46,9 @@ class Checkpoints:
 
     async def read(self, folder: LogDirectory) -> None:
         """What the directory's files say is known."""
-        points, starts, cleaned = [
-            await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET)
-        ]
-        for key in {*points, *starts, *cleaned}:
-            self._read.setdefault(key, {})[folder.path] = LogOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
+        files = [await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in FILES]
+        for key in {key for found in files for key in found}:
+            self._read.setdefault(key, {})[folder.path] = LogOffsets(*(found.get(key, 0) for found in files))
 
     def of(self, key: TopicPartition, folder: LogDirectory, *, was_moved: bool) -> LogOffsets:
         """What the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
@@ -55,13 +68,13 @@ class Checkpoints:
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
             dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
-            offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty)
-        await self._write(folder, RECOVERY_POINT, {key: found.recovery_point for key, found in offsets.items()})
-        await self._write(folder, LOG_START_OFFSET, {key: found.log_start_offset for key, found in offsets.items() if found[1]})
-        await self._write(folder, CLEANER_OFFSET, {key: found.first_dirty_offset for key, found in offsets.items() if found[2]})
-
-    async def _write(self, folder: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        await write_checkpoint(self._disk, f"{folder.path}/{name}", offsets)
+            committed = 0 if log.committed_end is None else log.committed_end()
+            offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
+        for column, name in enumerate(FILES):
+            listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}
+            path = f"{folder.path}/{name}"
+            if listed or name != HIGH_WATERMARK or await self._disk.exists(path):
+                await write_checkpoint(self._disk, path, listed)
 
 
 def _largest(found: Mapping[str, LogOffsets]) -> LogOffsets:

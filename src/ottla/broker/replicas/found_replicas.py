@@ -9,10 +9,11 @@ Source: Kafka's handling of stray replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.loggers import get_logger
 from ottla.storage.directory.directory import LogDirectory
+from ottla.storage.recovery.recovery import Cut
 from ottla.types import TopicPartition
 
 log = get_logger(__name__)
@@ -80,3 +81,9 @@ class FoundReplicas:
             "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
             hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",
         )  # fmt: skip
+
+
+def report_cuts(key: TopicPartition, cuts: Iterable[Cut]) -> None:
+    """What the recovery of a log has cut from its files is in the broker's log."""
+    for cut in cuts:
+        log.warning("log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset)

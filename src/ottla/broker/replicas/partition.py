@@ -4,8 +4,8 @@ A partition whose log has failed is offline: it answers KAFKA_STORAGE_ERROR unti
 leads, or none, answers NOT_LEADER_OR_FOLLOWER. What was staged in one leader epoch is never written in a later one: it is dropped when
 the epoch ends, and what was being written at that moment is not acknowledged either. Source: KIP-101, KIP-320.
 
-With one replica the high watermark is the end of what has been flushed to the log: ``0 <= log_start_offset <=
-high_watermark == log_end_offset``, and what is acknowledged is what readers see.
+Consumers read up to the high watermark, ``0 <= high_watermark <= log_end_offset``. With one replica that is the end of what has been
+flushed to the log; with several the leader computes it (``replication/leader.py``), and followers take it from the leader.
 
 Appending has two phases. ``stage`` checks a batch and gives it its offsets; ``flush`` writes all that was staged, in one
 vectored write, and only then does the high watermark move. Source: KIP-101, KIP-98.
@@ -15,16 +15,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
+from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
+from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.tail import Appended
-from ottla.types import NO_EPOCH, TopicPartition
+from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_LEADER, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.replicas.leading import Leading
+    from ottla.replication.follower import Followed
 
 log = get_logger(__name__)
 
@@ -37,12 +45,23 @@ class AppendWaiter(Protocol):
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_is_leader", "_sync", "changing", "index", "is_internal", "leader_epoch", "led_epoch", "log", "meters",
-        "on_role", "topic", "topic_id", "waiters",
+        "_ended_at", "_flush", "_image", "_is_leader", "_replication", "_sync", "changing", "followed",
+        "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters", "on_role",
+        "topic", "topic_id", "waiters",
     )  # fmt: skip
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, *, is_internal: bool, meters: TopicMeters) -> None:
-        """A replica that leads nothing until ``take_role``."""
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: PartitionLog,
+        *,
+        meters: TopicMeters,
+        replication: Replication,
+        high_watermark: int = 0,
+    ) -> None:
+        """A replica that leads nothing, and follows nobody, until ``take_role``."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -52,22 +71,41 @@ class Partition:
         self._is_leader = False  # as the image has it; ``led_epoch`` follows when nothing of an earlier epoch is being written
         self._ended_at = 0  # the log's drop count when the last epoch ended
         self.on_role: Callable[[Partition], None] = lambda partition: None  # ``led_epoch`` has changed
-        self.is_internal = is_internal
+        self._replication = replication
+        self._image: PartitionImage | None = None
+        self.leading: Leading | None = None  # while this broker leads a partition of several replicas
+        self.followed: Followed | None = None  # while another broker leads it
+        self.high_watermark = min(high_watermark, log.log_end_offset)
+        self.follower_waiters: dict[AppendWaiter, None] = {}  # who waits for the log's end, not for the high watermark
+        self.is_internal = topic in INTERNAL_TOPICS
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
         self._sync = Turns(self._sync_once)
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
 
-    def take_role(self, leader_epoch: int, *, is_leader: bool) -> None:
-        """This broker leads the partition from now on, in that epoch, or does not. What waits under an earlier epoch is answered.
+    def take_role(self, image: PartitionImage) -> None:
+        """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered.
 
         While a write of the earlier epoch is under way it leads in neither: the log's end, where its epoch begins, is not known yet.
         """
-        if leader_epoch == self.leader_epoch and is_leader == self._is_leader:
+        node_id = self._replication.node_id
+        is_leader = image.leader == node_id and self._replication.may_lead
+        self._image = image
+        if len(image.replicas) > 1:
+            self.log.committed_end = lambda: self.high_watermark
+        if image.leader_epoch == self.leader_epoch and is_leader == self._is_leader:
+            if self.leading is not None:
+                self.leading.on_image(image)
+            elif self.led_epoch >= 0 and len(image.replicas) > 1:
+                start, end_offset = self.log.epochs.start_of(self.led_epoch), self.log.log_end_offset
+                self.leading = _leading(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
             return
-        self.leader_epoch, self._is_leader = leader_epoch, is_leader
+        self.leader_epoch, self._is_leader = image.leader_epoch, is_leader
         self.led_epoch = NO_EPOCH
+        if self.leading is not None:
+            self.leading.end(self._not_leader())
+        self.leading = self.followed = None
         tail = self.log.tail
         tail.drop_unwritten()
         self._ended_at = tail.drop_count
@@ -75,30 +113,57 @@ class Partition:
             self._lead()
         elif is_leader:
             eager.run(self._flush(self._lead_now), _note_end)
+        if image.leader not in (NO_LEADER, node_id):
+            backoff_ms = self._replication.backoff_ms
+            self.followed = _followed(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
+        self._replication.on_following(self)
         self.on_role(self)
         self.wake(2**62)
 
     def _lead(self) -> None:
-        if self._is_leader and self.led_epoch < 0:
-            self.log.enter_epoch(self.leader_epoch)
-            self.led_epoch = self.leader_epoch
+        image = self._image
+        if not self._is_leader or self.led_epoch >= 0 or image is None:
+            return
+        end_offset = self.log.log_end_offset
+        self.log.enter_epoch(self.leader_epoch)
+        self.led_epoch = self.leader_epoch
+        if len(image.replicas) == 1:
+            self.high_watermark = end_offset
+        else:
+            self.leading = _leading(self, image, self._replication, epoch_start_offset=end_offset)
 
     async def _lead_now(self) -> None:
         self._lead()
         self.on_role(self)
+
+    def configure(self, config: LogConfig) -> None:
+        """The configuration holds from the next batch on."""
+        self.log.configure(config)
+        if self.leading is not None:
+            self.leading.machine.min_isr = config.min_insync_replicas
+
+    def on_leader_progress(self, followed: Followed) -> None:
+        """The leader has told what is committed, and where its log begins now."""
+        self.high_watermark = followed.high_watermark
+        start = min(followed.leader_start_offset, followed.high_watermark)
+        if start > self.log.log_start_offset:
+            self.log.advance_log_start_offset(start)
+
+    def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
+        """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
+        if self.leading is not None:
+            self.leading.wait_for_commit(end_offset, waiter, what)
+        else:
+            waiter.on_commit(what, None if self.led_epoch >= 0 else self._not_leader())
 
     @property
     def key(self) -> TopicPartition:
         return TopicPartition(self.topic, self.index)
 
     @property
-    def high_watermark(self) -> int:
-        return self.log.tail.end_offset
-
-    @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction has ended; without transactions the high watermark."""
-        return self.log.tail.end_offset
+        return self.high_watermark
 
     @property
     def is_settled(self) -> bool:
@@ -145,6 +210,12 @@ class Partition:
             return self._not_leader()
         return StorageError(f"the log of {self.topic}-{self.index} was not written")
 
+    async def flush_until_committed(self) -> None:
+        """As ``flush``; and all that was in the log is committed. KafkaError when it will not be here, or by too few replicas."""
+        await self.flush()
+        if self.leading is not None:
+            await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
+
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
 
@@ -187,18 +258,25 @@ class Partition:
     def retire(self) -> None:
         """The partition was deleted. Requests that wait for it are answered now."""
         self._is_leader, self.led_epoch = False, NO_EPOCH
+        if self.leading is not None:
+            self.leading.end(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"))
+        self.leading = self.followed = None
         self.log.retire()
+        self._replication.on_following(self)
         self.on_role(self)
         self.wake(2**62)
 
     def fail(self) -> None:
         """The partition is offline. Requests that wait for it are answered now."""
         self.log.health.fail()
+        if self.leading is not None:
+            self.leading.end(StorageError(f"the log of {self.topic}-{self.index} has failed"))
         self.wake(2**62)
 
     def wake(self, size_bytes: int) -> None:
         """Each waiter learns that so much more can be read."""
-        for waiter in list(self.waiters):
+        waiters = [*self.waiters, *self.follower_waiters] if size_bytes == 2**62 else list(self.waiters)
+        for waiter in waiters:
             try:
                 waiter.on_append(size_bytes)
             except Exception as error:
@@ -217,8 +295,20 @@ class Partition:
                 await self._sync()
         finally:
             grown = tail.appended_bytes - before
-            if grown and self.waiters:
-                self.wake(grown)
+            if grown:
+                if self.leading is not None:
+                    self._grew(self.leading, grown)
+                else:
+                    if self.led_epoch >= 0:
+                        self.high_watermark = tail.end_offset
+                    if self.waiters:
+                        self.wake(grown)
+
+    def _grew(self, leading: Leading, size_bytes: int) -> None:
+        """The log has so much more, for followers at once and for consumers once it is committed."""
+        leading.grew(size_bytes)
+        for waiter in list(self.follower_waiters):
+            waiter.on_append(size_bytes)
 
     def check_leads(self, epoch: int = NO_EPOCH) -> None:
         """This broker leads the partition, in the epoch that the client knows (NO_EPOCH: it does not say; KIP-320).
@@ -253,3 +343,15 @@ class Partition:
 def _note_end(_: None, error: BaseException | None) -> None:
     if error is not None:
         log.error("leadership_not_taken_up", exc_info=error)
+
+
+def _leading(partition: Partition, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> Leading:
+    from ottla.broker.replicas.leading import Leading  # a lone broker starts without
+
+    return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset)
+
+
+def _followed(leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> Followed:
+    from ottla.replication.follower import Followed  # a lone broker starts without
+
+    return Followed(leader_id, leader_epoch, high_watermark=high_watermark, backoff_ms=backoff_ms)

@@ -16,23 +16,25 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.replicas.checkpoints import Checkpoints
-from ottla.broker.replicas.found_replicas import FoundReplicas
+from ottla.broker.replicas.departures import Departures, moved_away
+from ottla.broker.replicas.found_replicas import FoundReplicas, report_cuts
 from ottla.broker.replicas.log_configs import log_config
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replication import Replication
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.damage import check_damage
-from ottla.types import INTERNAL_TOPICS, TopicPartition, uuid_text
+from ottla.types import TopicPartition, uuid_text
 
 log = get_logger(__name__)
 
@@ -47,6 +49,7 @@ class PartitionStore:
     def __init__(
         self, world: World, config: BrokerConfig, node_id: int, folders: list[LogDirectory], *, has_offline_folders: bool = False
     ) -> None:
+        self.replication = Replication(node_id, config, world.clock)
         self._world = world
         self._config = config
         self._node_id = node_id
@@ -56,11 +59,11 @@ class PartitionStore:
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self.folder_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(folders, self._unique)
+        self._departures = Departures(self._unique, self.fail_folder)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
         self._retried_topics: set[str] = set()
-        self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # of deleted topics, and still under their own names
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = Turns(self._write_checkpoints)
@@ -92,9 +95,14 @@ class PartitionStore:
         for topic in gone:
             await self._delete(topic)
             await slices.next()
-        if gone:  # or a later topic of the same name would inherit where recovery begins
+        moved = moved_away(delta, self.by_name, self._node_id)
+        for replica in moved:
+            await self._give_up(replica)
+        if gone or moved:  # or a later topic of the same name would inherit where recovery begins
             await self._try_to_write_checkpoints()
-        changed = self._to_visit(delta)
+        retried = sorted(self._retried_topics - {topic.name for topic in delta.changed_topics})  # that may be opened now
+        self._retried_topics.clear()
+        changed = [*delta.changed_topics, *(image.topics[name] for name in retried if name in image.topics)]
         is_many = sum(len(topic.partitions) for topic in changed) > SINGLY_MAX
         opened = []
         for topic_image in changed:
@@ -118,18 +126,9 @@ class PartitionStore:
             for index, partition in self.by_name.get(topic.name, {}).items():
                 image = topic.partitions.get(index)
                 if image is not None and partition.topic_id == topic.topic_id:
-                    self._give_role(partition, image)
+                    partition.take_role(image)
+                    self.role_changes += 1
                     await slices.next()
-
-    def _give_role(self, partition: Partition, image: PartitionImage) -> None:
-        partition.take_role(image.leader_epoch, is_leader=image.leader == self._node_id)
-        self.role_changes += 1
-
-    def _to_visit(self, delta: ImageDelta) -> list[TopicImage]:
-        """Topics that are not as they were, and those with partitions that may be opened now."""
-        retried = sorted(self._retried_topics - {topic.name for topic in delta.changed_topics})
-        self._retried_topics.clear()
-        return [*delta.changed_topics, *(delta.new.topics[name] for name in retried if name in delta.new.topics)]
 
     async def _make_durable(self, folders: Iterable[LogDirectory]) -> None:
         for folder in folders:
@@ -158,7 +157,7 @@ class PartitionStore:
                 self._overrides[topic] = overrides
                 config = log_config(self._config, overrides)
                 for partition in partitions.values():
-                    partition.log.configure(config)
+                    partition.configure(config)
 
     async def set_strays_aside(self) -> None:
         """Directories that no topic of the image claimed are kept under other names."""
@@ -168,20 +167,7 @@ class PartitionStore:
 
     async def remove_deleted(self) -> bool:
         """What was renamed for deletion is removed from the disk, and what could not be renamed is; False when some is left."""
-        undeleted, self._undeleted = self._undeleted, []
-        for folder, key in undeleted:
-            if not folder.is_failed:
-                await self._try_to_delete(folder, key)
-        is_done = not self._undeleted
-        for folder in self._live_folders():
-            try:
-                await folder.remove_deleted()
-            except OSError as error:
-                log.error("deleted_replica_not_removed", folder=folder.path, reason=str(error))
-                is_done = False
-                if is_disk_at_fault(error):
-                    self.fail_folder(folder)
-        return is_done
+        return await self._departures.remove_deleted(self._live_folders())
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, if it is open here."""
@@ -223,7 +209,7 @@ class PartitionStore:
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
-        await self._try_to_delete(old, partition.key)
+        await self._departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
         """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
@@ -325,23 +311,23 @@ class PartitionStore:
         known = self._offsets.of(key, folder, was_moved=await folder.generation(key) > 0)
         opened = await PartitionLog.open(
             self._world.disk, folder.partition_path(key), config=log_config(self._config, image.topic_configs(topic.name)),
-            now_ms=self._world.clock.now_ms(), clean=folder.was_clean, is_durable=is_durable, **known._asdict(),
+            now_ms=self._world.clock.now_ms(), clean=folder.was_clean, is_durable=is_durable, **known.for_log(),
         )  # fmt: skip
-        for cut in opened.cuts:
-            log.warning(
-                "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
-            )
+        report_cuts(key, opened.cuts)
         self._offsets.forget(key)
         self._retried.pop(key, None)
         opened.health.on_failed = self.on_partition_failed
         opened.health.on_disk_failed = partial(self.fail_folder, folder)
-        index = key.partition
         meters = self.meters.setdefault(topic.name, TopicMeters())
-        partition = Partition(topic.name, topic.topic_id, index, opened, is_internal=topic.name in INTERNAL_TOPICS, meters=meters)
+        shared, committed = self.replication, known.high_watermark
+        partition = Partition(
+            topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed
+        )
         partition.on_role = self.on_role
-        self._give_role(partition, topic.partitions[index])
+        partition.take_role(topic.partitions[key.partition])
+        self.role_changes += 1
         partitions = self.by_name.setdefault(topic.name, {})
-        partitions[index] = partition
+        partitions[key.partition] = partition
         self._overrides[topic.name] = image.topic_configs(topic.name)
         self.by_id[topic.topic_id] = partitions
         self.folder_of[partition] = folder
@@ -365,7 +351,7 @@ class PartitionStore:
         for places in (self.offline, self._retried):  # what could not be opened lies there all the same
             for key in [key for key in places if key.topic == topic]:
                 if (place := places.pop(key)) is not None and not place.is_failed:
-                    await self._try_to_delete(place, key)
+                    await self._departures.delete(place, key)
         self._to_retry = {key for key in self._to_retry if key.topic != topic}
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
@@ -376,24 +362,16 @@ class PartitionStore:
         for partition in partitions.values():
             await partition.stand_still(partial(self._discard, partition))
 
+    async def _give_up(self, partition: Partition) -> None:
+        del self.by_name[partition.topic][partition.index]
+        partition.retire()
+        await partition.stand_still(partial(self._discard, partition))
+
     async def _discard(self, partition: Partition) -> None:
         self._left.pop(partition, None)
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if not folder.is_failed:
-            await self._try_to_delete(folder, partition.key)
-
-    async def _try_to_delete(self, folder: LogDirectory, key: TopicPartition) -> None:
-        """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
-        try:
-            await folder.delete_partition(key, self._unique())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
-            if is_disk_at_fault(error):
-                self.fail_folder(folder)
-            else:
-                self._undeleted.append((folder, key))
+            await self._departures.delete(folder, partition.key)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"

@@ -30,12 +30,15 @@ class BurstTiming:
         self.is_long = False
         """The burst has had its share of the loop."""
 
-    def begin(self, connection_count: int) -> int:
-        """A burst begins; the time of it in milliseconds."""
-        self.began_us = self._clock.monotonic_us()
+    def share_among(self, connection_count: int) -> None:
+        """So many connections share the loop from the next burst on."""
         self._burst_us_max = min(BURST_US_MAX, max(BURST_US_MIN, ROUND_US // max(1, connection_count)))
+
+    def begin(self) -> int:
+        """A burst begins; the time of it in milliseconds."""
+        began_us = self.began_us = self._clock.monotonic_us()
         self.is_long = False
-        return self.began_us // 1000
+        return began_us // 1000
 
     def look_at_clock(self) -> None:
         """Something was done that may have taken long: ``is_long`` is as it should be."""

@@ -7,15 +7,17 @@ request waits for the next one, as long as a client waits for an answer.
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks import eager
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from ottla.wire.compiler import encode
+
+if TYPE_CHECKING:
+    from ottla.broker.peers.controller_channel import ControllerChannel
 
 log = get_logger(__name__)
 

@@ -89,15 +89,17 @@ class Router:
         connection = BrokerConnection(self, transport, listener, role, frame_bytes_max=self._frame_bytes_max)
         connection.last_used_ms = self._clock.monotonic_ms()
         self.connections[connection] = None
+        self.timing.share_among(len(self.connections))
         return connection
 
     def forget(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
         del self.connections[connection]
+        self.timing.share_among(len(self.connections))
         self.doorkeeper.left(connection)
 
     def begin_burst(self) -> int:
-        return self.timing.begin(len(self.connections))
+        return self.timing.begin()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._timers.call_later_ms(0, callback)

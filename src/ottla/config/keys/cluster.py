@@ -131,7 +131,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether a replica that is not in sync may lead when no other is left, which loses data.",
         scope=Scope.CLUSTER_WIDE,
-        without_effect=ONE_BROKER,
     ),
     int64(
         "unclean.leader.election.interval.ms",
@@ -139,20 +138,17 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often the controller looks for partitions without a leader.",
         low=1,
         is_internal=True,
-        without_effect=ONE_BROKER,
     ),
     boolean(
         "auto.leader.rebalance.enable",
         True,
         "Whether the controller moves leaderships back to the preferred replicas.",
-        without_effect=ONE_BROKER,
     ),
     int64(
         "leader.imbalance.check.interval.seconds",
         300,
         "How often the controller checks the balance of leaderships.",
         low=1,
-        without_effect=ONE_BROKER,
     ),
     int32(
         "num.replica.fetchers",
@@ -162,28 +158,23 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
         without_effect=ONE_BROKER,
     ),
-    int32("replica.fetch.backoff.ms", 1000, "The pause after a failed fetch of a follower.", low=0, without_effect=ONE_BROKER),
+    int32("replica.fetch.backoff.ms", 1000, "The pause after a failed fetch of a follower.", low=0),
     int32(
         "replica.fetch.max.bytes",
         1048576,
         "The most bytes of one partition that a follower's fetch returns.",
         low=0,
-        without_effect=ONE_BROKER,
     ),
-    int32("replica.fetch.min.bytes", 1, "The fewest bytes that a follower's fetch waits for.", without_effect=ONE_BROKER),
-    int32(
-        "replica.fetch.response.max.bytes", 10485760, "The most bytes that a follower's fetch returns.", low=0, without_effect=ONE_BROKER
-    ),
-    int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data.", without_effect=ONE_BROKER),
+    int32("replica.fetch.min.bytes", 1, "The fewest bytes that a follower's fetch waits for."),
+    int32("replica.fetch.response.max.bytes", 10485760, "The most bytes that a follower's fetch returns.", low=0),
+    int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data."),
     int64(
         "replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=ONE_BROKER
     ),
-    int64(
-        "replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas.", without_effect=ONE_BROKER
-    ),
+    int64("replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas."),
     string("replica.selector.class", None, "A Java class that picks the replica a consumer reads from.", without_effect=JAVA),
     int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas.", without_effect=ONE_BROKER),
-    int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer.", without_effect=ONE_BROKER),
+    int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer."),
     boolean(
         "follower.fetch.last.tiered.offset.enable",
         False,

@@ -1,0 +1,35 @@
+"""What a follower does to its log: the leader's batches are appended, what the leader does not have is cut."""
+
+from __future__ import annotations
+
+from ottla.broker.replicas.partition import Partition
+from ottla.replication.follower import Followed
+
+
+async def append(partition: Partition, followed: Followed, records: memoryview, *, now_ms: int) -> bool:
+    """The leader's batches are in the log; False when the partition follows another leader by now.
+
+    KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.
+    """
+    if partition.followed is not followed:
+        return False
+    partition.log.tail.stage_replicated(records, now_ms=now_ms)
+    await partition.flush()
+    return partition.followed is followed
+
+
+async def truncate(partition: Partition, followed: Followed, end_offset: int, *, starts_over: bool = False) -> bool:
+    """The log ends there, or is empty and begins there; False, and nothing is done, when the partition follows another leader by now."""
+    is_done = False
+
+    async def cut() -> None:
+        nonlocal is_done
+        if partition.followed is followed:
+            log = partition.log
+            await (log.truncate_fully_and_start_at(end_offset) if starts_over else log.truncate_to(end_offset))
+            followed.on_truncated(end_offset)
+            partition.high_watermark = min(partition.high_watermark, end_offset)
+            is_done = True
+
+    await partition.stand_still(cut)
+    return is_done

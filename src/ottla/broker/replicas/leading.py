@@ -1,0 +1,129 @@
+"""A partition of several replicas, led here: what its followers have moves the high watermark, and those who wait for it are answered.
+
+The rules are the machine's (``replication/leader.py``); the log's end and the time come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.broker.replicas.replication import Commits, CommitWaiter, Replication
+from ottla.errors import KafkaError
+from ottla.metadata.image import PartitionImage
+from ottla.replication.leader import IsrChange, Leader
+
+if TYPE_CHECKING:
+    from ottla.storage.log.partition_log import PartitionLog
+
+
+class Led(Protocol):
+    """The partition."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    high_watermark: int
+    log: PartitionLog
+
+    def wake(self, size_bytes: int) -> None:
+        """So much more can be read."""
+        ...
+
+
+class Leading:
+    """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
+
+    __slots__ = ("_clock", "_commits", "_on_isr_change", "_partition", "_unread_bytes", "has_ended", "machine")
+
+    def __init__(self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> None:
+        self._partition = partition
+        self._clock = replication.clock
+        self._on_isr_change = replication.on_isr_change
+        self._commits = Commits()
+        self.has_ended = False
+        self._unread_bytes = 0  # above the high watermark
+        end_offset = partition.log.log_end_offset
+        self.machine = Leader(
+            replication.node_id,
+            image,
+            epoch_start_offset=epoch_start_offset,
+            end_offset=end_offset,
+            high_watermark=min(partition.high_watermark, end_offset),
+            min_isr=partition.log.config.min_insync_replicas,
+            lag_ms_max=replication.lag_ms_max,
+            may_join=replication.may_join,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        partition.high_watermark = self.machine.high_watermark
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Topic id and index."""
+        return self._partition.topic_id, self._partition.index
+
+    @property
+    def name(self) -> str:
+        return f"{self._partition.topic}-{self._partition.index}"
+
+    @property
+    def _end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    def grew(self, size_bytes: int) -> None:
+        """The log has so much more."""
+        self._unread_bytes += size_bytes
+        if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
+            self.committed()
+
+    def on_follower_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int) -> bool:
+        """A follower has everything below ``offset``. True when the high watermark has moved: ``committed`` is to be called then.
+
+        NOT_LEADER_OR_FOLLOWER for a broker that is no replica.
+        """
+        now_ms, machine = self._clock.monotonic_ms(), self.machine
+        has_moved = machine.on_fetch(
+            node, broker_epoch=broker_epoch, offset=offset, start_offset=start_offset, end_offset=self._end_offset, now_ms=now_ms
+        )
+        if machine.change is not None:
+            self._on_isr_change(self)
+        return has_moved
+
+    def look_for_laggards(self) -> None:
+        """Followers that have not kept up are to leave the ISR."""
+        self.machine.look_for_laggards(self._end_offset, self._clock.monotonic_ms())
+        if self.machine.change is not None:
+            self._on_isr_change(self)
+
+    def on_image(self, image: PartitionImage) -> None:
+        """The epoch is the same; who else has the partition, and who of them is in sync, may be others."""
+        if self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms()):
+            self.committed()
+
+    def on_isr_changed(self, change: IsrChange, *, partition_epoch: int, isr: Sequence[int]) -> None:
+        """The controller has recorded what was asked for."""
+        now_ms = self._clock.monotonic_ms()
+        if self.machine.on_changed(change, partition_epoch=partition_epoch, isr=isr, end_offset=self._end_offset, now_ms=now_ms):
+            self.committed()
+
+    def committed(self) -> None:
+        """The high watermark has moved: those who wait for it are answered."""
+        machine, partition = self.machine, self._partition
+        if self.has_ended:
+            return
+        partition.high_watermark = machine.high_watermark
+        self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
+        if self._unread_bytes:
+            grown, self._unread_bytes = self._unread_bytes, 0
+            partition.wake(grown)
+
+    def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
+        """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
+        self._commits.wait(end_offset, waiter, what)
+        if self.machine.high_watermark >= end_offset:
+            self.committed()
+
+    def end(self, error: KafkaError) -> None:
+        """This broker leads no more, or cannot."""
+        self.has_ended = True
+        self._commits.fail(error)

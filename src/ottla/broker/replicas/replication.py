@@ -1,0 +1,102 @@
+"""What all partitions of a broker share for replication, and who waits for their records to be committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics import IsrMeters
+from ottla.ports import Clock
+
+
+@dataclass(slots=True)
+class Replication:
+    """Of one broker. The node says what becomes of the events; a lone broker has none."""
+
+    node_id: int
+    config: BrokerConfig
+    clock: Clock
+    may_lead: bool = True
+    """Whether the image that is followed knows this process: before, it may name it as a leader that it was in an earlier life."""
+    may_join: Callable[[int, int], bool] = lambda node, epoch: False
+    """Whether the broker, which fetched under that epoch, may be in an ISR."""
+    on_isr_change: Callable[[Any], None] = lambda leading: None
+    """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
+    on_following: Callable[[Any], None] = lambda partition: None
+    """The partition (``Partition``) follows another leader than before, or none."""
+
+    isr_meters: IsrMeters = field(default_factory=IsrMeters)
+
+    @property
+    def lag_ms_max(self) -> int:
+        value: int = self.config["replica.lag.time.max.ms"]
+        return value
+
+    @property
+    def backoff_ms(self) -> int:
+        value: int = self.config["replica.fetch.backoff.ms"]
+        return value
+
+
+class CommitWaiter(Protocol):
+    """Who waits for records to be committed."""
+
+    def on_commit(self, what: Any, error: KafkaError | None) -> None:
+        """They are; or it is known why they will not be, or not as promised."""
+        ...
+
+
+class Commits:
+    """Who waits for which end offset, in the order of the offsets: each is later than the one before."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, CommitWaiter, Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
+        """``waiter.on_commit(what, ...)`` is called when everything below ``end_offset`` is committed."""
+        self._waiting.append((end_offset, waiter, what))
+
+    def advance(self, high_watermark: int, *, is_enough: bool) -> None:
+        """NOT_ENOUGH_REPLICAS_AFTER_APPEND for those whose records are committed by too few replicas."""
+        waiting = self._waiting
+        error = None
+        if not is_enough:
+            error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "the records are in the log, and too few replicas are in sync")
+        while waiting and waiting[0][0] <= high_watermark:
+            _, waiter, what = waiting.popleft()
+            waiter.on_commit(what, error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Nobody learns any more from here whether the records are committed."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, waiter, what in waiting:
+            waiter.on_commit(what, error)
+
+
+async def until_committed(wait: Callable[[CommitWaiter, Any], None]) -> None:
+    """What ``wait`` waits for is committed; KafkaError when it will not be here, or by too few replicas."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    wait(_Awaited(), done)
+    await done
+
+
+class _Awaited:
+    """A ``CommitWaiter`` whose ``what`` is a future."""
+
+    def on_commit(self, what: asyncio.Future[None], error: KafkaError | None) -> None:
+        if what.done():  # whoever waited is gone
+            return
+        if error is None:
+            what.set_result(None)
+        else:
+            what.set_exception(error)

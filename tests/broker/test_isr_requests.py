@@ -1,0 +1,74 @@
+"""What leaders ask the controller for: whenever it is wanted, it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.broker.peers.isr_requests import IsrRequests
+from ottla.broker.replicas.replication import Replication
+from ottla.config import BrokerConfig
+from ottla.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionResult, TopicResult
+from ottla.replication.leader import IsrChange
+from ottla.runtime.world import real_world
+
+TURNS_MAX = 20
+
+
+class Channel:
+    """A controller that records everything."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def ask(self, request: AlterPartitionRequest, _: object) -> AlterPartitionResponse:
+        results = []
+        for topic in request.topics:
+            self.asked += [partition.partition_index for partition in topic.partitions]
+            rows = [PartitionResult(p.partition_index, 0, 1, p.leader_epoch, [1, 2], 0, 1) for p in topic.partitions]
+            results.append(TopicResult(topic.topic_id, rows))
+        return AlterPartitionResponse(topics=results)
+
+
+class Led:
+    """A partition whose leader wants one change; ``on_answer`` is called with the answer to it."""
+
+    def __init__(self, index: int, on_answer: Callable[[], object]) -> None:
+        self.key, self.name, self.has_ended = (b"t" * 16, index), f"t-{index}", False
+        self.machine: Any = self
+        self._on_answer = on_answer
+
+    def take_change(self) -> IsrChange:
+        return IsrChange(1, 1, ((1, -1), (2, 1)))
+
+    def on_isr_changed(self, *_: object, **__: object) -> None:
+        self._on_answer()
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_what_is_wanted_when_the_last_answer_has_come_is_asked_for_too(turns: int) -> None:
+    """In that turn of the loop, or in one of the next: the round is over then, or is just ending."""
+
+    async def body() -> None:
+        loop, channel, config = asyncio.get_running_loop(), Channel(), BrokerConfig({})
+        replication = Replication(1, config, real_world(io_threads=1).clock)
+        requests = IsrRequests(real_world(io_threads=1), replication, channel, lambda: 1, list)  # type: ignore[arg-type]
+        requests.start()
+        second = Led(2, lambda: None)
+
+        def want(left: int) -> None:
+            if left:
+                loop.call_soon(want, left - 1)
+            else:
+                replication.on_isr_change(second)
+
+        replication.on_isr_change(Led(1, lambda: want(turns)))
+        for _ in range(TURNS_MAX):
+            await asyncio.sleep(0)
+        requests.stop()
+        assert channel.asked == [1, 2]
+
+    asyncio.run(body())

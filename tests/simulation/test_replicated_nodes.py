@@ -1,0 +1,38 @@
+"""Replicated partitions of shipped nodes in the simulated world: what acks=all has acknowledged is kept, once and in order.
+
+``OTTLA_SEEDS`` are explored in three blocks; the share of ``make test`` is about 20 s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from tests.simulation.replicated_nodes import explore_replication
+
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "18"))
+BLOCKS = 3
+RARE = ("replica_truncated", "isr_changed", "broker_fenced", "active controller killed", "trouble: power cut", "controller_active")
+"""What many seeds together must have met: otherwise they say nothing about it."""
+MANY = 60
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_what_acks_all_has_acknowledged_is_kept_and_all_replicas_are_equal_in_the_end(block: int) -> None:
+    states: Counter[str] = Counter()
+    count = 0
+    for seed in range(block, SEEDS, BLOCKS):
+        found = explore_replication(seed)
+        assert not found.findings, f"seed {seed}: {found.findings}"
+        states.update(found.states)
+        count += 1
+    print(count, dict(states))
+    assert states["acknowledged records"] > 500 * count
+    assert states["leader epochs of partitions"] > 3 * count
+    assert count < MANY or not [name for name in RARE if not states[name]], states
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert explore_replication(7).digest == explore_replication(7).digest
