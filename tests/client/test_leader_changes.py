@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.leaders import add_other, give, own_id
+from tests.broker.leaders import NOBODY, add_other, give, own_id
 from tests.client.simulated import KEY, consumer_of, create, fill, produce_answer, take, with_broker
 
 from ottla.client.cluster import Cluster, PartitionMetadata
@@ -26,8 +26,10 @@ from ottla.messages.fetch import LeaderIdAndEpoch as FetchLeader
 from ottla.messages.fetch import NodeEndpoint as FetchNode
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceRequest
+from ottla.metadata.image import PartitionImage
 from ottla.sim.cluster import PORT, SimBroker
 from ottla.sim.interference import Interference
+from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
 
 ELSEWHERE = 7
@@ -227,7 +229,8 @@ async def truncate(broker: SimBroker, offset: int) -> None:
     assert broker.broker is not None
     partition = broker.broker.partitions.by_name["t"][0]
     await partition.log.truncate_to(offset)
-    partition.take_role(partition.leader_epoch + 1, is_leader=True)
+    own, epoch = broker.broker.node_id, partition.leader_epoch + 1
+    partition.take_role(PartitionImage((own,), (own,), own, epoch, epoch))
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
@@ -277,5 +280,27 @@ def test_an_epoch_that_the_leader_does_not_know_is_out_of_range() -> None:
             [data] = answer.responses[0].partitions
             assert (data.error_code, data.diverging_epoch) == (code, diverging)
         await cluster.close()
+
+    with_broker(body)
+
+
+def test_a_partition_without_a_leader_keeps_no_other_one_back() -> None:
+    """Where each partition has one replica, a broker that is away takes its share, and no more."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        for index in (0, 1):
+            await fill(broker, 2, partition=index)
+        await add_other(broker)
+        await give(broker, NOBODY, index=1)
+        consumer = consumer_of(broker.client("c"))
+        await consumer.assign([KEY, TopicPartition("t", 1)])
+        records = await asyncio.wait_for(take(consumer, 2), 5)
+        assert {record.partition for record in records} == {0}
+        await fill(broker, 1, first=2)
+        assert [record.value for record in await asyncio.wait_for(take(consumer, 1), 5)] == [b"2"]
+        await give(broker, own_id(broker), index=1)
+        assert {record.partition for record in await asyncio.wait_for(take(consumer, 2), 5)} == {1}
+        await consumer.close()
 
     with_broker(body)
