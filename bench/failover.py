@@ -1,24 +1,147 @@
-"""How long a cluster of three nodes is without a controller after kill -9 of the active one, under load, on default timeouts.
+"""How long three nodes are without a controller, and partitions without acknowledgements, after kill -9, on default timeouts.
 
-``python -m bench.failover [KILLS]``. What is acknowledged is checked as in tests/cluster/test_killing.py.
+``python -m bench.failover [KILLS]``. First the active controller is killed under a stream of changes; what is acknowledged is checked as in
+tests/cluster/test_killing.py. Then leaders of partitions are killed, every third time the active controller: librdkafka with its defaults
+sends with acks=all to six partitions of three replicas, min.insync.replicas=2. The gap of a partition is the time from the kill to the
+acknowledgement of a record that was sent after it. Beside it three nodes of Apache Kafka 4.3, where Java and Maven are there.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
+import threading
+import time
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import confluent_kafka
 from tests.cluster.killing import run
+from tests.cluster.processes import eventually
+
+from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster
+from bench.peers import Kafka
+from bench.report import note
+from ottla.errors import KafkaError
+from ottla.sync import Admin, NewTopic
 
 KILLS: Final = 20
+TOPIC: Final = "failover"
+PARTITIONS: Final = 6
+PERIOD_SECONDS: Final = 0.005
+GAP_SECONDS_MAX: Final = 60
+
+
+class Stream(threading.Thread):
+    """A record to each partition every 5 ms. ``gaps`` are those since ``watch`` was called, by partition, in seconds."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+        self._stopping = threading.Event()
+        self._since = float("inf")
+        self.gaps: dict[int, float] = {}
+        self.failures: list[str] = []
+
+    def watch(self, since: float) -> None:
+        self.gaps = {}
+        self._since = since
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            sent_at = time.monotonic()
+            for partition in range(PARTITIONS):
+                self._producer.produce(TOPIC, b"x" * 100, partition=partition, on_delivery=partial(self._note, partition, sent_at))
+            while (left := sent_at + PERIOD_SECONDS - time.monotonic()) > 0:
+                self._producer.poll(left)
+
+    def _note(self, partition: int, sent_at: float, error: object, _: object) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+        elif sent_at >= self._since and partition not in self.gaps:
+            self.gaps[partition] = time.monotonic() - self._since
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+        self._producer.flush(GAP_SECONDS_MAX)
+
+
+def leader_of_each(admin: Admin) -> dict[int, int]:
+    return {index: found.leader for index, found in admin.describe_topic(TOPIC).partitions.items()}
+
+
+def is_settled(admin: Admin) -> bool:
+    """All replicas are in sync, and every node leads its share."""
+    try:
+        found = admin.describe_topic(TOPIC).partitions
+        if len(found) < PARTITIONS or any(len(one.in_sync) < len(NODES) for one in found.values()):
+            return False
+        if sorted(one.leader for one in found.values()) == sorted(2 * NODES):
+            return True
+        admin.elect_leaders()
+    except KafkaError:
+        pass
+    return False
+
+
+def wait_for_gaps(stream: Stream) -> dict[int, float]:
+    return eventually(lambda: dict(stream.gaps), lambda found: len(found) == PARTITIONS)
+
+
+def measure(cluster: Cluster, kill_count: int) -> None:
+    """Prints the gaps of the partitions that the killed nodes led."""
+    led: dict[bool, list[float]] = {True: [], False: []}  # by whether the active controller was killed
+    until_all: list[float] = []
+    with Admin(cluster.bootstrap) as admin:
+        topic = NewTopic(TOPIC, PARTITIONS, len(NODES), configs={"min.insync.replicas": "2"})
+        eventually(lambda: admin.create_topics([topic])[TOPIC], lambda error: error is None)
+        eventually(partial(is_settled, admin), bool)
+        stream = Stream(cluster.bootstrap)
+        stream.watch(time.monotonic())
+        stream.start()
+        wait_for_gaps(stream)
+        for number in range(kill_count):
+            active = admin.describe_quorum().leader_id
+            is_active = number % 3 == 2
+            victim = active if is_active else [node for node in NODES if node != active][number % 2]
+            leaders = leader_of_each(admin)
+            killed_at = time.monotonic()
+            stream.watch(killed_at)
+            cluster.kill(victim)
+            gaps = wait_for_gaps(stream)
+            led[is_active] += [gap for index, gap in gaps.items() if leaders[index] == victim]
+            until_all.append(max(gaps.values()))
+            note(f"{cluster.name}: kill {number + 1}, {'the controller' if is_active else 'a broker'}, {1000 * max(gaps.values()):.0f} ms")
+            cluster.start(victim)
+            eventually(partial(is_settled, admin), bool)
+        stream.stop()
+    sys.stdout.write(f"{cluster.name}: {kill_count} kills, {len(stream.failures)} records failed\n")
+    rows = (("partitions of the killed node", led[True] + led[False]), ("until all six", until_all))
+    parts = (("of them, of a controller", led[True]), ("of them, of another broker", led[False]))
+    for what, values in (rows[0], *parts, rows[1]):
+        if values:
+            sys.stdout.write(f"  {what}: p50 {1000 * statistics.median(values):.0f} ms, p99 {1000 * percentile_99(values):.0f} ms\n")
+
+
+def percentile_99(values: list[float]) -> float:
+    """The smallest value that 99 of 100 do not exceed."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def main() -> None:
     kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     with tempfile.TemporaryDirectory() as folder:
         sys.stdout.write(f"{run(Path(folder), kill_count=kill_count)}\n")
+    clusters: list[AbstractContextManager[Cluster]] = [ottla_cluster()]
+    if Kafka.why_not() is None:
+        clusters.append(kafka_cluster())
+    for opening in clusters:
+        with opening as cluster:
+            measure(cluster, kill_count)
 
 
 if __name__ == "__main__":

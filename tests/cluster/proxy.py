@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import threading
@@ -12,11 +13,14 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """``with Proxy(port, target):``; connections to ``port`` are carried to ``target``, both of the loopback address."""
+    """``with Proxy(port, target):``; connections to ``port`` are carried to ``target``, both of the loopback address.
 
-    def __init__(self, port: int, target: int) -> None:
+    Of several targets each connection gets the next one.
+    """
+
+    def __init__(self, port: int, *targets: int) -> None:
         self.port = port
-        self._target = target
+        self._targets = itertools.cycle(targets)
         self._listener: socket.socket | None = None
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -58,7 +62,7 @@ class Proxy:
             except OSError:
                 return
             try:
-                answering = socket.create_connection(("127.0.0.1", self._target))
+                answering = socket.create_connection(("127.0.0.1", next(self._targets)))
             except OSError:
                 asking.close()
                 continue

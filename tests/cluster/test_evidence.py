@@ -140,6 +140,10 @@ def test_a_copy_of_a_broker_that_lives_is_refused(tmp_path: Path) -> None:
         copy = BrokerProcess(tmp_path / "copy", initial_broker_registration_timeout_ms="1000")
         copy.properties = original.properties | copy.properties
         shutil.copytree(original.data, copy.data)
-        with pytest.raises(RuntimeError, match="DUPLICATE_BROKER_REGISTRATION"):
-            copy.start()
+        try:
+            with pytest.raises(RuntimeError, match="DUPLICATE_BROKER_REGISTRATION"):
+                copy.start()
+        finally:
+            if copy.is_running:
+                copy.kill()
         assert events(cluster, "broker_fenced") == []

@@ -92,7 +92,9 @@ def test_mechanism_14_a_broker_that_does_not_lead_refuses_and_says_who_does(tmp_
 
 
 def test_groups_are_coordinated_by_one_broker_each_and_go_on_after_it_was_killed(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path, offsets_topic_num_partitions="6") as cluster, Admin(cluster.bootstrap) as admin:
+    """Their offsets have one replica here: a group has no coordinator while its broker is down."""
+    made = ClusterProcesses(tmp_path, offsets_topic_num_partitions="6", offsets_topic_replication_factor="1")
+    with made as cluster, Admin(cluster.bootstrap) as admin:
         assert admin.create_topics([NewTopic("t", 3, 1)]) == {"t": None}
         found = eventually(lambda: coordinators(cluster, 1), lambda found: -1 not in found.values())
         assert set(found.values()) == {1, 2, 3}

@@ -95,6 +95,11 @@ class History:
                 self.problems.append(f"{place} was {self.received[place]!r} and then {value!r}")
             self.changed.notify_all()
 
+    def complain(self, problem: str) -> None:
+        with self.changed:
+            self.problems.append(problem)
+            self.changed.notify_all()
+
     def wait_for(self, what: str, is_so: Callable[[], bool]) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: is_so() or self.problems, JOIN_SECONDS_MAX), f"never came: {what}"
@@ -128,9 +133,7 @@ class WorkerThread:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: join() raises it
             self._problem = error
-            with self.history.changed:
-                self.history.problems.append(repr(error))
-                self.history.changed.notify_all()
+            self.history.complain(repr(error))
 
 
 def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
@@ -223,7 +226,10 @@ class Member(WorkerThread):
                     continue  # the broker is away
                 place, value = place_of(message), message.value()
                 assert value is not None
-                self.history.receive(place, value, is_first=place.partition not in self._next)
+                expected = self._next.get(place.partition)
+                if expected not in (None, place.offset):
+                    self.history.complain(f"{place} was read where offset {expected} was due")
+                self.history.receive(place, value, is_first=expected is None)
                 self._next[place.partition] = place.offset + 1
                 self.has_read = True
                 handled += 1

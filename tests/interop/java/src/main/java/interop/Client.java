@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeSet;
 import java.util.concurrent.Future;
@@ -50,7 +51,7 @@ public final class Client {
     /** Prints what the cluster then says of the topic: name and partition count. */
     private static void create(String bootstrap, String topic, int partitionCount) throws Exception {
         try (Admin admin = Admin.create(settings(bootstrap))) {
-            admin.createTopics(List.of(new NewTopic(topic, partitionCount, (short) 1))).all().get();
+            admin.createTopics(List.of(new NewTopic(topic, Optional.of(partitionCount), Optional.empty()))).all().get();
             var described = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
             OUT.println(described.name() + "\t" + described.partitions().size());
         }

@@ -1,0 +1,213 @@
+"""Kill -9 of leaders, followers and controllers of three replicated nodes, again and again, under load.
+
+RF 3, min.insync.replicas=2, acks=all, idempotent producers of three clients; a group that commits; a reader that reads on all the while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.replicas import assert_replicas_are_equal, create, leaders, wait_for_in_sync
+from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_group, wait_for_load
+from tests.durability.load import (
+    OUTSTANDING_MAX,
+    PARTITION_COUNT,
+    PAUSE_SECONDS,
+    SESSION_TIMEOUT_MS,
+    TOPIC,
+    ConfluentProducer,
+    History,
+    Member,
+    OwnProducer,
+    Place,
+    WorkerThread,
+    check,
+    key_and_value,
+    read_all,
+)
+
+from ottla.errors import KafkaError
+from ottla.sync import Admin, Consumer, TopicPartition
+
+REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+ALL = {1, 2, 3}
+KINDS = ("leader", "follower", "controller")
+OFFSETS = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    kills: Counter[str]
+    record_count: int
+    resumed_count: int  # times that a member was given a partition
+    seconds: float
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{self.kills[kind]} of a {kind}" for kind in KINDS)
+        read = f"{self.record_count} records, {self.resumed_count} partitions resumed by the group"
+        return f"{self.kills.total()} kills ({kinds}), {read}, {self.seconds:.0f} s"
+
+
+class AiokafkaProducer(WorkerThread):
+    """aiokafka, idempotent, acks=all."""
+
+    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+        super().__init__(history)
+        self._name = name
+        self._servers = bootstrap
+
+    def run(self) -> None:
+        asyncio.run(self._produce())
+
+    async def _produce(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._servers,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=1,
+            retry_backoff_ms=20,
+            request_timeout_ms=120_000,
+        )
+        await producer.start()
+        open_sends: deque[tuple[int, asyncio.Future]] = deque()
+        try:
+            while not self.stopping.is_set():
+                number = self._take_number()
+                if number is not None:
+                    key, value = key_and_value(self._name, number)
+                    open_sends.append((number, await producer.send(TOPIC, value, key=key)))
+                else:
+                    await asyncio.sleep(PAUSE_SECONDS)
+                while open_sends and (len(open_sends) >= OUTSTANDING_MAX or open_sends[0][1].done()):
+                    await self._note(*open_sends.popleft())
+            while open_sends:
+                await self._note(*open_sends.popleft())
+        finally:
+            await producer.stop()
+
+    def _take_number(self) -> int | None:
+        """As ``History.take_number``, which would hold up the loop while nothing may be sent."""
+        with self.history.changed:
+            may_send = self.history.sent_count.total() < self.history.allowance
+        return self.history.take_number(self._name) if may_send else None
+
+    async def _note(self, number: int, sending: asyncio.Future) -> None:
+        metadata = await sending
+        self.history.acknowledge(self._name, number, Place(metadata.partition, metadata.offset))
+
+
+class Reader(WorkerThread):
+    """Our own consumer, without a group, at the end of the log: what it has seen must be there for ever, and each offset comes once."""
+
+    def __init__(self, history: History, bootstrap: str) -> None:
+        super().__init__(history)
+        self._servers = bootstrap
+        self.seen: dict[Place, bytes | None] = {}
+
+    def run(self) -> None:
+        expected: Counter[int] = Counter()
+        with Consumer(self._servers) as consumer:
+            consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITION_COUNT)])
+            consumer.seek_to_beginning()
+            while not self.stopping.is_set():
+                for record in consumer.poll(100):
+                    if record.offset != expected[record.partition]:
+                        self.history.complain(f"{record.partition} {record.offset} was read where {expected[record.partition]} was due")
+                    expected[record.partition] = record.offset + 1
+                    self.seen[Place(record.partition, record.offset)] = record.value
+
+
+def run(folder: Path, *, kill_count: int) -> Outcome:
+    """AssertionError when an acknowledged record or a confirmed commit is lost, doubled or out of order, or the replicas differ."""
+    history, kills, began = History(), Counter[str](), time.monotonic()
+    cluster = ClusterProcesses(
+        folder,
+        log_segment_bytes="65536",  # a kill meets closed segments, fresh ones, and ones just begun
+        min_insync_replicas="2",
+        offsets_topic_replication_factor="3",
+        group_min_session_timeout_ms=str(SESSION_TIMEOUT_MS),
+    )
+    with cluster, Admin(cluster.bootstrap) as admin:
+        create(cluster, admin, TOPIC, REPLICAS)
+        with working(history, cluster.bootstrap) as (producers, members, reader):
+            for round_number, kind in enumerate(islice(_kinds(), kill_count)):
+                wait_for_load(history)
+                if round_number % 4 == 3:
+                    wait_for_group(history, members[-1])
+                    members.append(Member(history, cluster.bootstrap))
+                    members[-1].start()  # so the group is in motion
+                victim = _victim(cluster, admin, kind)
+                history.allow(SENT_PER_ROUND)
+                confirmed = dict(history.confirmed)
+                cluster.nodes[victim].kill()
+                kills[kind] += 1
+                wait_for_load(history)
+                cluster.nodes[victim].start()
+                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                if round_number % 3 < 2:  # else the next kill finds one that has not caught up
+                    for index in range(PARTITION_COUNT):
+                        wait_for_in_sync(admin, TOPIC, ALL, index)
+                    admin.elect_leaders()
+                if round_number % 4 == 3:
+                    members.pop(0).join()
+            for producer in producers:
+                producer.join()
+            log = read_all(cluster.bootstrap)
+            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
+            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
+        check(history, log)
+        assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
+        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
+        assert_replicas_are_equal(cluster, admin, TOPIC)
+        assert_replicas_are_equal(cluster, admin, OFFSETS)
+    return Outcome(kills, len(log), history.resumed_count, time.monotonic() - began)
+
+
+@contextmanager
+def working(history: History, bootstrap: str) -> Iterator[tuple[list[WorkerThread], list[Member], Reader]]:
+    producers: list[WorkerThread] = [
+        ConfluentProducer(history, "confluent", bootstrap),
+        AiokafkaProducer(history, "aiokafka", bootstrap),
+        OwnProducer(history, "own", bootstrap),
+    ]
+    members, reader = [Member(history, bootstrap), Member(history, bootstrap)], Reader(history, bootstrap)
+    for worker in [*producers, *members, reader]:
+        worker.start()
+    yield producers, members, reader
+    for worker in [*members, reader]:
+        worker.join()
+
+
+def _kinds() -> Iterator[str]:
+    while True:
+        yield from KINDS
+
+
+def _victim(cluster: ClusterProcesses, admin: Admin, kind: str) -> int:
+    """The leader of most partitions, that of fewest, or the active controller."""
+    count = Counter(leaders(admin, TOPIC))
+    match kind:
+        case "leader":
+            return max(ALL, key=lambda node: count[node])
+        case "follower":
+            return min(ALL, key=lambda node: count[node])
+    return eventually(lambda: cluster.quorum(1).leader_id, lambda found: found in ALL)
+
+
+def _are_kept(bootstrap: str, confirmed: dict[int, int]) -> bool:
+    """Whether the group's coordinator can say what is committed; AssertionError when that is less than was confirmed."""
+    try:
+        assert_commits_are_kept(bootstrap, confirmed)
+    except KafkaError:
+        return False
+    return True

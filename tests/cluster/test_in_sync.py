@@ -1,0 +1,73 @@
+"""A partition whose replicas are missing shows: in the metrics of its leader, and in ``ottla topic describe``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.cluster.test_leaders import asking
+from tests.cluster.test_one_loop import eventually
+
+from ottla.admin_http.kafka_names import broker_families, partition_families
+from ottla.aio import NewTopic
+
+MANAGER = "kafka_server_replicamanager_"
+
+
+def metrics(cluster: LoopCluster, node_id: int) -> dict[str, Any]:
+    """Those without labels."""
+    families = [*broker_families(cluster.nodes[node_id].status, idle_share=0.0), *partition_families(cluster.nodes[node_id].status)]
+    return {family.name: sample.value for family in families for sample in family.samples if not sample.labels}
+
+
+async def listed(cluster: LoopCluster, *arguments: str) -> list[tuple[str, int]]:
+    """What the command line lists, while the nodes' loop goes on."""
+    command = [sys.executable, "-m", "ottla", "topic", "describe", *arguments, "-B", cluster.bootstrap, "--format", "json"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    shown, _ = await process.communicate()
+    assert process.returncode == 0
+    return [(row["topic"], row["partition"]) for row in json.loads(shown)["items"]]
+
+
+def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            topics = [
+                NewTopic("two", assignments={0: [1, 2], 1: [1, 3]}, configs={"min.insync.replicas": "2"}),
+                NewTopic("one", assignments={0: [2]}),
+            ]
+            async with asking(cluster, 1) as admin:
+                assert await admin.create_topics(topics) == {"two": None, "one": None}
+
+            async def shown() -> tuple[int, ...]:
+                found = metrics(cluster, 1)
+                names = ("underreplicatedpartitions", "underminisrpartitioncount", "atminisrpartitioncount", "leadercount")
+                return tuple(int(found[MANAGER + name]) for name in names)
+
+            await eventually(shown, (0, 0, 2, 2))
+            assert await listed(cluster, "--under-replicated") == []
+            assert await listed(cluster, "two", "--at-min-isr") == [("two", 0), ("two", 1)]
+            before = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
+            assert sum(found["kafka_controller_kafkacontroller_activecontrollercount"] for found in before.values()) == 1
+            await cluster.stop(2)
+            await eventually(shown, (1, 1, 1, 2))
+            for node_id in cluster.nodes:
+                assert metrics(cluster, node_id)["kafka_controller_kafkacontroller_offlinepartitionscount"] == 1
+            assert await listed(cluster, "--under-replicated", "--unavailable") == [("one", 0), ("two", 0)]
+            assert await listed(cluster, "--under-min-isr", "two") == [("two", 0)]
+            assert await listed(cluster, "--unavailable") == [("one", 0)]
+            await cluster.start(2)
+            await eventually(shown, (0, 0, 2, 2))
+
+            async def isr_changes() -> tuple[int, int]:
+                found = metrics(cluster, 1)
+                return int(found[MANAGER + "isrshrinks_total"]), int(found[MANAGER + "isrexpands_total"])
+
+            await eventually(isr_changes, (0, 1))  # the controller took it out; the image may come before its answer
+            assert sum(found.status.election_count for found in cluster.nodes.values()) == 1, "broker 2 leads topic one again"
+
+    asyncio.run(body())

@@ -1,0 +1,132 @@
+"""Who leads, on three nodes: preferred leaders return when they are asked for, and by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.cluster.test_one_loop import eventually
+
+from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+
+
+@asynccontextmanager
+async def asking(cluster: LoopCluster, node_id: int) -> AsyncIterator[Admin]:
+    admin = Admin(cluster.bootstrap_of(node_id))
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def leaders(cluster: LoopCluster, asked: int) -> list[int]:
+    async with asking(cluster, asked) as admin:
+        return [partition.leader for _, partition in sorted((await admin.describe_topic("t")).partitions.items())]
+
+
+async def in_sync(cluster: LoopCluster, asked: int) -> list[int]:
+    """How many replicas of each partition are in sync."""
+    return [len(partition.isr) for _, partition in sorted(cluster.nodes[asked].image.topics["t"].partitions.items())]
+
+
+@asynccontextmanager
+async def after_broker_2_was_away(folder: Path, **properties: str) -> AsyncIterator[LoopCluster]:
+    async with cluster_on_loop(folder, 3, **properties) as cluster:
+        async with asking(cluster, 1) as admin:
+            assert await admin.create_topics([NewTopic("t", assignments=REPLICAS)]) == {"t": None}
+        await eventually(lambda: leaders(cluster, 1), [1, 2, 3])
+        await cluster.stop(2)
+        await eventually(lambda: leaders(cluster, 1), [1, 3, 3])
+        await cluster.start(2)
+        await eventually(lambda: in_sync(cluster, 1), [3, 3, 3])
+        yield cluster
+
+
+@pytest.mark.parametrize("asks_for_all", [True, False])
+def test_a_preferred_leader_returns_when_it_is_asked_for_through_any_node(tmp_path: Path, asks_for_all: bool) -> None:
+    async def body() -> None:
+        async with after_broker_2_was_away(tmp_path, auto_leader_rebalance_enable="false") as cluster:
+            active = next(iter(cluster.nodes.values())).controller.replica.leader_id
+            asked = next(node_id for node_id in cluster.nodes if node_id != active)
+            wanted = [TopicPartition("t", 0), TopicPartition("t", 1)]
+            async with asking(cluster, asked) as admin:
+                outcomes = await admin.elect_leaders(None if asks_for_all else wanted)
+            found = {partition.partition: error for partition, error in outcomes.items() if partition.topic == "t"}
+            assert found[1] is None
+            assert sorted(found) == ([1] if asks_for_all else [0, 1])
+            await eventually(lambda: leaders(cluster, asked), [1, 2, 3])
+
+    asyncio.run(body())
+
+
+def test_preferred_leaders_return_by_themselves(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with after_broker_2_was_away(tmp_path, leader_imbalance_check_interval_seconds="1") as cluster:
+            for node_id in cluster.nodes:
+                await eventually(lambda node_id=node_id: leaders(cluster, node_id), [1, 2, 3])  # type: ignore[misc]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_a_leader_that_may_lack_records_is_elected_when_that_is_allowed(tmp_path: Path, is_asked_for: bool) -> None:
+    """Broker 1 had all of it; once it is back, it has what broker 2 has."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+
+            def state() -> tuple[int, tuple[int, ...], bool]:
+                found = cluster.nodes[3].image.topics["t"].partitions[0]
+                return found.leader, found.isr, found.is_recovering
+
+            async def ask() -> tuple[int, tuple[int, ...], bool]:
+                return state()
+
+            async with asking(cluster, 3) as admin:
+                assert await admin.create_topics([NewTopic("t", assignments={0: [1, 2]})]) == {"t": None}
+            await send(cluster, b"both")
+            await cluster.stop(2)
+            await eventually(ask, (1, (1,), False))
+            await send(cluster, b"lost")
+            await cluster.stop(1)
+            await cluster.start(2)
+            assert state()[0] == -1, "broker 2 does not have everything"
+            async with asking(cluster, 3) as admin:
+                if is_asked_for:
+                    [error] = (await admin.elect_leaders([TopicPartition("t", 0)], unclean=True)).values()
+                    assert error is None
+                else:
+                    await admin.alter_configs(2, "t", [("unclean.leader.election.enable", 0, "true")])
+            await eventually(ask, (2, (2,), True))
+            assert sum(node.status.unclean_election_count for node in cluster.nodes.values()) == 1
+            await send(cluster, b"new")
+            await cluster.start(1)
+            await eventually(ask, (2, (2, 1), False))
+            await cluster.stop(2)
+            await eventually(ask, (1, (1,), False))
+            assert await values(cluster) == [b"both", b"new"]
+
+    asyncio.run(body())
+
+
+async def send(cluster: LoopCluster, value: bytes) -> None:
+    producer = Producer(cluster.bootstrap)
+    await (await producer.send("t", value, partition=0))
+    await producer.close()
+
+
+async def values(cluster: LoopCluster) -> list[bytes | None]:
+    """Those of partition 0: two records."""
+    consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest")
+    await consumer.assign([TopicPartition("t", 0)])
+    found: list[bytes | None] = []
+    while len(found) < 2:
+        found += [record.value for record in await consumer.poll(10_000)]
+    await consumer.close()
+    return found

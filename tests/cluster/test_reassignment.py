@@ -1,0 +1,69 @@
+"""A partition moves to other brokers while it is written to and read, on three nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.cluster.one_loop import cluster_on_loop
+from tests.cluster.test_leaders import asking, send, values
+from tests.cluster.test_one_loop import eventually
+
+from ottla.aio import NewTopic, TopicPartition
+from ottla.errors import ErrorCode
+
+PARTITION = TopicPartition("t", 0)
+
+
+def test_a_partition_moves_with_its_records_and_its_leader_goes_with_its_replica(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+
+            async def replicas() -> tuple[tuple[int, ...], int]:
+                found = cluster.nodes[1].image.topics["t"].partitions[0]
+                return found.replicas, found.leader
+
+            async with asking(cluster, 2) as admin:
+                assert await admin.create_topics([NewTopic("t", assignments={0: [1]})]) == {"t": None}
+                await send(cluster, b"before")
+                assert await admin.alter_partition_reassignments({PARTITION: [3, 2]}) == {PARTITION: None}
+                await eventually(replicas, ((3, 2), 3))
+                assert await admin.list_partition_reassignments() == {}
+
+                async def is_open_on_1() -> bool:
+                    return cluster.nodes[1].partitions.find("t", 0) is not None
+
+                await eventually(is_open_on_1, False)
+                assert not (tmp_path / "node-1" / "t-0").exists(), "its directory is renamed, and removed later"
+                await send(cluster, b"after")
+                await cluster.stop(3)
+                await eventually(replicas, ((3, 2), 2))
+                assert await values(cluster) == [b"before", b"after"]
+
+    asyncio.run(body())
+
+
+def test_a_move_waits_for_a_broker_that_is_away_and_may_be_taken_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster, asking(cluster, 1) as admin:
+            assert await admin.create_topics([NewTopic("t", assignments={0: [1, 2]})]) == {"t": None}
+            await send(cluster, b"x")
+            await cluster.stop(3)
+            assert await admin.alter_partition_reassignments({PARTITION: [1, 3]}) == {PARTITION: None}
+            moving = (await admin.list_partition_reassignments())[PARTITION]
+            assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([1, 3, 2], [3], [2])
+            assert await admin.alter_partition_reassignments({PARTITION: None}) == {PARTITION: None}
+            assert await admin.list_partition_reassignments() == {}
+            again = (await admin.alter_partition_reassignments({PARTITION: None}))[PARTITION]
+            assert again is not None
+            assert again.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            assert await admin.alter_partition_reassignments({PARTITION: [1, 3]}) == {PARTITION: None}
+            await cluster.start(3)
+
+            async def in_sync() -> tuple[tuple[int, ...], set[int]]:
+                found = cluster.nodes[1].image.topics["t"].partitions[0]
+                return found.replicas, set(found.isr)
+
+            await eventually(in_sync, ((1, 3), {1, 3}))
+
+    asyncio.run(body())
