@@ -7,16 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from tests.foreign_clients.broker_process import lasting_ports
-
-WAIT_SECONDS_MAX = 60.0
-T = TypeVar("T")
+from tests.waiting import WAIT_SECONDS_MAX, eventually
 
 
 class ClusterCommand:
@@ -131,15 +127,6 @@ def consecutive_ports(count: int) -> int:
     """The first of so many free ports on end, below those of outgoing connections."""
     free = set(lasting_ports(10 * count))
     return next(port for port in sorted(free) if all(port + step in free for step in range(count)))
-
-
-def eventually(ask: Callable[[], T], is_wanted: Callable[[T], bool]) -> T:
-    """The first answer that is wanted; AssertionError with the last one when there is none in time."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not is_wanted(found := ask()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-    return found
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

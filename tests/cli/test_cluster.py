@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.cluster_command import ClusterCommand, consecutive_ports, eventually, interrupt, ottla
+from tests.cli.cluster_command import ClusterCommand, consecutive_ports, interrupt, ottla
+from tests.waiting import eventually
 
 from ottla.cli.cluster import described
 from ottla.cli.nodes.place import Place, PlaceError

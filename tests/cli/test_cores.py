@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 import pytest
-from tests.cli.cluster_command import WAIT_SECONDS_MAX, consecutive_ports, eventually, is_running, ottla
+from tests.cli.cluster_command import consecutive_ports, is_running, ottla
 from tests.config.test_sources import COMBINED_NODE
+from tests.waiting import WAIT_SECONDS_MAX, eventually
 
 from ottla.cli.nodes.cores import core_count, cores_plans, described
 from ottla.cli.nodes.place import ClusterFile, Place, PlaceError

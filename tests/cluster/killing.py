@@ -16,7 +16,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
+from tests.waiting import eventually
 
 from ottla.client.admin.configs import RESOURCE_TOPIC, SET
 from ottla.errors import ErrorCode, KafkaError

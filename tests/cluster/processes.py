@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.foreign_clients.wire import RawClient
@@ -18,8 +16,6 @@ from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData,
 from ottla.runtime.world import real_world
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-WAIT_SECONDS_MAX = 60.0
-T = TypeVar("T")
 
 
 class ClusterProcesses:
@@ -83,12 +79,3 @@ def format_(node: BrokerProcess, cluster_id: str) -> None:
         await format_log_dirs(real_world(io_threads=1), config, cluster_id=cluster_id, features={})
 
     asyncio.run(run())
-
-
-def eventually(ask: Callable[[], T], is_wanted: Callable[[T], bool]) -> T:
-    """The first answer that is wanted; AssertionError with the last one when there is none in time."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not is_wanted(found := ask()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-    return found

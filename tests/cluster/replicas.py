@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.stored import HEADER, stored_batches
 from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
+from tests.waiting import eventually
 
 from ottla.client.cluster import PartitionMetadata
 from ottla.errors import ErrorCode, KafkaError
@@ -68,9 +69,9 @@ def produce(cluster: ClusterProcesses, node: int, topic: str, *values: bytes, ac
 
 
 def visible_end(cluster: ClusterProcesses, node: int, topic: str, index: int = 0) -> int:
-    """The end of the partition, as its leader reports it to consumers."""
+    """The end of the partition, as its leader reports it to consumers; others may know of its election before it does."""
     with RawClient(cluster.nodes[node].port) as client:
-        return end_offsets(client, topic, index + 1)[index]
+        return eventually(lambda: end_offsets(client, topic, index + 1)[index], lambda end: end >= 0)
 
 
 def fetch(cluster: ClusterProcesses, node: int, topic: str, offset: int, index: int = 0) -> Any:

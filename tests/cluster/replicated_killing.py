@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, create, leaders, wait_for_in_sync
 from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_group, wait_for_load
 from tests.durability.load import (
@@ -35,6 +35,7 @@ from tests.durability.load import (
     key_and_value,
     read_all,
 )
+from tests.waiting import eventually
 
 from ottla.errors import KafkaError
 from ottla.sync import Admin, Consumer, TopicPartition

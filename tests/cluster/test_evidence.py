@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.waiting import eventually
 
 from ottla.sync import Admin, NewTopic, Producer
 

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.wire import RawClient, batch_of
+from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
 from ottla.messages.describe_cluster import DescribeClusterRequest

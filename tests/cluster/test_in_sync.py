@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
-from tests.cluster.test_leaders import asking
-from tests.cluster.test_one_loop import eventually
+from tests.waiting import eventually_is
 
 from ottla.admin_http.kafka_names import broker_families, partition_families
 from ottla.aio import NewTopic
@@ -48,26 +48,26 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
                 names = ("underreplicatedpartitions", "underminisrpartitioncount", "atminisrpartitioncount", "leadercount")
                 return tuple(int(found[MANAGER + name]) for name in names)
 
-            await eventually(shown, (0, 0, 2, 2))
+            await eventually_is(shown, (0, 0, 2, 2))
             assert await listed(cluster, "--under-replicated") == []
             assert await listed(cluster, "two", "--at-min-isr") == [("two", 0), ("two", 1)]
             before = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
             assert sum(found["kafka_controller_kafkacontroller_activecontrollercount"] for found in before.values()) == 1
             await cluster.stop(2)
-            await eventually(shown, (1, 1, 1, 2))
+            await eventually_is(shown, (1, 1, 1, 2))
             for node_id in cluster.nodes:
                 assert metrics(cluster, node_id)["kafka_controller_kafkacontroller_offlinepartitionscount"] == 1
             assert await listed(cluster, "--under-replicated", "--unavailable") == [("one", 0), ("two", 0)]
             assert await listed(cluster, "--under-min-isr", "two") == [("two", 0)]
             assert await listed(cluster, "--unavailable") == [("one", 0)]
             await cluster.start(2)
-            await eventually(shown, (0, 0, 2, 2))
+            await eventually_is(shown, (0, 0, 2, 2))
 
             async def isr_changes() -> tuple[int, int]:
                 found = metrics(cluster, 1)
                 return int(found[MANAGER + "isrshrinks_total"]), int(found[MANAGER + "isrexpands_total"])
 
-            await eventually(isr_changes, (0, 1))  # the controller took it out; the image may come before its answer
+            await eventually_is(isr_changes, (0, 1))  # the controller took it out; the image may come before its answer
             assert sum(found.status.election_count for found in cluster.nodes.values()) == 1, "broker 2 leads topic one again"
 
     asyncio.run(body())

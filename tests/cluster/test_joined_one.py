@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.wire import RawClient
+from tests.waiting import eventually
 
 from ottla.messages.describe_cluster import DescribeClusterRequest
 

@@ -8,21 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.cluster.loop_clients import asking, send, values
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
-from tests.cluster.test_one_loop import eventually
+from tests.waiting import eventually_is
 
-from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.aio import NewTopic, TopicPartition
 
 REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-
-
-@asynccontextmanager
-async def asking(cluster: LoopCluster, node_id: int) -> AsyncIterator[Admin]:
-    admin = Admin(cluster.bootstrap_of(node_id))
-    try:
-        yield admin
-    finally:
-        await admin.close()
 
 
 async def leaders(cluster: LoopCluster, asked: int) -> list[int]:
@@ -40,11 +32,11 @@ async def after_broker_2_was_away(folder: Path, **properties: str) -> AsyncItera
     async with cluster_on_loop(folder, 3, **properties) as cluster:
         async with asking(cluster, 1) as admin:
             assert await admin.create_topics([NewTopic("t", assignments=REPLICAS)]) == {"t": None}
-        await eventually(lambda: leaders(cluster, 1), [1, 2, 3])
+        await eventually_is(lambda: leaders(cluster, 1), [1, 2, 3])
         await cluster.stop(2)
-        await eventually(lambda: leaders(cluster, 1), [1, 3, 3])
+        await eventually_is(lambda: leaders(cluster, 1), [1, 3, 3])
         await cluster.start(2)
-        await eventually(lambda: in_sync(cluster, 1), [3, 3, 3])
+        await eventually_is(lambda: in_sync(cluster, 1), [3, 3, 3])
         yield cluster
 
 
@@ -60,7 +52,7 @@ def test_a_preferred_leader_returns_when_it_is_asked_for_through_any_node(tmp_pa
             found = {partition.partition: error for partition, error in outcomes.items() if partition.topic == "t"}
             assert found[1] is None
             assert sorted(found) == ([1] if asks_for_all else [0, 1])
-            await eventually(lambda: leaders(cluster, asked), [1, 2, 3])
+            await eventually_is(lambda: leaders(cluster, asked), [1, 2, 3])
 
     asyncio.run(body())
 
@@ -69,7 +61,7 @@ def test_preferred_leaders_return_by_themselves(tmp_path: Path) -> None:
     async def body() -> None:
         async with after_broker_2_was_away(tmp_path, leader_imbalance_check_interval_seconds="1") as cluster:
             for node_id in cluster.nodes:
-                await eventually(lambda node_id=node_id: leaders(cluster, node_id), [1, 2, 3])  # type: ignore[misc]
+                await eventually_is(lambda node_id=node_id: leaders(cluster, node_id), [1, 2, 3])  # type: ignore[misc]
 
     asyncio.run(body())
 
@@ -92,7 +84,7 @@ def test_a_leader_that_may_lack_records_is_elected_when_that_is_allowed(tmp_path
                 assert await admin.create_topics([NewTopic("t", assignments={0: [1, 2]})]) == {"t": None}
             await send(cluster, b"both")
             await cluster.stop(2)
-            await eventually(ask, (1, (1,), False))
+            await eventually_is(ask, (1, (1,), False))
             await send(cluster, b"lost")
             await cluster.stop(1)
             await cluster.start(2)
@@ -103,30 +95,13 @@ def test_a_leader_that_may_lack_records_is_elected_when_that_is_allowed(tmp_path
                     assert error is None
                 else:
                     await admin.alter_configs(2, "t", [("unclean.leader.election.enable", 0, "true")])
-            await eventually(ask, (2, (2,), True))
+            await eventually_is(ask, (2, (2,), True))
             assert sum(node.status.unclean_election_count for node in cluster.nodes.values()) == 1
             await send(cluster, b"new")
             await cluster.start(1)
-            await eventually(ask, (2, (2, 1), False))
+            await eventually_is(ask, (2, (2, 1), False))
             await cluster.stop(2)
-            await eventually(ask, (1, (1,), False))
+            await eventually_is(ask, (1, (1,), False))
             assert await values(cluster) == [b"both", b"new"]
 
     asyncio.run(body())
-
-
-async def send(cluster: LoopCluster, value: bytes) -> None:
-    producer = Producer(cluster.bootstrap)
-    await (await producer.send("t", value, partition=0))
-    await producer.close()
-
-
-async def values(cluster: LoopCluster) -> list[bytes | None]:
-    """Those of partition 0: two records."""
-    consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest")
-    await consumer.assign([TopicPartition("t", 0)])
-    found: list[bytes | None] = []
-    while len(found) < 2:
-        found += [record.value for record in await consumer.poll(10_000)]
-    await consumer.close()
-    return found

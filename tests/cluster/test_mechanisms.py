@@ -6,9 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, eventually, format_
+from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, format_
 from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.waiting import eventually
 
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.waiting import eventually_is
 
 from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
 
@@ -21,12 +20,6 @@ async def leaders(cluster: LoopCluster, asked: int, topic: str) -> list[int]:
         return sorted(partition.leader for partition in (await admin.describe_topic(topic)).partitions.values())
     finally:
         await admin.close()
-
-
-async def eventually(ask: Callable[[], Coroutine[Any, Any, Any]], wanted: object) -> None:
-    async with asyncio.timeout(60):
-        while await ask() != wanted:
-            await asyncio.sleep(0.02)
 
 
 async def create(cluster: LoopCluster, asked: int, topic: NewTopic) -> None:
@@ -43,7 +36,7 @@ def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> N
         async with cluster_on_loop(tmp_path) as cluster:
             await create(cluster, asked, NewTopic("t", 6, 1))
             for node_id in NODES:
-                await eventually(lambda node_id=node_id: leaders(cluster, node_id, "t"), [1, 1, 2, 2, 3, 3])  # type: ignore[misc]
+                await eventually_is(lambda node_id=node_id: leaders(cluster, node_id, "t"), [1, 1, 2, 2, 3, 3])  # type: ignore[misc]
             producer = Producer(cluster.bootstrap_of(asked))
             sent = [await producer.send("t", f"{number}".encode(), partition=number % 6) for number in range(60)]
             found = [await record for record in sent]
@@ -74,7 +67,7 @@ def test_the_active_controller_stops_and_comes_back_with_what_was_decided_meanwh
             await create(cluster, other, NewTopic("meanwhile", 2, 1))
             assert active not in await leaders(cluster, other, "meanwhile")
             await cluster.start(active)
-            await eventually(lambda: leaders(cluster, active, "before"), [1, 2, 3])
+            await eventually_is(lambda: leaders(cluster, active, "before"), [1, 2, 3])
             assert active not in await leaders(cluster, active, "meanwhile")
 
     asyncio.run(body())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.cluster.loop_clients import asking, send, values
 from tests.cluster.one_loop import cluster_on_loop
-from tests.cluster.test_leaders import asking, send, values
-from tests.cluster.test_one_loop import eventually
+from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, TopicPartition
 from ottla.errors import ErrorCode
@@ -27,17 +27,17 @@ def test_a_partition_moves_with_its_records_and_its_leader_goes_with_its_replica
                 assert await admin.create_topics([NewTopic("t", assignments={0: [1]})]) == {"t": None}
                 await send(cluster, b"before")
                 assert await admin.alter_partition_reassignments({PARTITION: [3, 2]}) == {PARTITION: None}
-                await eventually(replicas, ((3, 2), 3))
+                await eventually_is(replicas, ((3, 2), 3))
                 assert await admin.list_partition_reassignments() == {}
 
                 async def is_open_on_1() -> bool:
                     return cluster.nodes[1].partitions.find("t", 0) is not None
 
-                await eventually(is_open_on_1, False)
+                await eventually_is(is_open_on_1, False)
                 assert not (tmp_path / "node-1" / "t-0").exists(), "its directory is renamed, and removed later"
                 await send(cluster, b"after")
                 await cluster.stop(3)
-                await eventually(replicas, ((3, 2), 2))
+                await eventually_is(replicas, ((3, 2), 2))
                 assert await values(cluster) == [b"before", b"after"]
 
     asyncio.run(body())
@@ -64,6 +64,6 @@ def test_a_move_waits_for_a_broker_that_is_away_and_may_be_taken_back(tmp_path: 
                 found = cluster.nodes[1].image.topics["t"].partitions[0]
                 return found.replicas, set(found.isr)
 
-            await eventually(in_sync, ((1, 3), {1, 3}))
+            await eventually_is(in_sync, ((1, 3), {1, 3}))
 
     asyncio.run(body())

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import (
     assert_replicas_are_equal,
     create,
@@ -23,6 +23,7 @@ from tests.cluster.replicas import (
     wait_for_leader,
 )
 from tests.foreign_clients.wire import RawClient
+from tests.waiting import eventually
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import (
     assert_replicas_are_equal,
     create,
@@ -22,6 +22,7 @@ from tests.cluster.replicas import (
     visible_end,
     wait_for_in_sync,
 )
+from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
 from ottla.sync import Admin, NewTopic, Producer

@@ -8,7 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import ClusterProcesses, eventually, format_
+from tests.cluster.processes import ClusterProcesses, format_
+from tests.waiting import eventually
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, Consumer, NewTopic, Producer

@@ -40,3 +40,10 @@ def java_client() -> list[str]:
     maven("compile", cwd=HERE / "java")
     classpath = f"{TARGET}/java/classes:{TARGET}/java/lib/*"
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", classpath, "interop.Client"]
+
+
+@pytest.fixture(scope="session")
+def java() -> list[str]:
+    """The command that runs a class of Kafka's tools."""
+    maven("package", cwd=HERE / "java_tools")
+    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", f"{TARGET}/java_tools/lib/*"]

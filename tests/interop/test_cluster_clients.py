@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, partitions
 from tests.foreign_clients import test_aiokafka as of_aiokafka
 from tests.foreign_clients import test_confluent_kafka as of_confluent
@@ -29,6 +29,7 @@ from tests.foreign_clients.workload import PARTITION_COUNT, RECORD_COUNT, Record
 from tests.interop import test_java as of_java
 from tests.interop import test_kcat as of_kcat
 from tests.interop.tools import program, run
+from tests.waiting import eventually
 
 from ottla.sync import Admin, Consumer, TopicPartition
 

@@ -6,18 +6,12 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-from tests.cluster.processes import ClusterProcesses, eventually
-from tests.interop.tools import HERE, TARGET, maven, program, run
+from tests.cluster.processes import ClusterProcesses
+from tests.interop.tools import run
+from tests.waiting import eventually
 
 TOOLS = "org.apache.kafka.tools."
 TOOL_SECONDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def java() -> list[str]:
-    maven("package", cwd=HERE / "java_tools")
-    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", f"{TARGET}/java_tools/lib/*"]
 
 
 def test_kafkas_tools_move_a_partition_and_its_leader(java: list[str], tmp_path: Path) -> None:

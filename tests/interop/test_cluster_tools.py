@@ -6,18 +6,11 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from tests.cluster.processes import CLUSTER_ID, ClusterProcesses
-from tests.interop.tools import HERE, TARGET, maven, program, run
+from tests.interop.tools import run
 
 TOOLS = "org.apache.kafka.tools."
 TOOL_SECONDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def java() -> list[str]:
-    maven("package", cwd=HERE / "java_tools")
-    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", f"{TARGET}/java_tools/lib/*"]
 
 
 def test_tools_see_the_quorum_its_brokers_and_its_log(java: list[str], tmp_path: Path) -> None:

@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
-from tests.interop.tools import HERE, TARGET, maven, program, run
+from tests.interop.tools import run
 
 TOOLS = "org.apache.kafka.tools."
 RECORD_COUNT = 1000
 TOOL_SECONDS_MAX = 60
 Tool = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def java() -> list[str]:
-    maven("package", cwd=HERE / "java_tools")
-    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", f"{TARGET}/java_tools/lib/*"]
 
 
 @pytest.fixture(scope="module")
