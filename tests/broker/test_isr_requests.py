@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,3 +73,24 @@ def test_what_is_wanted_when_the_last_answer_has_come_is_asked_for_too(turns: in
         assert channel.asked == [1, 2]
 
     asyncio.run(body())
+
+
+def test_laggards_are_looked_for_twice_in_the_time_that_a_replica_may_lag() -> None:
+    """So one that stops right after a look has left one and a half of that time later, at the latest."""
+    later: list[tuple[int, Callable[[], None]]] = []
+    looked: list[None] = []
+    leading = SimpleNamespace(look_for_laggards=lambda: looked.append(None))
+    world: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        timers=SimpleNamespace(call_later_ms=lambda delay_ms, callback: later.append((delay_ms, callback))),
+    )
+    replication = Replication(1, BrokerConfig({"replica.lag.time.max.ms": "2000"}), world.clock)
+    partitions: Any = [SimpleNamespace(leading=leading), SimpleNamespace(leading=None)]
+    requests = IsrRequests(world, replication, Channel(), lambda: 1, lambda: partitions)  # type: ignore[arg-type]
+    requests.start()
+    for count in range(3):
+        assert len(looked) == count
+        [(delay_ms, look)] = later
+        assert delay_ms == 1000
+        later.clear()
+        look()

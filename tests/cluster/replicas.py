@@ -101,7 +101,7 @@ def logged(cluster: ClusterProcesses, event: str) -> list[dict[str, Any]]:
 
 def assert_replicas_are_equal(cluster: ClusterProcesses, admin: Admin, topic: str) -> None:
     """Mechanism 22: every replica is in sync again, and all logs of a partition are equal byte for byte up to the high watermark."""
-    for index, partition in sorted(partitions(admin, topic).items()):
+    for index, partition in sorted(eventually(lambda: partitions(admin, topic), bool).items()):
         wait_for_in_sync(admin, topic, set(partition.replicas), index)
         leader = leaders(admin, topic)[index]
         end_offset = visible_end(cluster, leader, topic, index)

@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.broker.requests import forwarding
+from ottla.metadata.delta import ImageDelta
 
 NODES = (1, 2, 3)
 
@@ -91,5 +94,38 @@ def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
                 read += [record.value for record in await consumer.poll(10_000)]
             assert read == [b"kept"] * 3
             await consumer.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_broker_that_passes_a_change_on_answers_once_it_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+) -> None:
+    """But for one that takes too long to open what is new."""
+    monkeypatch.setattr(forwarding, "SHOWN_MS_MAX", 60_000 if is_patient else 1)
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            active = next(iter(cluster.nodes.values())).controller.replica.leader_id
+            asked = next(node for node_id, node in cluster.nodes.items() if node_id != active)
+            may_follow, follow = asyncio.Event(), asked._publisher._publish
+
+            async def held_up(delta: ImageDelta) -> None:
+                await may_follow.wait()
+                await follow(delta)
+
+            asked._publisher._publish = held_up
+            try:
+                async with asking(cluster, asked.node_id) as admin:
+                    creating = asyncio.create_task(admin.create_topics([NewTopic("t", assignments={0: [asked.node_id]})]))
+                    if is_patient:
+                        done, _ = await asyncio.wait({creating}, timeout=0.5)
+                        assert not done
+                        may_follow.set()
+                    assert await creating == {"t": None}
+                    assert (asked.partitions.find("t", 0) is not None) == is_patient
+            finally:
+                may_follow.set()
 
     asyncio.run(body())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +11,6 @@ from tests.cluster.replicas import (
     assert_replicas_are_equal,
     create,
     fetch,
-    in_sync,
     leaders,
     logged,
     partitions,
@@ -27,8 +24,6 @@ from tests.waiting import eventually
 from ottla.errors import ErrorCode
 from ottla.sync import Admin, NewTopic, Producer
 
-LAG_MS_MAX = 2_000
-SCHEDULING_MS_MAX = 3_000  # of a busy machine, between a timer's end and its effect
 CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -110,21 +105,22 @@ def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_is_not_visible
         assert_replicas_are_equal(cluster, admin, "t")
 
 
-def test_a_follower_that_is_stopped_leaves_the_isr_in_one_and_a_half_lag_times_and_returns_when_it_goes_on(tmp_path: Path) -> None:
-    """Mechanisms 26 and 27: by lag, while its session lives. ``replica.lag.time.max.ms`` is 2 s here, not the default."""
-    with ClusterProcesses(tmp_path, replica_lag_time_max_ms=str(LAG_MS_MAX)) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
+def test_a_follower_that_is_stopped_leaves_the_isr_and_returns_when_it_goes_on(tmp_path: Path) -> None:
+    """Mechanisms 26 and 27: by lag, while its session lives: ``replica.lag.time.max.ms`` is 2 s here, a session a minute.
+
+    How soon it leaves is shown by ``tests/broker/test_isr_requests.py``.
+    """
+    cluster = ClusterProcesses(tmp_path, replica_lag_time_max_ms="2000", broker_session_timeout_ms="60000")
+    with cluster, Admin(cluster.nodes[1].bootstrap) as admin:
         follower = cluster.add(4)
         create(cluster, admin, "t", [[1, 2, 4]], min_insync_replicas="1")
         assert produce(cluster, 1, "t", b"before").error_code == ErrorCode.NONE
         follower.send_signal(signal.SIGSTOP)
-        stopped_at = time.time()
         try:
             assert produce(cluster, 1, "t", b"held up").error_code == ErrorCode.NONE, "committed once the follower has left"
-            assert in_sync(admin, "t") == {1, 2}
+            wait_for_in_sync(admin, "t", {1, 2})
         finally:
             follower.send_signal(signal.SIGCONT)
         wait_for_in_sync(admin, "t", {1, 2, 4})
-        left = next(line for line in logged(cluster, "isr_changed") if 4 not in line["isr"])
-        assert (datetime.fromisoformat(left["timestamp"]).timestamp() - stopped_at) * 1000 <= LAG_MS_MAX * 1.5 + SCHEDULING_MS_MAX
         assert logged(cluster, "broker_fenced") == [], "its session lives"
         assert_replicas_are_equal(cluster, admin, "t")

@@ -120,7 +120,9 @@ class AmongOthers:
             seed=self._world.random.getrandbits(63),
         )
 
-    def connect(self, replica: MetadataReplica, controller: ActiveController, at_work: Sequence[WhileActive], router: Router) -> None:
+    def connect(
+        self, replica: MetadataReplica, controller: ActiveController, publisher: Publisher, at_work: Sequence[WhileActive], router: Router
+    ) -> None:
         """The parts know each other: what this node's controller must not decide goes to the one that may.
 
         ``at_work`` begin when this node's controller is active, and end when it is not any more.
@@ -148,7 +150,7 @@ class AmongOthers:
         controller.replicates = True
         controller.remote = RemoteController(self._channel, self._config.node_id)
         controller.on_activated, controller.on_deactivated = activated, deactivated
-        router.forward = Forwarding(self._channel, wait_ms_max=self._config["request.timeout.ms"]).forward
+        router.forward = Forwarding(self._channel, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
 
     async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:

@@ -195,7 +195,7 @@ class Broker:
         membership = Membership(world, config, self.controller, self.cluster_id, evidence)
         self._leader_upkeep = LeaderUpkeep(world, config, self.controller, evidence)
         if others is not None:
-            others.connect(self._metadata, self.controller, (membership, self._leader_upkeep), self.router)
+            others.connect(self._metadata, self.controller, self._publisher, (membership, self._leader_upkeep), self.router)
             if self._roles.is_broker:
                 others.replicate(self.partitions, self.controller)
         self.groups = GroupShards(world, config, self.controller)

@@ -46,7 +46,7 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
     except Exception as error:  # noqa: BLE001 - one client's request must not cost the others of its broker theirs
         fail_loudly(served.api.name, error)
         return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-    return EnvelopeResponse(data)
+    return EnvelopeResponse(data, metadata_end_offset=parts.image.end_offset)
 
 
 def _principal(data: bytes) -> str:

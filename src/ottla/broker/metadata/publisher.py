@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla.broker.tasks.single_flight import Turns
@@ -20,10 +21,18 @@ class Publisher:
         self._turn = Turns(self._publish_newest)
         self.published = EMPTY_IMAGE
         """What was followed last."""
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     async def catch_up(self) -> None:
         """Everything that was committed before the call is followed."""
         await self._turn()
+
+    async def reached(self, end_offset: int) -> None:
+        """What ends there is followed: this node shows it, and has opened what it names."""
+        if self.published.end_offset < end_offset:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((end_offset, future))
+            await future
 
     async def repeat(self) -> None:
         """The newest image is followed, once more if it was before."""
@@ -37,3 +46,10 @@ class Publisher:
         image = self._newest()
         await self._publish(ImageDelta(self.published, image))
         self.published = image
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            end_offset, future = waiter
+            if end_offset > image.end_offset:
+                self._waiters.append(waiter)
+            elif not future.done():
+                future.set_result(None)

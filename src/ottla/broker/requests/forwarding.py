@@ -1,12 +1,16 @@
 """Requests that only the active controller decides go to it whole, in an envelope, with who sent them (KIP-590).
 
-The client never learns: what the controller answers is sent as it comes. While no controller is known, or one has just gone, the
-request waits for the next one, as long as a client waits for an answer.
+The client never learns: what the controller answers is sent as it comes, once this broker shows what was decided; so a client that asks
+the same broker next sees its own change. While no controller is known, or one has just gone, the request waits for the next one, as
+long as a client waits for an answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
@@ -23,20 +27,33 @@ log = get_logger(__name__)
 
 PRINCIPAL_VERSION: Final = 0
 USER: Final = "User"
+SHOWN_MS_MAX: Final = 1000
+"""How long an answer waits for this broker's image: one that opens thousands of partitions shows them later."""
 
 
 class Forwarding:
-    """``wait_ms_max`` is how long a request is offered to controllers before its client loses its connection."""
+    """``wait_ms_max`` is how long a request is offered to controllers before its client loses its connection.
 
-    def __init__(self, channel: ControllerChannel, *, wait_ms_max: int) -> None:
+    ``shown`` waits until this broker's image ends at an offset of the metadata log, or behind it.
+    """
+
+    def __init__(self, channel: ControllerChannel, shown: Callable[[int], Awaitable[None]], *, wait_ms_max: int) -> None:
         self._channel = channel
+        self._shown = shown
         self._wait_ms_max = wait_ms_max
 
     def forward(self, context: RequestContext, frame: bytes) -> None:
         """The controller's answer leaves when its turn comes."""
         request = EnvelopeRequest(frame, principal_bytes(context.principal), host_bytes(context.connection.client_host))
-        asking = self._channel.ask_until(request, EnvelopeResponse, _is_final, timeout_ms=self._wait_ms_max)
-        eager.run(asking, lambda answer, error: _answered(context, answer, error))
+        eager.run(self._decided_and_shown(request), lambda answer, error: _answered(context, answer, error))
+
+    async def _decided_and_shown(self, request: EnvelopeRequest) -> EnvelopeResponse | None:
+        answer = await self._channel.ask_until(request, EnvelopeResponse, _is_final, timeout_ms=self._wait_ms_max)
+        if answer is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SHOWN_MS_MAX / 1000):
+                    await self._shown(answer.metadata_end_offset)
+        return answer
 
 
 def _is_final(answer: EnvelopeResponse) -> bool:
