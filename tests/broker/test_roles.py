@@ -36,6 +36,13 @@ def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
     assert found.voters == {1: ("a", 1), 2: ("b", 2), 3: ("c", 3)}
 
 
+def test_a_broker_may_ask_servers_for_the_voters() -> None:
+    given = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "a:1,[::1]:2", "controller.listener.names": "C"}
+    found = read_roles(BrokerConfig(given))
+    assert (found.is_lone, found.is_controller, found.voters) == (False, False, {})
+    assert found.bootstrap == (("a", 1), ("::1", 2))
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -47,6 +54,11 @@ def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "lists an id twice"),
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "several servers"),
+        ({"controller.quorum.bootstrap.servers": "a:1", "process.roles": "broker"}, "controller.listener.names is not set"),
+        (
+            {"controller.quorum.bootstrap.servers": "a", "process.roles": "broker", "controller.listener.names": "C"},
+            "controller.quorum.bootstrap.servers=a is not of the form host:port",
+        ),
     ],
 )
 def test_roles_that_contradict_each_other_are_refused(given: dict[str, str], why: str) -> None:

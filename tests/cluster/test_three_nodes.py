@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.processes import ClusterProcesses, format_
+from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode, KafkaError
@@ -127,11 +128,13 @@ def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
 
 
 def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
-    """Mechanism 8."""
+    """Mechanism 8. It is told two servers that may know the voters: nobody is at the first one, and the second one is no controller."""
     with ClusterProcesses(tmp_path) as cluster:
         with Admin(cluster.bootstrap) as admin:
             assert admin.create_topics([NewTopic("old", 4, 1)]) == {"old": None}
-        cluster.add(4)
+        [nobody] = lasting_ports(1)
+        servers = f"127.0.0.1:{nobody},{cluster.nodes[2].bootstrap}"
+        cluster.add(4, controller_quorum_voters="", controller_quorum_bootstrap_servers=servers)
         with Admin(cluster.nodes[4].bootstrap) as admin:
             assert admin.create_topics([NewTopic("new", 4, 1)]) == {"new": None}
             assert sorted(found.leader for found in admin.describe_topic("new").partitions.values()) == [1, 2, 3, 4]

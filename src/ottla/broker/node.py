@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
+from ottla.broker.peers.finding_voters import find_voters
 from ottla.broker.replicas.leadership import Leadership
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
@@ -121,6 +123,9 @@ class Broker:
             log.warning("config_unknown", key=name, did_you_mean=hint)
         self._roles = read_roles(config)
         await self._open_folders()
+        if self._roles.bootstrap:
+            found = await find_voters(self.world, self._roles.bootstrap, f"node-{self.node_id}-finding")
+            self._roles = replace(self._roles, voters=found)
         await self._make_parts()
         if self._others is None:
             await self._start_alone()

@@ -1,7 +1,8 @@
 """Which parts of a cluster this process plays, as a KRaft properties file says it.
 
 Without a word about controllers, a broker is its own one, and the only voter of its metadata log: it formats its directories itself and
-needs no listener for controllers. A node of several plays what ``process.roles`` says, among the voters of ``controller.quorum.voters``.
+needs no listener for controllers. A node of several plays what ``process.roles`` says, among the voters of ``controller.quorum.voters``;
+a broker may be told some ``controller.quorum.bootstrap.servers`` instead, which know them.
 
 Source: KIP-500, KIP-595, KIP-853 (controller.quorum.bootstrap.servers).
 """
@@ -29,11 +30,15 @@ _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster, and asks nobody."""
+    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster, and asks nobody.
+
+    Without ``voters`` a node of several has to ask the ``bootstrap`` servers for them.
+    """
 
     roles: frozenset[Role]
     voters: Mapping[int, tuple[str, int]]
     is_lone: bool
+    bootstrap: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_broker(self) -> bool:
@@ -52,8 +57,12 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
     if not voters:
         if given is not None and "broker" not in given:
             raise _refused(f"process.roles={','.join(given)}", "needs controller.quorum.voters, with this node among them")
-        if len(config["controller.quorum.bootstrap.servers"]) > 1:
-            raise _refused("controller.quorum.bootstrap.servers", "lists several servers; name the voters in controller.quorum.voters")
+        servers = config["controller.quorum.bootstrap.servers"]
+        if servers and given is not None and "controller" not in given:
+            _check_listener(config)
+            return NodeRoles(frozenset({Role.BROKER}), {}, False, tuple(_server(server) for server in servers))
+        if len(servers) > 1:
+            raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
         return NodeRoles(frozenset(Role), {}, True)
     roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
     if Role.CONTROLLER in roles and node_id not in voters:
@@ -62,10 +71,20 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         raise _refused(f"controller.quorum.voters={_text(voters)}", f"has this node, whose node.id is {node_id}, which is no controller")
     if len(voters) == 1 and len(roles) == 2:
         return NodeRoles(roles, voters, True)
-    names = config["controller.listener.names"]
-    if not names:
-        raise _refused("controller.listener.names", "is not set: nodes of several reach their controllers by a listener of its own")
+    _check_listener(config)
     return NodeRoles(roles, voters, False)
+
+
+def _check_listener(config: BrokerConfig) -> None:
+    if not config["controller.listener.names"]:
+        raise _refused("controller.listener.names", "is not set: nodes of several reach their controllers by a listener of its own")
+
+
+def _server(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit():
+        raise _refused(f"controller.quorum.bootstrap.servers={text}", "is not of the form host:port")
+    return host.strip("[]"), int(port)
 
 
 def _voters(config: BrokerConfig) -> dict[int, tuple[str, int]]:

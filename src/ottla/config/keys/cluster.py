@@ -10,7 +10,11 @@ from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, ONE_BROKER, TIERED
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings("controller.listener.names", None, "Listeners of the controller: brokers and controllers talk over them."),
     strings("controller.quorum.voters", [], "The voters: id@host:port, comma-separated. Without it a broker is its own controller."),
-    strings("controller.quorum.bootstrap.servers", [], "Where a voter is found. This node has to be the only one."),
+    strings(
+        "controller.quorum.bootstrap.servers",
+        [],
+        "Servers that know the voters, host:port, comma-separated: for a broker without controller.quorum.voters.",
+    ),
     boolean(
         "controller.quorum.auto.join.enable",
         False,
