@@ -285,6 +285,25 @@ def test_a_write_under_way_when_the_epoch_ends_is_not_acknowledged_and_what_wait
     play(act)
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_what_is_written_while_the_replica_goes_away_is_no_fault_of_the_disk(is_begun: bool) -> None:
+    """The partition was moved to other brokers: its client looks for who leads it now."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        partition = partition_of(broker)
+        held = hold(partition)
+        partition.stage(batch(), now_ms=1)
+        writing = asyncio.ensure_future(refused_by(partition.flush))
+        if is_begun:
+            await held.began.wait()
+        partition.retire()
+        held.gate.set()
+        assert await writing == Code.NOT_LEADER_OR_FOLLOWER
+
+    play(act)
+
+
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_produce_request_whose_leader_changes_while_it_is_written_names_the_new_one(acks: int) -> None:
     async def act(broker: SimBroker) -> None:

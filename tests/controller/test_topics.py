@@ -7,7 +7,7 @@ import pytest
 from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic, delete_topic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord
+from ottla.messages.metadata_records import BrokerEndpoint, BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.replay import replay
 
@@ -95,6 +95,18 @@ def test_an_assignment_is_taken_as_it_is() -> None:
     image = replay(image, creation.records)
     assert image.topics["t"].partitions[0].replicas == (3, 1)
     assert image.topics["t"].partitions[0].leader == 3
+
+
+def test_a_replica_that_is_fenced_or_stops_does_not_begin_in_sync_and_somebody_has_to() -> None:
+    """An automatic placement passes over them; it is Kafka's code for an assignment that nobody could lead."""
+    image = replay(
+        cluster(1, 2, 3),
+        [BrokerRegistrationChangeRecord(1, 0, fenced=1), BrokerRegistrationChangeRecord(2, 0, in_controlled_shutdown=1)],
+    )
+    creation = create(image, NewTopic("t", assignments={0: [1, 2, 3]}))
+    partition = replay(image, creation.records).topics["t"].partitions[0]
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (3,), 3)
+    assert code_of(image, NewTopic("t", assignments={0: [1, 2]})) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_a_topic_is_deleted_by_name_or_by_id() -> None:

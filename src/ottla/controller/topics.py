@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ottla.config import BrokerConfig, parse_topic_configs
 from ottla.controller.placement import assign_replicas
+from ottla.controller.topic_rules import is_serving
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage, TopicImage, metric_name
@@ -136,8 +137,14 @@ def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[
 
 
 def new_partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
-    """The record of a partition that did not exist before: all its replicas that are up are in sync."""
-    in_sync = [node for node in nodes if not image.brokers[node].is_fenced] or nodes[:1]
+    """The record of a partition that did not exist before: all its replicas that are up and stay are in sync.
+
+    INVALID_REPLICA_ASSIGNMENT when there is none: nobody could ever lead it.
+    """
+    in_sync = [node for node in nodes if is_serving(image, node)]
+    if not in_sync:
+        text = f"all brokers that partition {index} is assigned to, {nodes[:20]}, are fenced or stopping"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return PartitionRecord(
         partition_id=index, topic_id=topic_id, replicas=nodes, isr=in_sync, leader=in_sync[0], leader_epoch=0, partition_epoch=0
     )

@@ -93,7 +93,7 @@ class StagedProduce:
 
     def _unwritten(self, partition: Partition, drop_count: int, result: PartitionProduceResponse) -> None:
         error = partition.unwritten(drop_count)
-        if partition.log.health.is_retired:
+        if partition.log.health.is_retired and partition.topic_id not in self.parts.image.topic_names:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
         self.refuse(partition.topic, result, error)
 

@@ -218,13 +218,15 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
                 partition, asked = self._partitions.get(key), said.get(key)
-                if partition is None or asked is None or partition.followed is None:
+                followed = None if partition is None else partition.followed
+                if partition is None or asked is None or followed is None:
                     continue
                 try:
-                    await self._take(partition, partition.followed, asked, data)
+                    await self._take(partition, followed, asked, data)
                 except KafkaError as error:
-                    log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
-                    partition.followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
+                    if partition.followed is followed:  # else it follows another leader by now, or nobody
+                        log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
+                        followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
                 self._want(partition)
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData) -> None:

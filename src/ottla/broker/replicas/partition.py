@@ -196,17 +196,21 @@ class Partition:
         """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""
         log = self.log
         drop_count = log.tail.drop_count
-        if not self.is_settled or log.durability.owes_sync:
-            await self._flush()
+        try:
+            if not self.is_settled or log.durability.owes_sync:
+                await self._flush()
+        except StorageError as error:
+            raise self.unwritten(drop_count) if log.health.is_retired else error from None
         if log.health.is_failed or log.tail.drop_count != drop_count:
             raise self.unwritten(drop_count)
 
     def unwritten(self, drop_count: int) -> KafkaError:
         """Why a batch that was staged under that drop count is not acknowledged.
 
-        NOT_LEADER_OR_FOLLOWER when its leader epoch has ended since: it may be in the log, or not. StorageError when the disk refused it.
+        NOT_LEADER_OR_FOLLOWER when its leader epoch has ended since, or this broker's replica is gone: it may be in the log, or not.
+        StorageError when the disk refused it.
         """
-        if not self.log.is_failed and drop_count < self._ended_at:
+        if self.log.health.is_retired or (not self.log.is_failed and drop_count < self._ended_at):
             return self._not_leader()
         return StorageError(f"the log of {self.topic}-{self.index} was not written")
 
