@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 MUTANTS = ROOT / "tests" / "mutants"
 SEEDS = 400
-SECONDS_MAX = 300
+FILE_SEEDS = 60
+"""Of the explorations among the tests that a patch names."""
+SECONDS_MAX = 600
 
 
 def names() -> list[str]:
@@ -63,7 +65,7 @@ def run_tests(folder: str, tests: str) -> subprocess.CompletedProcess[str]:
 
 def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The module as a program, over the copy in the directory."""
-    environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0"}
+    environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0", "OTTLA_SEEDS": str(FILE_SEEDS)}
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
 

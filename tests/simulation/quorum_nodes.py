@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import structlog
 from structlog.typing import EventDict
 
 from ottla.broker.formatting import format_log_dirs
+from ottla.broker.node import Broker
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.config import BrokerConfig
@@ -63,12 +64,27 @@ class QuorumNode(SimBroker):
         )
         self.node = node
         self.starting: asyncio.Task[None] | None = None
+        self.on_kill: Callable[[], None] = lambda: None
+        self.present: Broker | None = None
+        """As ``broker``, and while it stops, too."""
 
-    async def format(self) -> None:
+    async def format(self, features: Mapping[str, int] = {}) -> None:
         properties: Mapping[str, str] = self._properties
         world = self.machine.boot()
-        await self.machine.run(format_log_dirs(world, BrokerConfig(properties), cluster_id=CLUSTER_ID, features={}))
+        await self.machine.run(format_log_dirs(world, BrokerConfig(properties), cluster_id=CLUSTER_ID, features=features))
         self.machine.end_process()
+
+    def kill(self, *, power_cut: bool, was_active: bool = False) -> None:
+        """``was_active``: it was the active controller, and nothing keeps the others from noticing at once."""
+        log.info(KILLED, node=self.node, was_active=was_active)
+        self.on_kill()
+        super().kill(power_cut=power_cut)
+        self.present = None
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.on_kill()
+        self.present = None
 
     def begin(self) -> None:
         """It starts, if it does: it waits for the others, and may be killed meanwhile."""
@@ -76,6 +92,7 @@ class QuorumNode(SimBroker):
         async def start() -> None:
             try:
                 await self.start()
+                self.present = self.broker
             except PowerCut:
                 pass
 
@@ -173,16 +190,25 @@ async def _create(result: Run, number: int, is_over: asyncio.Event, cluster: Clu
 
 
 async def trouble(
-    simulation: Simulation, nodes: list[QuorumNode], states: Counter[str], *, may_cut_power: Callable[[], bool] = lambda: True
+    simulation: Simulation,
+    nodes: list[QuorumNode],
+    states: Counter[str],
+    *,
+    may_cut_power: Callable[[], bool] = lambda: True,
+    more: Mapping[str, Callable[[QuorumNode], Awaitable[None]]] = {},
 ) -> None:
-    """A node at a time, so that a majority is left; all are whole again at the end. Where power may not be cut a process is killed."""
+    """A node at a time, so that a majority is left; all are whole again at the end. Where power may not be cut a process is killed.
+
+    ``more`` are other kinds of trouble, which begin with some node.
+    """
     rng, fabric = simulation.random("trouble"), simulation.fabric
     loop = asyncio.get_running_loop()
     end = loop.time() + WORK_SECONDS
     await asyncio.sleep(8)
     while loop.time() < end:
         node = nodes[rng.randrange(NODES)]
-        kind = rng.choice(["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused", "slow, then killed"])
+        kinds = ["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused", "slow, then killed", *more]
+        kind = rng.choice(kinds)
         if kind == "power cut" and not may_cut_power():
             kind = "kill"
         states[f"trouble: {kind}"] += 1
@@ -194,11 +220,12 @@ async def trouble(
             for link in links:
                 fabric.slow_link(*link, rng.uniform(20, 300))
             await asyncio.sleep(rng.uniform(0.5, 1.5))
-        if kind in ("kill", "power cut", "slow, then killed"):
+        if kind in more:
+            await more[kind](node)
+        elif kind in ("kill", "power cut", "slow, then killed"):
             was_active = kind == "kill" and node.broker is not None and node.broker.controller.is_active
-            log.info(KILLED, node=node.node, was_active=was_active)
             states["active controller killed"] += was_active
-            node.kill(power_cut=kind == "power cut")
+            node.kill(power_cut=kind == "power cut", was_active=was_active)
             await asyncio.sleep(rng.choice([0.02, for_seconds]))
             for link in links:
                 fabric.slow_link(*link, 0)

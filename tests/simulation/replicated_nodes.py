@@ -1,7 +1,8 @@
 """Three shipped nodes with replicated partitions in the simulated world: clients at work, and nodes that are killed, cut off and paused.
 
-At the end everything heals. Then every replica is in sync, all of them have the same records, and those have all that was acknowledged
-with acks=all, once and in order.
+What a client is told is compared with what was committed in that moment. At the end everything heals: every replica is in sync, all of
+them have the same records, those have all that was acknowledged with acks=all, once and in order, and every decision that the
+controllers have ever committed was sound.
 """
 
 from __future__ import annotations
@@ -10,46 +11,54 @@ import asyncio
 
 import structlog
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, trouble, with_time
+from tests.simulation.replicated_trouble import Trouble
+from tests.simulation.replicated_watch import Watch
+from tests.simulation.replicated_work import PARTITION_COUNTS, Work
 
-from ottla.client.admin import Admin, NewTopic
-from ottla.client.producer import ProducerSettings
-from ottla.errors import KafkaError
+from ottla.broker.node import Broker
+from ottla.client.admin import Admin
+from ottla.controller.features import ELR_VERSION
+from ottla.metadata.image import EMPTY_IMAGE, PartitionImage
+from ottla.metadata.replay import ImageBuilder
+from ottla.metadata.transactions import Transactions
 from ottla.sim.checkers import acknowledged_are_kept, commits_are_kept, idempotent_producers_store_once_and_in_order, nothing_is_invented
 from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.decisions import unsound
 from ottla.sim.loop import run
-from ottla.sim.workload import History, commit_up, count_while
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
-TOPIC, PARTITIONS = "replicated", 3
-REPLICATION = {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2", "offsets.topic.num.partitions": "1"}
-COMMITS = 60
-
+REPLICATION = {
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "metadata.log.max.record.bytes.between.snapshots": "100000000",  # so that the whole log is there to be judged
+}
 Records = list[tuple[int, int, bytes]]
 """Offset, leader epoch and value."""
 
 
 def explore_replication(seed: int) -> Run:
     """One run. ``findings`` is empty when every promise of acks=all was kept."""
-    result, history = Run(), History()
+    result = Run()
     simulation = Simulation(seed)
+    has_elr = seed % 2 == 0
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         nodes = [QuorumNode(simulation, node, REPLICATION) for node in range(1, NODES + 1)]
         for node in nodes:
-            await node.format()
+            await node.format({ELR_VERSION: int(has_elr)})
             node.begin()
         bootstrap = ",".join(node.bootstrap for node in nodes)
         is_over = asyncio.Event()
-        admin = SimClient(simulation, "admin", bootstrap, request_timeout_ms=5000)
-        await admin.machine.run(_create(admin))
-        working = [loop.create_task(_produce(simulation, bootstrap, history, name, is_over)) for name in ("all-a", "all-b")]
-        committing = SimClient(simulation, "committing", bootstrap, request_timeout_ms=5000)
-        group = commit_up(history, committing.cluster(), "g", TopicPartition(TOPIC, 0), commits=COMMITS)
-        working.append(loop.create_task(committing.machine.run(group)))
-        watching = loop.create_task(_watch(nodes, result))
-        await trouble(simulation, nodes, result.states, may_cut_power=lambda: _are_in_sync(nodes))
+        work = Work(simulation, bootstrap, is_over, result.states)
+        watch = Watch(nodes, work.history, result)
+        await work.create_topics()
+        working = [loop.create_task(task) for task in work.tasks()]
+        watching = loop.create_task(watch.run())
+        troubled = Trouble(simulation, nodes, result.states, has_elr=has_elr)
+        await trouble(simulation, nodes, result.states, may_cut_power=troubled.may_cut_power, more=troubled.kinds)
         is_over.set()
         async with asyncio.timeout(HEAL_SECONDS):
             await asyncio.gather(*working)
@@ -57,7 +66,7 @@ def explore_replication(seed: int) -> Run:
                 if node.starting is not None:
                     await node.starting
         watching.cancel()
-        await _judge(simulation, nodes, history, result, bootstrap)
+        await _judge(simulation, nodes, work, watch, result)
 
     with structlog.testing.capture_logs(processors=[with_time]) as events:
         run(main())
@@ -66,73 +75,26 @@ def explore_replication(seed: int) -> Run:
         if event["log_level"] in ("error", "critical"):
             result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
         result.states[event["event"]] += 1
-    result.states["acknowledged records"] = len(history.acknowledged)
     result.digest = simulation.trace.digest
     return result
 
 
-async def _create(client: SimClient) -> None:
-    admin = Admin(client.cluster())
-    while True:
-        try:
-            [outcome] = (await admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES)])).values()
-        except KafkaError as error:
-            outcome = error
-        if outcome is None:
-            break
-        await asyncio.sleep(0.2)  # not all brokers are there yet
-    await admin.close()
-
-
-async def _produce(simulation: Simulation, bootstrap: str, history: History, name: str, is_over: asyncio.Event) -> None:
-    client = SimClient(simulation, name, bootstrap, request_timeout_ms=3000)
-    partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-    settings = ProducerSettings(acks="all", linger_ms=0, delivery_timeout_ms=600_000)
-    producing = count_while(
-        history, client.cluster(), name, partitions, goes_on=lambda _: not is_over.is_set(), settings=settings, pause_seconds_max=0.4
-    )
-    await client.machine.run(producing)
-
-
-async def _watch(nodes: list[QuorumNode], result: Run) -> None:
-    """What must hold at each moment: one leader of an epoch, and no high watermark that goes back while it leads."""
-    leaders: dict[tuple[TopicPartition, int], int] = {}
-    high_watermarks: dict[tuple[TopicPartition, int, int], int] = {}
-    while True:
-        for node in nodes:
-            for partition in [] if node.broker is None else node.broker.partitions.all():
-                epoch = partition.led_epoch
-                if epoch < 0:
-                    continue
-                leader = leaders.setdefault((partition.key, epoch), node.node)
-                if leader != node.node:
-                    result.findings.append(f"{partition.key} has two leaders in epoch {epoch}: {leader} and {node.node}")
-                before = high_watermarks.get((partition.key, epoch, node.node), 0)
-                if partition.high_watermark < before:
-                    result.findings.append(f"{partition.key}: the high watermark goes back from {before} to {partition.high_watermark}")
-                high_watermarks[partition.key, epoch, node.node] = partition.high_watermark
-        result.states["leader epochs of partitions"] = len(leaders)
-        await asyncio.sleep(0.01)
-
-
-async def _judge(simulation: Simulation, nodes: list[QuorumNode], history: History, result: Run, bootstrap: str) -> None:
+async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, watch: Watch, result: Run) -> None:
     deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
     while (problem := await _not_yet(nodes)) is not None:
         if asyncio.get_running_loop().time() > deadline:
             result.findings.append(problem)
             return
         await asyncio.sleep(0.5)
-    broker = nodes[0].broker
-    assert broker is not None, "all nodes are there"
-    logs = {
-        partition.key: [(offset, value) for offset, _, value in await _records(nodes[0], partition.key)]
-        for partition in broker.partitions.all()
-        if partition.topic == TOPIC
-    }
-    result.findings += acknowledged_are_kept(history, logs)
-    result.findings += idempotent_producers_store_once_and_in_order(history, logs)
-    result.findings += nothing_is_invented(history, logs)
-    client = SimClient(simulation, "judge", bootstrap, request_timeout_ms=5000)
+    brokers = {node.node: node.broker for node in nodes if node.broker is not None}
+    records = {key: await _records(brokers[found.leader], key) for key, found in _partitions(brokers[1]).items()}
+    logs = {key: [(offset, value) for offset, _, value in found] for key, found in records.items() if key.topic in PARTITION_COUNTS}
+    result.states["acknowledged records"] = len(work.history.acknowledged)
+    result.findings += acknowledged_are_kept(work.history, logs)
+    result.findings += idempotent_producers_store_once_and_in_order(work.history, logs)
+    result.findings += nothing_is_invented(work.history, logs)
+    result.findings += work.what_was_read_is_there(logs)
+    client = SimClient(simulation, "judge", work.bootstrap, request_timeout_ms=5000)
 
     async def ask() -> dict[TopicPartition, int]:
         admin = Admin(client.cluster())
@@ -140,37 +102,65 @@ async def _judge(simulation: Simulation, nodes: list[QuorumNode], history: Histo
         await admin.close()
         return {partition: offset.offset for partition, offset in found.items()}
 
-    result.findings += commits_are_kept(history, await client.machine.run(ask()))
+    result.findings += commits_are_kept(work.history, await client.machine.run(ask()))
+    result.findings += await watch.commits_told_too_early(brokers[1])
+    result.findings += await _unsound_decisions(brokers[1], result)
 
 
-def _are_in_sync(nodes: list[QuorumNode]) -> bool:
-    """Whether all replicas have what was acknowledged: with fewer, cutting off the power of another one may lose it, and may do so."""
-    images = [node.broker.image for node in nodes if node.broker is not None]
-    partitions = [partition for image in images for topic in image.topics.values() for partition in topic.partitions.values()]
-    return len(images) == NODES and all(len(partition.isr) == NODES for partition in partitions)
+def _partitions(broker: Broker) -> dict[TopicPartition, PartitionImage]:
+    return {
+        TopicPartition(name, index): partition
+        for name, topic in sorted(broker.image.topics.items())
+        for index, partition in sorted(topic.partitions.items())
+    }
 
 
 async def _not_yet(nodes: list[QuorumNode]) -> str | None:
     """Why the replicas are not yet one."""
-    brokers = [node.broker for node in nodes]
-    for node, broker in zip(nodes, brokers, strict=True):
-        if broker is None:
-            return f"node {node.node} did not come back"
-        for name, topic in broker.image.topics.items():
-            for index, partition in topic.partitions.items():
-                if len(partition.isr) < NODES:
-                    return f"{name}-{index} of node {node.node}'s image has the ISR {partition.isr}"
-    keys = [partition.key for partition in brokers[0].partitions.all()] if brokers[0] is not None else []
-    for key in keys:
-        found = [await _records(node, key) for node in nodes]
-        if not found[0] == found[1] == found[2]:
-            first = next((sides for sides in zip(*found, strict=False) if len(set(sides)) > 1), None)
-            return f"the replicas of {key} differ: {[len(records) for records in found]} records, first at {first}"
+    brokers = {node.node: node.broker for node in nodes if node.broker is not None}
+    if len(brokers) < NODES:
+        return f"only nodes {sorted(brokers)} are there"
+    for node, broker in brokers.items():
+        for key, partition in _partitions(broker).items():
+            if set(partition.isr) != set(partition.replicas) or partition.adding or partition.removing:
+                return f"{key} of node {node}'s image is not whole: {partition}"
+    if len({broker.image.end_offset for broker in brokers.values()}) > 1:
+        return "the nodes' images differ"
+    for key, partition in _partitions(brokers[1]).items():
+        found = {
+            node: await _records(brokers[node], key)
+            for node in partition.replicas
+            if brokers[node].partitions.find(key.topic, key.partition)
+        }
+        if len(found) < len(partition.replicas):
+            return f"{key} is not open on all of {partition.replicas}"
+        first, *others = found.values()
+        if any(other != first for other in others):
+            where = next((sides for sides in zip(*found.values(), strict=False) if len(set(sides)) > 1), None)
+            counts = {node: len(records) for node, records in found.items()}
+            return f"the replicas of {key} differ: {counts} records, first at {where}"
     return None
 
 
-async def _records(node: QuorumNode, key: TopicPartition) -> Records:
-    assert node.broker is not None, "the node runs"
-    log = node.broker.partitions.by_name[key.topic][key.partition].log
+async def _records(broker: Broker, key: TopicPartition) -> Records:
+    log = broker.partitions.by_name[key.topic][key.partition].log
     reading = records_between(log, log.log_start_offset, log.log_end_offset, check_crc=True)
     return [(record.offset, log.epochs.epoch_at(record.offset), record.value or b"") async for found in reading for record in found]
+
+
+async def _unsound_decisions(broker: Broker, result: Run) -> list[str]:
+    """Every committed step of the metadata, from the first one on."""
+    replica, transactions, builder, before = broker.controller.replica, Transactions(), ImageBuilder(EMPTY_IMAGE), EMPTY_IMAGE
+    assert replica.log.start_offset == 0, "the whole log is there"
+    found: list[str] = []
+    async for batches in replica.log.records(0, replica.image.end_offset):
+        for batch in batches:
+            for record in transactions.counting(batch.records):
+                builder.add(record)
+            if not transactions.is_open:
+                builder.move_to(batch.end_offset, batch.epoch)
+                after = builder.image()
+                found += unsound(before, after)
+                before = after
+                result.states["metadata steps"] += 1
+    return found[:4]

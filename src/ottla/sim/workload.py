@@ -37,6 +37,9 @@ class History:
     commits: list[tuple[TopicPartition, int, int]] = field(default_factory=list)  # partition, offset, crashes
     idempotent: set[str] = field(default_factory=set)
     crashes: int = 0
+    on_acknowledged: Callable[[Acknowledged], None] = lambda acknowledged: None
+    on_commit: Callable[[TopicPartition, int], None] = lambda partition, offset: None
+    """Both in the very moment in which a client learns of it."""
 
 
 async def count_up(
@@ -78,7 +81,9 @@ def _note(history: History, done: asyncio.Future[object], value: bytes, partitio
         history.refused.append(value)
         return
     offset: int = done.result().offset  # type: ignore[attr-defined]
-    history.acknowledged.append(Acknowledged(partition, offset, value, history.crashes))
+    acknowledged = Acknowledged(partition, offset, value, history.crashes)
+    history.acknowledged.append(acknowledged)
+    history.on_acknowledged(acknowledged)
 
 
 async def commit_up(history: History, cluster: Cluster, group_id: str, partition: TopicPartition, *, commits: int) -> None:
@@ -96,4 +101,5 @@ async def commit_up(history: History, cluster: Cluster, group_id: str, partition
                 continue
             break
         history.commits.append((partition, offset, history.crashes))
+        history.on_commit(partition, offset)
     await consumer.close()
