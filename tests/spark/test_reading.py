@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.conftest import Topics
 
+from ottla.client.cluster import Node
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import AbortedTransaction, PartitionData
 from ottla.records.builder import BatchBuilder
@@ -88,6 +89,21 @@ def test_a_broker_that_does_not_answer_is_an_error_and_not_data_loss(topics: Top
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "1", "failOnDataLoss": "false"}
     with pytest.raises(KafkaError, match="no broker"):
         read(options, ("topic", 0, (0, 3)))
+
+
+def test_a_leader_that_no_longer_runs_is_looked_for_in_newer_metadata(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    options = topics.options(topic, **{"kafka.client.id": "of-this-test", "kafkaConsumer.pollTimeoutMs": "5000"})
+    cluster = link_for(options).cluster
+
+    async def believe_that_another_broker_leads() -> None:
+        await cluster.refresh({topic})
+        cluster.nodes[99] = Node(99, "127.0.0.1", 1)
+        cluster.topics[topic].partitions[0].leader = 99
+
+    link_for(options).run(believe_that_another_broker_leads())
+    assert [row[3] for row in read(options, (topic, 0, (0, 3)))] == [0, 1, 2]
 
 
 def accepted(options, wanted, *batches, aborted=(), log_start=0, error=0, high_watermark=100, tried_ms=0):

@@ -113,25 +113,25 @@ class ClientConnection:
     def send_unanswered(self, request: Request) -> None:
         """For Produce with acks=0: nothing comes back."""
         api = API_OF_REQUEST[type(request)]
-        self._write(request, api, self.version_of(api))
+        self._transport.send(self._encoded(request, api, self.version_of(api)))
 
     def _send(self, request: Request, api: Api, version: int) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_closed:
             future.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection is closed"))
             return future
-        correlation_id = self._write(request, api, version)
-        self._sent.append(_Sent(api, version, correlation_id, future))
+        pieces = self._encoded(request, api, version)
+        self._sent.append(_Sent(api, version, self._last_correlation_id, future))
+        self._transport.send(pieces)  # which may find that the connection is broken, and fail all that was sent
         return future
 
-    def _write(self, request: Request, api: Api, version: int) -> int:
+    def _encoded(self, request: Request, api: Api, version: int) -> list[Any]:
         self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(api.key, version, correlation_id, self._client_id)
         pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
         encode_into(request, version, pieces.append)
         pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
-        self._transport.send(pieces)
-        return correlation_id
+        return pieces
 
     def on_data(self, data: memoryview) -> bool:
         kept = False

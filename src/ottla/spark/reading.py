@@ -174,7 +174,6 @@ class RangeFetcher:
 
     async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[_Answer]:
         asked_ms = _now_ms()
-        connection = await self._cluster.connection(leader)
         positions = {partition: self._open[partition].position for partition in partitions}
         names = {partition.topic for partition in partitions}
         topics = fetch_topics(self._cluster, positions, partition_bytes_max=self._partition_bytes_max)
@@ -186,6 +185,7 @@ class RangeFetcher:
             topics=topics,
         )
         try:
+            connection = await self._cluster.connection(leader)
             response = await connection.ask(request, FetchResponse, timeout_ms=self._cluster.request_timeout_ms + WAIT_MS)
             if response.error_code:
                 raise KafkaError(response.error_code, f"fetch from broker {leader}")

@@ -81,7 +81,7 @@ class PeerConnection:
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         waiting, self._waiting = self._waiting, deque()
         for request, on_answer, sent_ms in waiting:
-            self._send(request, on_answer, sent_ms)
+            self.send(request, on_answer, sent_ms)  # the first one may find that the connection is broken
 
     def _send(self, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
         api = API_OF_REQUEST[type(request)]
