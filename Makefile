@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.setup-done
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
-	@echo "make run          the demonstration: real flights through a broker and PySpark (ARGS=--keep resumes)"
+	@echo "make run          the demonstration: real flights through three brokers and PySpark (ARGS=--keep, ARGS=--kill)"
 	@echo "make test         the tests; needs Python and the package index only"
 	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
 	@echo "make check        ruff, mypy --strict, import contract"

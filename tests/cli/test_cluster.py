@@ -261,6 +261,23 @@ def test_a_cluster_that_is_there_keeps_its_size_and_its_ports(tmp_path: Path) ->
         described(place, None, 16_000, ())
 
 
+def test_a_cluster_that_is_there_takes_other_ports_with_port_0_if_its_own_are_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = consecutive_ports(12)
+    monkeypatch.setattr("ottla.cli.nodes.plan.FIRST_PORT", first)
+    place = Place(str(tmp_path))
+    made, _ = described(place, None, 0, ())
+    place.write(made)
+    assert described(place, None, 0, ())[0].ports == made.ports == {1: first, 2: first + 1, 3: first + 2}
+    with socket.create_server(("127.0.0.1", first + 3)):
+        found, is_new = described(place, None, 0, ())
+    assert not is_new
+    assert found.cluster_id == made.cluster_id
+    assert found.ports == {1: first + 4, 2: first + 5, 3: first + 6}
+    assert found.controller_ports == {1: first + 7, 2: first + 8, 3: first + 9}
+
+
 def test_a_directory_of_something_else_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
     refused = ottla("cluster", "start", "--data", str(tmp_path))

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.foreign_clients.broker_process import BrokerProcess
 
 from ottla.client.partitioner import partition_for_key
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines, data_folder
 from ottla.spark.demo.pipeline import start_query
-from ottla.spark.demo.place import BrokerProcess
 from ottla.spark.demo.results import percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, missing, send_airlines
 
@@ -27,7 +27,7 @@ def recomputed() -> pd.DataFrame:
 @pytest.mark.timeout(400)
 def test_the_results_over_the_whole_year_are_those_of_pandas(spark, tmp_path: Path):
     with BrokerProcess(tmp_path) as broker:
-        create_topics(broker.bootstrap)
+        create_topics(broker.bootstrap, replication_factor=1)
         send_airlines(broker.bootstrap, airlines())
         sender = FlightSender(broker.bootstrap, Flights(), end_offsets(broker.bootstrap, FLIGHTS))
         sender.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -38,7 +39,9 @@ def data_option(function: Any) -> Any:
 @cluster.command()
 @click.option("-n", "--nodes", "count", type=click.IntRange(1, NODES_MAX), help="How many nodes a new cluster has.  [default: 3]")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The first port of a new cluster; 0 finds free ones.  [default: 9092, or free ones]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The first port of a new cluster; 0 finds free ones, of an old one too.  [default: 9092, or free ones]",
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
@@ -93,7 +96,7 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
     from ottla.broker.formatting import random_uuid
     from ottla.cli.config import key_and_value
     from ottla.cli.nodes.place import ClusterFile, PlaceError
-    from ottla.cli.nodes.plan import FIRST_PORT, check_shared, choose_ports, voters_among
+    from ottla.cli.nodes.plan import FIRST_PORT, HOST, check_shared, is_free, voters_among
     from ottla.runtime.world import real_world
 
     properties = dict(map(key_and_value, overrides))
@@ -102,17 +105,12 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
     if found is None:
         if place.foreign_entries:
             raise PlaceError(f"{place.path} has {place.foreign_entries[0]} and is no cluster's directory; choose a new or empty one")
-        count = count or 3
-        nodes = list(range(1, count + 1))
-        voters = voters_among(nodes)
-        needed = len(nodes) + (len(voters) if len(nodes) > 1 else 0)
-        first = port or choose_ports(needed, FIRST_PORT)
+        nodes = list(range(1, (count or 3) + 1))
+        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters_among(nodes), properties=properties)
+        needed = number_ports(made, port)
+        first = min(made.ports.values())
         if port is None and first != FIRST_PORT:
             complain(f"port {FIRST_PORT} or one of the {needed - 1} that follow is in use; the nodes use {first} to {first + needed - 1}")
-        ports = {node: first + index for index, node in enumerate(nodes)}
-        controllers = {} if len(nodes) == 1 else {node: first + len(nodes) + index for index, node in enumerate(voters)}
-        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters, ports=ports, controller_ports=controllers)
-        made.properties = properties
         return made, True
     if found.kind != "cluster":
         raise PlaceError(f"{place.path} has the brokers of `ottla broker start --cores`; start them by that, or choose another directory")
@@ -121,8 +119,22 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
         raise PlaceError(f"{text}: start it without -n, and use `ottla cluster add` for more")
     if port and port != min(found.ports.values()):
         raise PlaceError(f"the cluster in {place.path} has the ports from {min(found.ports.values())} on; start it without --port")
+    if port == 0 and not all(is_free(HOST, number) for number in (*found.ports.values(), *found.controller_ports.values())):
+        number_ports(found, 0)
     found.properties |= properties
     return found, False
+
+
+def number_ports(cluster: ClusterFile, port: int | None) -> int:
+    """The nodes have ports on end, from that one or the first free ones on; how many they are."""
+    from ottla.cli.nodes.plan import FIRST_PORT, choose_ports
+
+    voters = cluster.voters if len(cluster.nodes) > 1 else []
+    needed = len(cluster.nodes) + len(voters)
+    numbers = itertools.count(port or choose_ports(needed, FIRST_PORT))
+    cluster.ports = {node: next(numbers) for node in cluster.nodes}
+    cluster.controller_ports = {node: next(numbers) for node in voters}
+    return needed
 
 
 def another(place: Place, found: ClusterFile) -> NodePlan:

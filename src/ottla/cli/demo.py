@@ -14,14 +14,18 @@ FLIGHT_COUNT = 336_776
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The directory of the broker's data and the checkpoint; emptied unless --keep is given.",
+    help="The directory of the brokers' data and the checkpoint; emptied unless --keep is given.",
+)
+@click.option("--kill", is_flag=True, help="Kill a broker (SIGKILL) in the middle of the run, and start it again later in the run.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="The first of the brokers' six ports on end.  [default: 9092, or free ones]"
 )
 @click.option(
     "--records", type=click.IntRange(1, FLIGHT_COUNT), default=FLIGHT_COUNT, show_default=True, help="Send only this many flights."
 )
 @click.option("--master", default="local[2]", show_default=True, help="The Spark master.")
-def demo(keep: bool, data: Path | None, records: int, master: str) -> None:
-    """Stream the 336,776 flights that left New York in 2013 through a broker and a PySpark pipeline, and print the results.
+def demo(keep: bool, data: Path | None, kill: bool, port: int, records: int, master: str) -> None:
+    """Stream the 336,776 flights that left New York in 2013 through three brokers and a PySpark pipeline, and print the results.
 
     Ctrl-C stops it cleanly at any point; --keep resumes from there.
     """
@@ -35,7 +39,7 @@ def demo(keep: bool, data: Path | None, records: int, master: str) -> None:
 
     folder = (data or default_folder()).absolute()
     try:
-        run(folder, keep=keep, count_max=records, master=master, say=click.echo)
+        run(folder, keep=keep, count_max=records, master=master, port=port, is_killing=kill, say=click.echo)
     except (PlaceError, DataMissingError, JavaMissingError) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
-    "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through a broker and PySpark."),
+    "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through three brokers and PySpark."),
     "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),

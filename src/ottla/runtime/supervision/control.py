@@ -1,7 +1,8 @@
 """How other commands reach a supervisor: a Unix socket beside its state file, one JSON line each way.
 
 That somebody answers there is the proof that the supervisor lives: a process id in a file may be another program's by now. The path of a
-Unix socket may have about 100 bytes, which a directory easily exceeds; so both sides reach it from within the directory.
+Unix socket may have about 100 bytes, which a directory easily exceeds; so both sides reach it from within the directory, except
+where Linux gives an open directory a short name: a process with other threads does not leave its directory then.
 """
 
 from __future__ import annotations
@@ -80,8 +81,7 @@ def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = Non
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(CONNECT_SECONDS_MAX)
         try:
-            with _within(folder):
-                channel.connect(SOCKET_NAME)
+            _connect(channel, folder)
             channel.settimeout(seconds_max)
             channel.sendall(msgspec.json.encode(order) + b"\n")
             received = bytearray()
@@ -94,6 +94,19 @@ def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = Non
     if not received.endswith(b"\n"):
         raise NoSupervisor(f"the supervisor of {folder} ended before it answered")
     return msgspec.json.decode(bytes(received), type=Answer)
+
+
+def _connect(channel: socket.socket, folder: str) -> None:
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        short = f"/proc/self/fd/{directory}"
+        if os.path.isdir(short):
+            channel.connect(os.path.join(short, SOCKET_NAME))
+        else:
+            with _within(folder):
+                channel.connect(SOCKET_NAME)
+    finally:
+        os.close(directory)
 
 
 @contextlib.contextmanager

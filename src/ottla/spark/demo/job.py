@@ -1,8 +1,8 @@
 """The main job from beginning to end, and what it says meanwhile.
 
-The first half of the work is sending, the second Spark's; both run at once, in three processes with the broker. A Ctrl-C (or
-SIGTERM) at any point stops the sender, the query, Spark's JVM and the broker, in this order, each in the way it likes; what was
-sent and computed until then stays, and ``--keep`` resumes from it.
+The first half of the work is sending, the second Spark's; both run at once, beside a cluster of three brokers. A Ctrl-C (or
+SIGTERM) at any point stops the sender, the query, Spark's JVM and the brokers, in this order, each in the way it likes; what was
+sent and computed until then stays, and ``--keep`` resumes from it. With ``--kill`` one of the brokers dies meanwhile (``drill.py``).
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.defaults import session, stop_session
+from ottla.spark.demo.drill import KillDrill
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines
 from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER, start_query
-from ottla.spark.demo.place import BrokerProcess, held
+from ottla.spark.demo.place import Brokers, held
 from ottla.spark.demo.results import Results, percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
 from ottla.spark.offsets import from_json
@@ -46,36 +47,43 @@ class Outcome:
     results: Results
 
 
-def run(folder: Path, *, keep: bool, count_max: int, master: str, say: Callable[[str], None]) -> Outcome:
+def run(
+    folder: Path, *, keep: bool, count_max: int, master: str, port: int = 0, is_killing: bool = False, say: Callable[[str], None]
+) -> Outcome:
     """The complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     on_interrupt = signal.getsignal(signal.SIGINT)
     with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
         say(f"data       {folder}" + ("  (kept from before)" if keep else "  (emptied)"))
-        broker = stack.enter_context(_calmly(BrokerProcess(folder)))
-        say(f"broker     {broker.bootstrap}, log in {folder / 'broker.log'}")
+        brokers = stack.enter_context(_calmly(Brokers(folder, port=port)))
+        say(f"brokers    {brokers.bootstrap}, logs in {brokers.place / 'node-1' / 'node.log'} and so on")
         flights = Flights(count_max)
-        create_topics(broker.bootstrap)
-        send_airlines(broker.bootstrap, airlines())
+        create_topics(brokers.bootstrap)
+        send_airlines(brokers.bootstrap, airlines())
         stack.enter_context(_calmly(_Stopping(stop_session)))  # before it starts, for it may be interrupted half-way
         spark = session("ottla-demo", master=master, config=_settings(folder), log_file=folder / "spark.log")
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
         say(f"spark      {spark.version}, {master}, log in {folder / 'spark.log'}")
-        query = start_query(spark, broker.bootstrap, folder / "checkpoint")
+        query = start_query(spark, brokers.bootstrap, folder / "checkpoint")
         stack.enter_context(_calmly(_Stopping(query.stop)))
-        sender = FlightSender(broker.bootstrap, flights, end_offsets(broker.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
+        sender = FlightSender(brokers.bootstrap, flights, end_offsets(brokers.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
         stack.enter_context(_calmly(_Stopping(sender.stop)))
+        drill = KillDrill(brokers, sender, len(flights)) if is_killing else None
+        if drill is not None:
+            stack.enter_context(_calmly(_Stopping(drill.stop)))
         if sender.sent_before:
             say(f"resuming   {sender.sent_before:,} flights were sent before")
         began = time.monotonic()
         sender.start()
-        read_count = _watch(sender, query, len(flights), broker.bootstrap, say)
+        if drill is not None:
+            drill.start()
+        read_count = _watch(sender, drill, query, len(flights), brokers.bootstrap, say)
         computed_s = time.monotonic() - began
         query.stop()
-        results = read_results(broker.bootstrap, since_ms=started_ms)
+        results = read_results(brokers.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
         outcome = Outcome(sender.sent_count, read_count, results)
-    say(f"all in     {time.monotonic() - started:.1f} s; broker and Spark are stopped, the data is in {folder}")
+    say(f"all in     {time.monotonic() - started:.1f} s; brokers and Spark are stopped, the data is in {folder}")
     return outcome
 
 
@@ -135,7 +143,9 @@ def _terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _watch(sender: FlightSender, query: StreamingQuery, total: int, bootstrap: str, say: Callable[[str], None]) -> int:
+def _watch(
+    sender: FlightSender, drill: KillDrill | None, query: StreamingQuery, total: int, bootstrap: str, say: Callable[[str], None]
+) -> int:
     """Waits until all is sent and read, with a line of progress meanwhile; how many flights the query has read."""
     drained: _Drained | None = None
     line = _Line(say)
@@ -146,6 +156,8 @@ def _watch(sender: FlightSender, query: StreamingQuery, total: int, bootstrap: s
             drained = _Drained(query)
             drained.start()
         sender.read_count = _read_count(query)
+        if drill is not None:
+            line.insert(drill.events())
         line.show(_progress(sender, sender.read_count, total))
         failure = query.exception()
         if failure is not None:
@@ -156,6 +168,9 @@ def _watch(sender: FlightSender, query: StreamingQuery, total: int, bootstrap: s
             drained.join(LINE_INTERVAL_S)
     if drained.error is not None:
         raise drained.error
+    if drill is not None:
+        drill.join()
+        line.insert(drill.events())
     # What was read in an earlier run makes no progress report: all that is there has been read when the query is drained.
     read_count = max(_read_count(query), sum(end_offsets(bootstrap, FLIGHTS)))
     line.show(_progress(sender, read_count, total), is_last=True)
@@ -197,6 +212,13 @@ class _Line:
         self._say = say
         self._is_terminal = sys.stdout.isatty()
         self._shown = 0.0
+
+    def insert(self, texts: Iterable[str]) -> None:
+        """Lines that stay."""
+        for text in texts:
+            if self._is_terminal:
+                sys.stdout.write("\r\x1b[K")
+            self._say(text)
 
     def show(self, text: str, *, is_last: bool = False) -> None:
         if self._is_terminal:

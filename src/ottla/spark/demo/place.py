@@ -1,8 +1,8 @@
-"""Where the main job keeps its data, and the broker that serves it.
+"""Where the main job keeps its data, and the cluster that serves it.
 
 A directory is ours when it has our mark; only then is it emptied. The mark is also a lock: of two jobs in one directory the second is
-refused. The broker is a process of its own, so that it shares no interpreter with the sender, and in a process group of its own,
-so that a Ctrl-C at the terminal reaches the job alone, which stops the broker in order.
+refused. The cluster is that of ``ottla cluster start``: three brokers, each a process, and their supervisor, in a process group of its own,
+so that a Ctrl-C at the terminal reaches the job alone, which stops them in order. ``ottla cluster status --data`` shows them meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import selectors
 import shutil
 import signal
 import subprocess
@@ -19,11 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from ottla.runtime.supervision.control import NoSupervisor, Order, ask_supervisor
+
 MARK: Final = ".ottla-demo"
+BROKER_COUNT: Final = 3
 START_TIMEOUT_S: Final = 60
-STOP_TIMEOUT_S: Final = 30
+STOP_TIMEOUT_S: Final = 60
+_POLL_S: Final = 0.02
 _BROKER: Final = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
@@ -51,7 +57,10 @@ def held(folder: Path, *, keep: bool) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PlaceError(f"another run is using {folder}; wait for its end, or name another directory with --data") from None
+        if keep and (folder / "broker").exists():
+            raise PlaceError(f"{folder} has the data of a single broker, of an earlier version; run without --keep to begin again")
         if not keep:
+            stop_left_behind(folder / "cluster")
             for entry in folder.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -60,48 +69,87 @@ def held(folder: Path, *, keep: bool) -> Iterator[Path]:
         yield folder
 
 
-class BrokerProcess:
-    """A broker on the directory's data; a context manager that stops it in order."""
+class Brokers:
+    """Three brokers on the directory's data; a context manager that stops them in order. Port 0 chooses free ports."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        self.place = folder / "cluster"
+        self.log = folder / "cluster.log"
+        self._port = port
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self.bootstrap = ""
 
-    def __enter__(self) -> BrokerProcess:
-        ready, log = self._folder / "broker.ready", self._folder / "broker.log"
-        ready.unlink(missing_ok=True)
-        settings = _BROKER | {"log.dirs": str(self._folder / "broker")}
-        command = [sys.executable, "-m", "ottla", "broker", "start", "--ready-file", str(ready), "--log-level", "warning"]
-        for key, value in settings.items():
+    def __enter__(self) -> Brokers:
+        stop_left_behind(self.place)
+        command = [sys.executable, "-m", "ottla", "cluster", "start", "--json", "--log-level", "warning", "--data", str(self.place)]
+        command += ["--nodes", str(BROKER_COUNT), "--port", str(self._port)]
+        for key, value in _BROKER.items():
             command += ["-X", f"{key}={value}"]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0)
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, process_group=0)
         try:
-            self._wait_until(ready, log)
+            self.bootstrap = msgspec.json.decode(self._first_line(self._supervisor), type=_Served).bootstrap
         except BaseException:
             self.stop()
             raise
-        self.bootstrap = ready.read_text().strip()
         return self
 
-    def _wait_until(self, ready: Path, log: Path) -> None:
-        assert self._process is not None, "the broker was started"
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not ready.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise PlaceError(f"the broker does not start; the end of {log}:\n{log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.02)
+    def _first_line(self, supervisor: subprocess.Popen[bytes]) -> bytes:
+        """What the supervisor says when clients are served. PlaceError when it ends before that, or takes too long."""
+        assert supervisor.stdout is not None, "it is a pipe"
+        line, deadline = b"", time.monotonic() + START_TIMEOUT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(supervisor.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                chunk = os.read(supervisor.stdout.fileno(), 1 << 16) if selector.select(deadline - time.monotonic()) else b""
+                if not chunk:
+                    raise PlaceError(f"the brokers do not start; the end of {self.log}:\n{self.log.read_text(errors='replace')[-2000:]}")
+                line += chunk
+        return line
+
+    def kill(self, broker: int) -> None:
+        """The broker's process has ended, by SIGKILL."""
+        self._order("kill", broker)
+
+    def restart(self, broker: int) -> None:
+        """The broker serves again."""
+        self._order("restart", broker)
+
+    def _order(self, command: str, broker: int) -> None:
+        answer = ask_supervisor(str(self.place), Order(command, broker))
+        if answer.error is not None:
+            raise PlaceError(f"{command} of broker {broker}: {answer.error}")
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
-        if self._process is None:
+        """No broker runs any more: nodes whose supervisor has ended end by themselves."""
+        if self._supervisor is None or self._supervisor.returncode is not None:
             return
-        self._process.send_signal(signal.SIGTERM)
+        self._supervisor.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._supervisor.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._supervisor.kill()
+            self._supervisor.wait()
+        assert self._supervisor.stdout is not None, "it is a pipe"
+        self._supervisor.stdout.close()
+
+
+class _Served(msgspec.Struct):
+    """The line that ``ottla cluster start --json`` prints."""
+
+    bootstrap: str
+
+
+def stop_left_behind(place: Path) -> None:
+    """No supervisor of a job that was killed runs here."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            ask_supervisor(str(place), Order("stop"))
+        except NoSupervisor:
+            return
+        time.sleep(_POLL_S)
+    raise PlaceError(f"the brokers of an earlier run still use {place}; stop them with: ottla cluster stop --data {place}")

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -31,15 +32,19 @@ FLIGHTS: Final = "flights"
 AIRLINES: Final = "airlines"
 DELAYS: Final = "delays"
 TOPICS: Final = {FLIGHTS: 6, AIRLINES: 1, DELAYS: 3}
+REPLICATION_FACTOR: Final = 3
+MIN_IN_SYNC: Final = 2
+"""A record is acknowledged when two brokers have it, so that the death of one loses nothing and stops nothing."""
 CHUNK: Final = 1_000
 CHUNKS_UNDER_WAY_MAX: Final = 10
 PAUSE_S: Final = 0.01
 
 
-def create_topics(bootstrap: str) -> None:
+def create_topics(bootstrap: str, *, replication_factor: int = REPLICATION_FACTOR) -> None:
     """The three topics are there."""
     with Admin(bootstrap) as admin:
-        results = admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
+        configs = {"min.insync.replicas": str(min(MIN_IN_SYNC, replication_factor))}
+        results = admin.create_topics([NewTopic(name, count, replication_factor, configs) for name, count in TOPICS.items()])
     for error in results.values():
         if error is not None and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
@@ -88,13 +93,20 @@ class FlightSender(threading.Thread):
         self._stopping = threading.Event()
         self.sent_before = self.sent_count = sum(stored)
         self.read_count = 0  # set by the caller that knows it, with ahead_max
+        self.hold_at: int | None = None  # no more flights than so many are in the topic until the caller sets another number, or None
+        self.acknowledged_at: float | None = None  # by time.monotonic, the first that was sent to a watched partition since it is
         self.error: BaseException | None = None
+        self._watched: Collection[int] = ()
 
     def stop(self) -> None:
         """Nothing more is sent; what is under way is acknowledged."""
         self._stopping.set()
         if self.ident is not None:
             self.join()
+
+    def watch(self, partitions: Collection[int]) -> None:
+        """``acknowledged_at`` is set with the first acknowledgement of what is sent to these partitions from now on."""
+        self.acknowledged_at, self._watched = None, frozenset(partitions)
 
     def run(self) -> None:
         try:
@@ -105,20 +117,35 @@ class FlightSender(threading.Thread):
     async def _send(self) -> None:
         indexes = missing(self._flights.carriers(), self._present)
         under_way: deque[list[asyncio.Future[RecordMetadata]]] = deque()
+        count = self.sent_before  # with what is under way
         async with aio.Producer(self._servers, client_id="ottla-demo", linger_ms=20, batch_size=262_144) as producer:
             while not self._stopping.is_set():
-                if self._is_far_ahead:
-                    await asyncio.sleep(PAUSE_S)
+                room = CHUNK if (hold_at := self.hold_at) is None else min(CHUNK, hold_at - count)
+                if self._is_far_ahead or room <= 0:
+                    await (self._settle(under_way.popleft()) if under_way else asyncio.sleep(PAUSE_S))
                     continue
-                chunk = [self._flights.record(index) for index in islice(indexes, CHUNK)]
+                chunk = [self._flights.record(index) for index in islice(indexes, room)]
                 if not chunk:
                     break
-                under_way.append([await producer.send(FLIGHTS, value, key=key) for key, value in chunk])
+                under_way.append([await self._send_one(producer, key, value) for key, value in chunk])
+                count += len(chunk)
                 while len(under_way) > CHUNKS_UNDER_WAY_MAX:
                     await self._settle(under_way.popleft())
             await producer.flush()
             while under_way:
                 await self._settle(under_way.popleft())
+
+    async def _send_one(self, producer: aio.Producer, key: bytes, value: bytes) -> asyncio.Future[RecordMetadata]:
+        watched = self._watched
+        future = await producer.send(FLIGHTS, value, key=key)
+        if watched and partition_for_key(key, TOPICS[FLIGHTS]) in watched:
+            self._watched = ()  # one record is enough
+            future.add_done_callback(self._note)
+        return future
+
+    def _note(self, future: asyncio.Future[RecordMetadata]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.acknowledged_at = time.monotonic()
 
     @property
     def _is_far_ahead(self) -> bool:
