@@ -7,8 +7,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 import structlog
+from tests.foreign_clients.broker_process import lasting_port
 
 from ottla.runtime.io_policy import PATHS, VARIABLE, chosen
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 # These need more than Python and the package index, or much time: they run only when named (make interop, kernel, torture).
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
@@ -33,6 +35,15 @@ def default_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     for name, value in dataclasses.asdict(chosen("")).items():
         monkeypatch.setattr(PATHS, name, value)
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """An Apache ZooKeeper of its own, one for all tests of a worker: each of them has its own chroot."""
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), lasting_port())
+    server.start()
+    yield server
+    server.kill()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

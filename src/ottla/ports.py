@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from ottla.coordination import Coordination
+
 Buffer = bytes | bytearray | memoryview
 
 Q = TypeVar("Q")
@@ -290,3 +292,5 @@ class World:
     timers: Timers
     disk: Disk
     network: Network
+    coordination: Coordination | None = None
+    """For a broker in ZooKeeper mode."""

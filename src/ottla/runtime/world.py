@@ -10,11 +10,17 @@ from ottla.runtime.clock import LoopTimers, SystemClock
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
 from ottla.runtime.warming import Warmer
+from ottla.runtime.zookeeper import ZooKeeper
 
 
 def real_world(*, io_threads: int = 8, network_threads: int = 3) -> World:
     """Ports of this machine, for the running event loop. The threads (for files; for cold ranges to send) are started when first needed."""
     pool = ThreadPoolExecutor(max_workers=io_threads, thread_name_prefix="ottla-io")
     return World(
-        clock=SystemClock(), random=random.Random(), timers=LoopTimers(), disk=RealDisk(pool), network=RealNetwork(Warmer(network_threads))
+        clock=SystemClock(),
+        random=random.Random(),
+        timers=LoopTimers(),
+        disk=RealDisk(pool),
+        network=RealNetwork(Warmer(network_threads)),
+        coordination=ZooKeeper(),
     )

