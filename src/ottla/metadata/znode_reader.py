@@ -1,0 +1,143 @@
+"""The cluster as its znodes say it: the inverse of ``znode_writer``.
+
+What a controller or a tool left incomplete is found, and completed by whoever reads it to become the controller: partitions with an
+assignment and no state, topics that are to be deleted, topics of an old Kafka without an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.errors import DecodeError
+from ottla.messages.metadata_records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
+    TopicRecord,
+)
+from ottla.metadata import znodes
+from ottla.metadata.image import CLIENT_ID, EMPTY_IMAGE, IP, USER, ClusterImage
+from ottla.metadata.replay import replay
+from ottla.metadata.znode_writer import CONFIG_TYPES, IMPLIED_FEATURES, QUOTA_KEYS, Known
+from ottla.metadata.znodes import StateZnode, TopicZnode
+from ottla.types import NO_LEADER
+from ottla.wire.schema import Stored
+
+Found = Mapping[str, tuple[bytes, int]]
+"""Znodes by path: data and version."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """``image`` has no brokers: those are read where it is known which of them were there before."""
+
+    image: ClusterImage
+    known: Known
+    unborn: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)
+    """Partitions that have an assignment, and no state: topic, index, replicas."""
+    deleting: list[str] = field(default_factory=list)
+    """Topics whose deletion was begun, or asked for."""
+    unnamed: list[str] = field(default_factory=list)
+    """Topics whose znode does not have their id yet."""
+
+
+def read_cluster(found: Found, new_topic_id: Mapping[str, bytes]) -> Cluster:
+    """``new_topic_id`` has one for each topic without. DecodeError for a znode that cannot be read."""
+    cluster = Cluster(EMPTY_IMAGE, Known(versions={path: version for path, (_, version) in found.items()}))
+    cluster.image = replay(EMPTY_IMAGE, _records(found, cluster, new_topic_id))
+    return cluster
+
+
+def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) -> Iterator[Stored]:
+    for name, level in IMPLIED_FEATURES.items():
+        if level:
+            yield FeatureLevelRecord(name, level)
+    topics = sorted(path.removeprefix(f"{znodes.TOPICS}/") for path in found if path.startswith(f"{znodes.TOPICS}/"))
+    for topic in topics:
+        if "/" not in topic:
+            yield from _topic_records(found, cluster, topic, new_topic_id)
+    for path, (data, _) in sorted(found.items()):
+        if path.startswith(f"{znodes.CONFIG}/") and not path.startswith(znodes.CONFIG_CHANGES):
+            yield from config_records(path, data, cluster.known, cluster.image)
+        elif path.startswith(f"{znodes.DELETE_TOPICS}/"):
+            cluster.deleting.append(path.rpartition("/")[2])
+    data, _ = found.get(znodes.PRODUCER_IDS, (b"", 0))
+    if data:
+        yield ProducerIdsRecord(-1, -1, znodes.decode_producer_ids(data))
+
+
+def _topic_records(found: Found, cluster: Cluster, name: str, new_topic_id: Mapping[str, bytes]) -> Iterator[Stored]:
+    path = znodes.topic_path(name)
+    topic = TopicZnode.decode(found[path][0], name)
+    topic_id = topic.topic_id
+    if topic_id is None:
+        cluster.unnamed.append(name)
+        topic_id = new_topic_id[name]
+    yield TopicRecord(name, topic_id)
+    for index, replicas in sorted(topic.partitions.items()):
+        state_path = znodes.state_path(name, index)
+        if state_path not in found:
+            cluster.unborn.append((name, index, tuple(replicas)))
+            continue
+        data, version = found[state_path]
+        del cluster.known.versions[state_path]  # it is the partition epoch
+        state = StateZnode.decode(data, state_path)
+        isr = [node for node in state.isr if node in replicas]  # a reassignment may have been cut short
+        yield PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=list(replicas),
+            isr=isr,
+            adding_replicas=list(topic.adding.get(index, ())),
+            removing_replicas=list(topic.removing.get(index, ())),
+            leader=state.leader if state.leader in isr else NO_LEADER,
+            leader_recovery_state=int(state.is_recovering),
+            leader_epoch=state.leader_epoch,
+            partition_epoch=version,
+        )
+
+
+def config_records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
+    """What makes the image's configuration that of the znode. What is not ours in it is remembered, so that it stays."""
+    kind, _, name = path.removeprefix(f"{znodes.CONFIG}/").partition("/")
+    values = znodes.decode_config(data, path)
+    for resource_type, entity_type in CONFIG_TYPES.items():
+        if kind == entity_type and name and "/" not in name:
+            resource = "" if name == znodes.DEFAULT_ENTITY else name
+            before = image.configs.get((resource_type, resource), {})
+            changed = [key for key in sorted({*before, *values}) if before.get(key) != values.get(key)]
+            return [ConfigRecord(resource_type, resource, key, values.get(key)) for key in changed]
+    entity = quota_entity(kind, name)
+    if entity is None:
+        return []
+    known.kept[path] = {key: value for key, value in values.items() if key not in QUOTA_KEYS}
+    try:
+        limits = {key: float(value) for key, value in values.items() if key in QUOTA_KEYS}
+    except ValueError as error:
+        raise DecodeError(f"{path}: {error}") from None
+    known_limits = image.quotas.get(entity, {})
+    changed = [key for key in sorted({*known_limits, *limits}) if known_limits.get(key) != limits.get(key)]
+    parts = [QuotaEntity(part, part_name) for part, part_name in entity]
+    return [ClientQuotaRecord(parts, key, limits.get(key, 0.0), key not in limits) for key in changed]
+
+
+def quota_entity(kind: str, name: str) -> tuple[tuple[str, str | None], ...] | None:
+    """Whose quotas are below ``/config/<kind>/<name>``; None for what has none."""
+    parts = name.split("/")
+    if kind == "ips" and len(parts) == 1 and name:
+        return ((IP, None if name == znodes.DEFAULT_ENTITY else name),)
+    if kind == "clients" and len(parts) == 1 and name:
+        return ((CLIENT_ID, _entity_name(name)),)
+    if kind == "users" and len(parts) == 1 and name:
+        return ((USER, _entity_name(name)),)
+    if kind == "users" and len(parts) == 3 and parts[1] == "clients":
+        return ((CLIENT_ID, _entity_name(parts[2])), (USER, _entity_name(parts[0])))
+    return None
+
+
+def _entity_name(name: str) -> str | None:
+    return None if name == znodes.DEFAULT_ENTITY else znodes.unsanitized(name)

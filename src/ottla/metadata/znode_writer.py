@@ -1,0 +1,274 @@
+"""Metadata records as operations on znodes.
+
+A group of records becomes units; the operations of a unit belong together, and after each unit, in their order, the znodes say something
+that a controller can go on from: a topic's assignment comes before the states of its partitions, and whoever finds an assignment
+without a state makes it. Each operation names the version that it replaces. The version of a partition's state is its partition epoch:
+every change of the partition is one more write of its state. Brokers are no records here: their znodes are their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.coordination import OPEN_ACCESS, Access, Create, Delete, Operation, Set
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.metadata import znodes
+from ottla.metadata.image import CLIENT_ID, IP, RESOURCE_BROKER, RESOURCE_TOPIC, USER, ClusterImage, PartitionImage, QuotaEntity, TopicImage
+from ottla.metadata.znodes import StateZnode, TopicZnode
+from ottla.types import NO_LEADER
+from ottla.wire.schema import Stored
+
+CONFIG_TYPES: Final[Mapping[int, str]] = {RESOURCE_TOPIC: "topics", RESOURCE_BROKER: "brokers"}
+QUOTA_KEYS: Final = frozenset(
+    {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"}
+)
+_WHOLE: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
+IMPLIED_FEATURES: Final[Mapping[str, int]] = {"metadata.version": 21, "eligible.leader.replicas.version": 0}
+"""Levels that are no znode's: those of a Kafka 3.9 in ZooKeeper mode, which knows neither."""
+
+AclOf = Callable[[str], Sequence[Access]]
+
+
+@dataclass(slots=True)
+class Known:
+    """What a controller knows of the znodes beside the image: ``versions`` of those there are, by path.
+
+    ``kept`` are values of a configuration that are not ours, and stay as they are: passwords of users, above all.
+    """
+
+    versions: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class ZnodeWriter:
+    """Of one controller, under its epoch. What it is asked to write is taken for written: if it was not, the controller begins anew."""
+
+    def __init__(self, known: Known, *, controller_epoch: int, broker_id: int, acl_of: AclOf = lambda path: OPEN_ACCESS) -> None:
+        self._known = known
+        self._controller_epoch = controller_epoch
+        self._broker_id = broker_id
+        self._acl_of = acl_of
+
+    @property
+    def known(self) -> Known:
+        return self._known
+
+    def check(self, image: ClusterImage, records: Iterable[Stored]) -> None:
+        """INVALID_REQUEST for a record that has no place in ZooKeeper."""
+        for record in records:
+            if isinstance(record, ConfigRecord) and record.resource_type not in CONFIG_TYPES:
+                raise _refused("a configuration of this kind has no place in ZooKeeper; groups and client metrics need a quorum")
+            if isinstance(record, FeatureLevelRecord) and IMPLIED_FEATURES.get(record.name, record.feature_level) != record.feature_level:
+                raise _refused(f"{record.name} is at level {IMPLIED_FEATURES[record.name]} in ZooKeeper mode, and stays there")
+
+    @staticmethod
+    def removed(image: ClusterImage, records: Iterable[Stored]) -> list[TopicImage]:
+        """The topics that the records remove from the image, to be looked at before they do."""
+        return [image.topics[image.topic_names[record.topic_id]] for record in records if isinstance(record, RemoveTopicRecord)]
+
+    def units(self, image: ClusterImage, records: Sequence[Stored], removed: Sequence[TopicImage]) -> list[list[Operation]]:
+        """What carries the records out, whose image this is. ``removed`` was found before them."""
+        found = _Touched.by(image, records)
+        units: list[list[Operation]] = []
+        for entity in found.configs:
+            units.append(self._config(entity, image.configs.get(entity, {})))
+        for quota in found.quotas:
+            units.append(self._quota(image, quota))
+        for name in found.assignments:
+            units.append(self._assignment(image.topics[name]))
+        for (name, index), change_count in found.partitions.items():
+            units.append(self._state(name, index, image.topics[name].partitions[index], change_count))
+        for topic in removed:
+            units += self._removal(topic)
+        if found.features:
+            levels = {name: level for name, level in image.features.items() if name not in IMPLIED_FEATURES}
+            units.append([self._put(znodes.FEATURE, znodes.encode_feature(levels))])
+        if found.producer_ids:
+            start, end = found.producer_ids
+            units.append([self._put(znodes.PRODUCER_IDS, znodes.encode_producer_ids(self._broker_id, start, end))])
+        return units
+
+    # -- one znode
+
+    def _create(self, path: str, data: bytes = b"", *, is_sequential: bool = False) -> Create:
+        if not is_sequential:
+            self._known.versions[path] = 0
+        return Create(path, data, is_sequential=is_sequential, acl=self._acl_of(path))
+
+    def _put(self, path: str, data: bytes) -> Operation:
+        version = self._known.versions.get(path)
+        if version is None:
+            return self._create(path, data)
+        self._known.versions[path] = version + 1
+        return Set(path, data, version)
+
+    def _drop(self, path: str) -> list[Operation]:
+        version = self._known.versions.pop(path, None)
+        return [] if version is None else [Delete(path, version)]
+
+    # -- what the records say
+
+    def _assignment(self, topic: TopicImage) -> list[Operation]:
+        parts = topic.partitions.items()
+        data = TopicZnode(
+            topic.topic_id,
+            {index: partition.replicas for index, partition in parts},
+            {index: partition.adding for index, partition in parts if partition.adding},
+            {index: partition.removing for index, partition in parts if partition.removing},
+        ).encode()
+        operations = [self._put(znodes.topic_path(topic.name), data)]
+        parent = znodes.partitions_path(topic.name)
+        if parent not in self._known.versions:
+            operations.append(self._create(parent))
+        return operations
+
+    def _state(self, name: str, index: int, partition: PartitionImage, change_count: int) -> list[Operation]:
+        """As many writes as changes. A new partition's znode may be there already, without a state."""
+        assert not partition.elr, "a cluster in ZooKeeper mode has no eligible leader replicas"
+        path, state_path = znodes.partition_path(name, index), znodes.state_path(name, index)
+        leader = partition.leader if partition.leader != NO_LEADER else -1
+        state = StateZnode(leader, partition.leader_epoch, partition.isr, self._controller_epoch, partition.is_recovering)
+        data = state.encode()
+        first_version = partition.partition_epoch - change_count
+        operations: list[Operation] = []
+        if first_version < 0:
+            if path not in self._known.versions:
+                operations.append(self._create(path))
+            operations.append(Create(state_path, data, acl=self._acl_of(state_path)))
+            first_version = 0
+        return [*operations, *(Set(state_path, data, version) for version in range(first_version, partition.partition_epoch))]
+
+    def _removal(self, topic: TopicImage) -> list[list[Operation]]:
+        """A removal that is cut short goes on: the topic is marked first. ``joined`` leaves the mark out where it is not needed."""
+        mark = f"{znodes.DELETE_TOPICS}/{topic.name}"
+        units: list[list[Operation]] = [[] if mark in self._known.versions else [self._create(mark)]]
+        for index, partition in topic.partitions.items():
+            state = Delete(znodes.state_path(topic.name, index), partition.partition_epoch)
+            units.append([state, *self._drop(znodes.partition_path(topic.name, index))])
+        config = f"{znodes.CONFIG}/topics/{topic.name}"
+        last = (*self._drop(znodes.partitions_path(topic.name)), *self._drop(znodes.topic_path(topic.name)), *self._drop(config))
+        return [*units, [*last, *self._drop(mark)]]
+
+    def _config(self, entity: tuple[int, str], values: Mapping[str, str]) -> list[Operation]:
+        kind, name = entity
+        entity_path = f"{CONFIG_TYPES[kind]}/{name or znodes.DEFAULT_ENTITY}"
+        return self._put_config(entity_path, values)
+
+    def _put_config(self, entity_path: str, values: Mapping[str, str]) -> list[Operation]:
+        path = f"{znodes.CONFIG}/{entity_path}"
+        data = znodes.encode_config({**self._known.kept.get(path, {}), **values})
+        change = self._create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity_path), is_sequential=True)
+        return [self._put(path, data), change]
+
+    def _quota(self, image: ClusterImage, entity: QuotaEntity) -> list[Operation]:
+        entity_path, operations = quota_path(entity), list[Operation]()
+        parent, _, last = entity_path.rpartition("/clients/")
+        if last and parent:  # /config/users/U/clients/C
+            for path, data in ((f"{znodes.CONFIG}/{parent}", znodes.encode_config({})), (f"{znodes.CONFIG}/{parent}/clients", b"")):
+                if path not in self._known.versions:
+                    operations.append(self._create(path, data))
+        values = {key: quota_text(key, value) for key, value in image.quotas.get(entity, {}).items()}
+        return [*operations, *self._put_config(entity_path, values)]
+
+
+@dataclass(slots=True)
+class _Touched:
+    """What the records are about. ``partitions`` counts how often each is changed; a new one counts once."""
+
+    configs: dict[tuple[int, str], None] = field(default_factory=dict)
+    quotas: dict[QuotaEntity, None] = field(default_factory=dict)
+    assignments: dict[str, None] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], int] = field(default_factory=dict)
+    producer_ids: tuple[int, int] | None = None
+    features: bool = False
+
+    @classmethod
+    def by(cls, image: ClusterImage, records: Sequence[Stored]) -> _Touched:
+        found = cls()
+        for record in records:
+            match record:
+                case ConfigRecord() if record.resource_type != RESOURCE_TOPIC or record.resource_name in image.topics:
+                    found.configs[record.resource_type, record.resource_name] = None
+                case ClientQuotaRecord():
+                    found.quotas[tuple((part.entity_type, part.entity_name) for part in record.entity)] = None
+                case TopicRecord() if record.name in image.topics:
+                    found.assignments[record.name] = None
+                case PartitionRecord() | PartitionChangeRecord():
+                    found._partition(image, record)
+                case ProducerIdsRecord():
+                    start = found.producer_ids[0] if found.producer_ids else record.next_producer_id - PRODUCER_ID_BLOCK
+                    found.producer_ids = start, record.next_producer_id
+                case FeatureLevelRecord():
+                    found.features = found.features or record.name not in IMPLIED_FEATURES
+        return found
+
+    def _partition(self, image: ClusterImage, record: PartitionRecord | PartitionChangeRecord) -> None:
+        name = image.topic_names.get(record.topic_id)
+        if name is None:  # removed by the same records
+            return
+        key = name, record.partition_id
+        self.partitions[key] = self.partitions.get(key, 0) + 1
+        if isinstance(record, PartitionRecord) or not record.replicas == record.adding_replicas == record.removing_replicas:
+            self.assignments[name] = None
+
+
+PRODUCER_ID_BLOCK: Final = 1000
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    """Below ``/config``."""
+    names = {kind: znodes.DEFAULT_ENTITY if name is None else name if kind == IP else znodes.sanitized(name) for kind, name in entity}
+    if IP in names:
+        return f"ips/{names[IP]}"
+    if USER not in names:
+        return f"clients/{names[CLIENT_ID]}"
+    return f"users/{names[USER]}" + (f"/clients/{names[CLIENT_ID]}" if CLIENT_ID in names else "")
+
+
+def quota_text(key: str, value: float) -> str:
+    return str(int(value)) if key in _WHOLE else repr(float(value))
+
+
+def joined(units: Sequence[Sequence[Operation]], *, bytes_max: int) -> list[list[Operation]]:
+    """The units as requests, as few as there may be, none larger than allowed; a unit is never parted.
+
+    Where all of them are one request, the marks that would let a removal go on are not needed, and left out.
+    """
+    if sum(map(_size, units)) <= bytes_max:
+        return [_without_marks([operation for unit in units for operation in unit])]
+    requests: list[list[Operation]] = [[]]
+    size = 0
+    for unit in units:
+        unit_size = _size(unit)
+        if requests[-1] and size + unit_size > bytes_max:
+            requests.append([])
+            size = 0
+        requests[-1] += unit
+        size += unit_size
+    return requests
+
+
+def _size(unit: Sequence[Operation]) -> int:
+    """About what the operations are on the wire, and rather more."""
+    return sum(120 + len(operation.path) + (len(operation.data) if isinstance(operation, Create | Set) else 0) for operation in unit)
+
+
+def _without_marks(operations: list[Operation]) -> list[Operation]:
+    made = {operation.path for operation in operations if isinstance(operation, Create) and operation.path.startswith(znodes.DELETE_TOPICS)}
+    return [operation for operation in operations if operation.path not in made]
+
+
+def _refused(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

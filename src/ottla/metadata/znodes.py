@@ -1,0 +1,327 @@
+"""The znodes of a cluster: their paths, and what they say, as Apache Kafka 3.9 writes and reads it in ZooKeeper mode.
+
+What is encoded here is byte for byte what Kafka would write, keys in the order of its maps; what is decoded may be of any version that
+Kafka 3.9 reads. DecodeError for data that says something else. Source: Kafka 3.9's ZkData, from which the test's golden vectors come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from ottla.errors import DecodeError
+from ottla.metadata.image import EndpointImage
+from ottla.metadata.java_order import in_java_order, in_scala_order
+from ottla.types import uuid_bytes, uuid_text
+
+BROKERS: Final = "/brokers"
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/brokers/topics"
+SEQUENCE_ID: Final = "/brokers/seqid"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CLUSTER_ID: Final = "/cluster/id"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+CONSUMERS: Final = "/consumers"
+PERSISTENT: Final = (
+    *(CONSUMERS, BROKER_IDS, TOPICS, CONFIG_CHANGES, DELETE_TOPICS, SEQUENCE_ID, ISR_CHANGES, PRODUCER_IDS, LOG_DIR_EVENTS),
+    *("/config/topics", "/config/clients", "/config/users", "/config/brokers", "/config/ips"),
+)
+"""What every cluster has from its first start on, with the parents of each."""
+DEFAULT_ENTITY: Final = "<default>"
+NO_CONTROLLER_EPOCH: Final = 0
+"""Before the first election."""
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, index: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{index}"
+
+
+def state_path(topic: str, index: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{index}/state"
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def sanitized(name: str) -> str:
+    """A user's or client's name as part of a path."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def unsanitized(name: str) -> str:
+    return unquote(name)
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"{what}: {error}") from None
+    if not isinstance(found, dict):
+        raise DecodeError(f"{what}: it is no JSON object")
+    return found
+
+
+class _Reading:
+    """What is missing in the JSON, or of another type, is a DecodeError that names the znode."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
+            raise DecodeError(f"{self._what}: {error!r}") from error
+
+
+# -- topics
+
+
+@dataclass(frozen=True, slots=True)
+class TopicZnode:
+    """The assignment of a topic. ``topic_id`` is None in what a Kafka before 2.8 wrote."""
+
+    topic_id: bytes | None
+    partitions: Mapping[int, Sequence[int]]
+    adding: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    removing: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        tables = {name: _by_text(replicas) for name, replicas in self._tables()}
+        found: dict[str, Any] = {"partitions": tables["partitions"]}
+        if self.topic_id is not None:
+            found["topic_id"] = uuid_text(self.topic_id)
+        return _encode(found | {"adding_replicas": tables["adding"], "removing_replicas": tables["removing"], "version": 3})
+
+    def _tables(self) -> list[tuple[str, Mapping[int, Sequence[int]]]]:
+        return [("partitions", self.partitions), ("adding", self.adding), ("removing", self.removing)]
+
+    @classmethod
+    def decode(cls, data: bytes, topic: str) -> TopicZnode:
+        found = _object(data, topic_path(topic))
+        with _Reading(topic_path(topic)):
+            topic_id = found.get("topic_id")
+            partitions, adding, removing = (
+                {int(index): tuple(map(int, nodes)) for index, nodes in found.get(name, {}).items()}
+                for name in ("partitions", "adding_replicas", "removing_replicas")
+            )
+            return cls(None if topic_id is None else uuid_bytes(topic_id), partitions, adding, removing)
+        raise AssertionError("it returns or raises")
+
+
+def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {text: list(replicas[int(text)]) for text in in_scala_order(str(index) for index, nodes in sorted(replicas.items()) if nodes)}
+
+
+@dataclass(frozen=True, slots=True)
+class StateZnode:
+    """Who leads a partition, and who is in sync; the znode's version is the partition epoch. ``controller_epoch`` is the writer's."""
+
+    leader: int
+    leader_epoch: int
+    isr: Sequence[int]
+    controller_epoch: int
+    is_recovering: bool = False
+
+    def encode(self) -> bytes:
+        found: dict[str, Any] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
+        if self.is_recovering:
+            found["leader_recovery_state"] = 1
+        return _encode(found | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+
+    @classmethod
+    def decode(cls, data: bytes, what: str) -> StateZnode:
+        found = _object(data, what)
+        with _Reading(what):
+            return cls(
+                int(found["leader"]), int(found["leader_epoch"]), tuple(map(int, found["isr"])), int(found["controller_epoch"]),
+                found.get("leader_recovery_state", 0) == 1,
+            )  # fmt: skip
+        raise AssertionError("it returns or raises")
+
+
+# -- brokers and the controller
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerZnode:
+    """Where a broker is reached. Clients of the classic kind read ``host`` and ``port``: those of the first plaintext listener."""
+
+    endpoints: Sequence[EndpointImage]
+    rack: str | None
+    timestamp_ms: int
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        plain = next((end for end in self.endpoints if end.security_protocol == 0), None)
+        found: dict[str, Any] = {
+            "features": {name: {"min_version": low, "max_version": high} for name, (low, high) in sorted(self.features.items())},
+            "listener_security_protocol_map": {end.listener: _PROTOCOLS[end.security_protocol] for end in self.endpoints},
+            "endpoints": [f"{end.listener}://{f'[{end.host}]' if ':' in end.host else end.host}:{end.port}" for end in self.endpoints],
+        }
+        if self.rack is not None:
+            found["rack"] = self.rack
+        host, port = (None, -1) if plain is None else (plain.host, plain.port)
+        return _encode(found | {"jmx_port": -1, "port": port, "host": host, "version": 5, "timestamp": str(self.timestamp_ms)})
+
+    @classmethod
+    def decode(cls, data: bytes, broker_id: int) -> BrokerZnode:
+        found = _object(data, broker_path(broker_id))
+        with _Reading(broker_path(broker_id)):
+            protocols = found.get("listener_security_protocol_map", {})
+            if found["version"] == 1:
+                ends = [EndpointImage("PLAINTEXT", found["host"], int(found["port"]))]
+            else:
+                ends = [_endpoint(text, protocols) for text in found["endpoints"]]
+            features = {
+                name: (int(levels["min_version"]), int(levels["max_version"])) for name, levels in (found.get("features") or {}).items()
+            }
+            return cls(ends, found.get("rack"), int(found.get("timestamp") or 0), features)
+        raise AssertionError("it returns or raises")
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> EndpointImage:
+    matched = _ENDPOINT.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"{text!r} is no endpoint")
+    name, host, port = matched.groups()
+    return EndpointImage(name, host, int(port), _PROTOCOLS.index(protocols.get(name, name)))
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The broker that is the active controller."""
+    found = _object(data, CONTROLLER)
+    with _Reading(CONTROLLER):
+        return int(found["brokerid"])
+    raise AssertionError("it returns or raises")
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    with _Reading(CONTROLLER_EPOCH):
+        return int(data)
+    raise AssertionError("it returns or raises")
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    with _Reading(CLUSTER_ID):
+        return str(_object(data, CLUSTER_ID)["id"])
+    raise AssertionError("it returns or raises")
+
+
+# -- configs
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": {name: values[name] for name in in_java_order(values)}})
+
+
+def decode_config(data: bytes, path: str) -> dict[str, str]:
+    """Empty where nothing is said."""
+    found = _object(data, path).get("config") if data else None
+    with _Reading(path):
+        return {str(name): str(value) for name, value in (found or {}).items()}
+    raise AssertionError("it returns or raises")
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """``entity_path`` is that of the config znode, below ``/config``."""
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    """Which entity's configuration has changed; version 1 names its type and name apart."""
+    found = _object(data, CONFIG_CHANGES)
+    with _Reading(CONFIG_CHANGES):
+        return str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
+    raise AssertionError("it returns or raises")
+
+
+# -- the rest
+
+
+def encode_producer_ids(broker_id: int, start: int, end: int) -> bytes:
+    """``end`` is exclusive here, and inclusive there."""
+    return _encode({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end - 1)})
+
+
+def decode_producer_ids(data: bytes) -> int:
+    """The next id that nobody has."""
+    with _Reading(PRODUCER_IDS):
+        return int(_object(data, PRODUCER_IDS)["block_end"]) + 1
+    raise AssertionError("it returns or raises")
+
+
+def encode_feature(levels: Mapping[str, int]) -> bytes:
+    return _encode({"features": {name: {"max_version_level": level} for name, level in sorted(levels.items())}, "version": 2, "status": 1})
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def encode_partitions(partitions: Sequence[tuple[str, int]]) -> bytes:
+    """As in a preferred election."""
+    return _encode({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
+
+
+def decode_partitions(data: bytes, path: str) -> list[tuple[str, int]]:
+    with _Reading(path):
+        return [(str(part["topic"]), int(part["partition"])) for part in _object(data, path)["partitions"]]
+    raise AssertionError("it returns or raises")
+
+
+def encode_reassignment(wanted: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    parts = [{"topic": topic, "partition": index, "replicas": list(nodes)} for (topic, index), nodes in wanted.items()]
+    return _encode({"version": 1, "partitions": parts})
+
+
+def decode_reassignment(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
+    with _Reading(REASSIGN_PARTITIONS):
+        parts = _object(data, REASSIGN_PARTITIONS)["partitions"]
+        return {(str(part["topic"]), int(part["partition"])): tuple(map(int, part["replicas"])) for part in parts}
+    raise AssertionError("it returns or raises")
