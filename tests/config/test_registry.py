@@ -22,7 +22,12 @@ RESOURCES = {"broker": BROKER_KEYS, "topic": TOPIC_KEYS, "group": GROUP_KEYS, "c
 ALL_KEYS = [key for keys in RESOURCES.values() for key in keys.values()]
 
 # Kafka's facts: resource, name, type, default, validator, update mode, internal.
-FACTS = [line.split("\t") for line in (Path(__file__).parent / "kafka_4_3.tsv").read_text().splitlines() if not line.startswith("#")]
+FACTS = [
+    line.split("\t")
+    for name in ("kafka_4_3.tsv", "kafka_3_9_zookeeper.tsv")
+    for line in (Path(__file__).parent / name).read_text().splitlines()
+    if not line.startswith("#")
+]
 
 OTHER_DEFAULTS = {
     *("node.id", "process.roles", "controller.listener.names"),  # Kafka demands them

@@ -15,6 +15,7 @@ from tests.simulation.replicated_trouble import Trouble
 from tests.simulation.replicated_watch import Watch
 from tests.simulation.replicated_work import PARTITION_COUNTS, Work
 
+from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.node import Broker
 from ottla.client.admin import Admin
 from ottla.controller.features import ELR_VERSION
@@ -151,6 +152,7 @@ async def _records(broker: Broker, key: TopicPartition) -> Records:
 async def _unsound_decisions(broker: Broker, result: Run) -> list[str]:
     """Every committed step of the metadata, from the first one on."""
     replica, transactions, builder, before = broker.controller.replica, Transactions(), ImageBuilder(EMPTY_IMAGE), EMPTY_IMAGE
+    assert isinstance(replica, MetadataReplica)
     assert replica.log.start_offset == 0, "the whole log is there"
     found: list[str] = []
     async for batches in replica.log.records(0, replica.image.end_offset):

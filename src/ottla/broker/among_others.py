@@ -6,15 +6,14 @@ metadata log; its broker registers, catches up, is unfenced, and only then lets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.neighbours import Evidence, NoEvidence, WhileActive
+from ottla.broker.metadata.neighbours import Evidence, MetadataHome, NoEvidence, WhileActive
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
-from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers
@@ -24,8 +23,9 @@ from ottla.broker.peers.voters import Voters
 from ottla.broker.replicas.replication import Replication
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.forwarding import Forwarding
+from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
-from ottla.broker.roles import NodeRoles
+from ottla.broker.roles import NodeRoles, Role
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.consensus.settings import QuorumSettings
@@ -65,6 +65,7 @@ class AmongOthers:
         if sees and roles.is_controller:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers)
         self._channel: ControllerChannel
+        self._replica: MetadataHome
         self._lifecycle: Lifecycle | None = None
 
     @property
@@ -121,15 +122,12 @@ class AmongOthers:
         )
 
     def connect(
-        self, replica: MetadataReplica, controller: ActiveController, publisher: Publisher, at_work: Sequence[WhileActive], router: Router
+        self, replica: MetadataHome, controller: ActiveController, publisher: Publisher, at_work: Sequence[WhileActive], router: Router
     ) -> None:
         """The parts know each other: what this node's controller must not decide goes to the one that may.
 
         ``at_work`` begin when this node's controller is active, and end when it is not any more.
         """
-
-        def leader() -> Address | None:
-            return self.voters.address_of(replica.leader_id)
 
         def activated() -> None:
             for part in at_work:
@@ -145,13 +143,25 @@ class AmongOthers:
             if self._lifecycle is not None:
                 self._lifecycle.beat_soon()
 
-        self._channel = ControllerChannel(self._world, leader, self._controller_peers)
+        self._replica = replica
+        self._channel = ControllerChannel(self._world, self.leader_address, self._controller_peers)
         controller.on_controller = has_new_controller
         controller.replicates = True
         controller.remote = RemoteController(self._channel, self._config.node_id)
         controller.on_activated, controller.on_deactivated = activated, deactivated
         router.forward = Forwarding(self._channel, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
+
+    def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
+        """The ports are bound: the other nodes may ask this one. ``own`` is the broker that will join."""
+        gate.open(Role.CONTROLLER)
+
+    def joined(self, router: Router) -> None:
+        """Clients are about to be let in."""
+
+    def leader_address(self) -> Address | None:
+        """Where the active controller is asked."""
+        return self.voters.address_of(self._replica.leader_id)
 
     async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:
         """The broker is one of the cluster, and may serve. KafkaError when it is refused.

@@ -7,7 +7,7 @@ a voter whose disk was emptied would vote again, as if it had promised nothing. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
@@ -17,7 +17,7 @@ from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
 from ottla.ports import Disk, World
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
 from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]
@@ -78,6 +78,27 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState
             problem = f"{path} belongs to cluster {identity.cluster_id}, other directories to {others.pop()}"
         states.append(FolderState(path, identity, problem))
     return states
+
+
+async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
+    """StorageError when the metadata log must lie in another directory than the first: whatever is missing there would be lost."""
+    first, *others = log_dirs
+    if not has_metadata_log:
+        if await has_metadata(disk, first):
+            raise StorageError(f"{first} is of a cluster with a quorum: it has a metadata log; zookeeper.connect names another home")
+        return
+    if not others or await has_metadata(disk, first):
+        return
+    for path in others:
+        if await has_metadata(disk, path):
+            where = f"{first}, the first of log.dirs, has no metadata log, and {path} has one"
+            raise StorageError(f"{where}: list {path} first; nothing was changed")
+    used = [path for path in others if await is_used(disk, path)]
+    if used and not await is_used(disk, first):
+        raise StorageError(
+            f"{first}, the first of log.dirs, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
+            f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
+        )
 
 
 def random_uuid(world: World) -> str:

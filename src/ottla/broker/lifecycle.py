@@ -7,7 +7,7 @@ because the controller does not know this process (any more), it registers again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.broker.metadata.publisher import Publisher
@@ -32,7 +32,7 @@ STOP_MS_MAX: Final = 5 * 60 * 1000
 
 
 class Lifecycle:
-    """``registration`` says who this process is."""
+    """``registration`` says who this process is. With ``registering`` it registers elsewhere than at the controller, and has that epoch."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Lifecycle:
         channel: ControllerChannel,
         publisher: Publisher,
         registration: BrokerRegistrationRequest,
+        registering: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._world = world
         self._interval_ms: int = config["broker.heartbeat.interval.ms"]
@@ -48,6 +49,7 @@ class Lifecycle:
         self._channel = channel
         self._publisher = publisher
         self._registration = registration
+        self._registering = registering
         self._task: asyncio.Task[None] | None = None
         self._wakes = asyncio.Event()
         self._is_stopping = False
@@ -79,6 +81,12 @@ class Lifecycle:
             self.on_failed(error.message if isinstance(error, KafkaError) else repr(error))
 
     async def _register(self) -> None:
+        if self._registering is not None:
+            epoch = await self._registering()
+            if epoch != self.broker_epoch:
+                self.broker_epoch, self.is_fenced = epoch, True
+                self.on_registered(epoch)
+            return
         deadline_ms = self._world.clock.monotonic_ms() + self._registration_ms_max
         delay_ms = RETRY_MS
         while True:
@@ -112,7 +120,8 @@ class Lifecycle:
             if answer is not None and answer.should_shut_down and answer.error_code == ErrorCode.NONE:
                 return
             if answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER and not self._is_stopping:
-                log.warning("broker_registers_again", reason=ErrorCode(answer.error_code).name)
+                if self._registering is None:  # else the controller is about to find the broker's znode
+                    log.warning("broker_registers_again", reason=ErrorCode(answer.error_code).name)
                 await self._register()
             elif answer is not None and answer.error_code == ErrorCode.NONE:
                 self._note(answer)

@@ -15,13 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators.groups import GroupShards
-from ottla.broker.formatting import random_uuid
+from ottla.broker.formatting import check_first_folder, random_uuid
 from ottla.broker.handlers import SERVICES
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.leader_upkeep import LeaderUpkeep
-from ottla.broker.metadata.log import has_metadata
 from ottla.broker.metadata.membership import Membership
-from ottla.broker.metadata.neighbours import NoEvidence
+from ottla.broker.metadata.neighbours import MetadataHome, NoEvidence
 from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
@@ -35,7 +34,7 @@ from ottla.broker.requests.listeners import advertised, advertised_controller, c
 from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
-from ottla.broker.roles import NodeRoles, Role, read_roles
+from ottla.broker.roles import NodeRoles, read_roles
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
 from ottla.broker.upkeep.cleaner import LogCleaner
@@ -52,12 +51,13 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
 from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.among_others import AmongOthers
+    from ottla.broker.zookeeper.among import AmongZookeeper
 
 log = get_logger(__name__)
 
@@ -83,10 +83,11 @@ class Broker:
         self.controller: ActiveController
         self.groups: GroupShards
         self.housekeeping: Housekeeping
-        self._metadata: MetadataReplica
+        self._metadata: MetadataHome
         self._publisher: Publisher
         self._roles: NodeRoles
         self._others: AmongOthers | None = None  # for a node of several
+        self._zookeeper: AmongZookeeper | None = None  # the same, where the controller is elected in ZooKeeper
         self._leadership: Leadership
         self._leader_upkeep: LeaderUpkeep
         self._cleaner: LogCleaner
@@ -122,6 +123,8 @@ class Broker:
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
         self._roles = read_roles(config)
+        if self._roles.is_in_zookeeper:
+            self._zookeeper = await _among_zookeeper(self.world, config, self._roles)
         await self._open_folders()
         if self._roles.bootstrap:
             found = await find_voters(self.world, self._roles.bootstrap, f"node-{self.node_id}-finding")
@@ -154,13 +157,14 @@ class Broker:
     async def _start_among(self, others: AmongOthers) -> None:
         """This node is one of several: the voters elect a leader, and its broker joins the cluster."""
         await self._bind()
-        self.gate.open(Role.CONTROLLER)
+        others.prepare(self.gate, self.router, self._own_registration)
         self._metadata.start()
         if self._roles.is_broker:
             await self._unless_failed(others.join(self._own_registration(), self._previous_epoch, self.controller, self._publisher))
             for folder in self._folders:
                 await folder.mark_running(others.broker_epoch)
             await self.partitions.set_strays_aside()
+        others.joined(self.router)
 
     async def _unless_failed(self, joining: Coroutine[Any, Any, None]) -> None:
         """What has made the node fail meanwhile is raised."""
@@ -183,21 +187,18 @@ class Broker:
 
     async def _make_parts(self) -> None:
         config, world, first = self.config, self.world, self._folders[0]
-        self._others = others = None if self._roles.is_lone else _among_others(world, config, self._roles, self.cluster_id)
-        self._metadata = await MetadataReplica.open(
-            world,
-            first.path,
-            others.settings if others else QuorumSettings(self.node_id, VoterSet({self.node_id: ZERO_UUID}), cluster_id=self.cluster_id),
-            others.voters if others else NoPeers(),
-            clean=first.was_clean,
-            bytes_between_snapshots=config["metadata.log.max.record.bytes.between.snapshots"],
-        )
+        others = self._zookeeper or (None if self._roles.is_lone else _among_others(world, config, self._roles, self.cluster_id))
+        self._others, zookeeper = others, self._zookeeper
+        self._metadata = await self._open_replica(first) if zookeeper is None else zookeeper.home
         self._publisher = Publisher(lambda: self._metadata.image, self._follow)
         self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
         self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
         self.controller.on_failed = self._on_metadata_failed
         evidence = others.evidence if others else NoEvidence()
-        membership = Membership(world, config, self.controller, self.cluster_id, evidence)
+        if zookeeper is None:
+            membership = Membership(world, config, self.controller, self.cluster_id, evidence)
+        else:
+            membership = zookeeper.membership(self.controller)
         self._leader_upkeep = LeaderUpkeep(world, config, self.controller, evidence)
         if others is not None:
             others.connect(self._metadata, self.controller, self._publisher, (membership, self._leader_upkeep), self.router)
@@ -212,14 +213,15 @@ class Broker:
         self.partitions.on_folder_failed = self._on_folder_failed
         self.partitions.on_partition_failed = self._leadership.settle_soon
         self.partitions.on_role = self.groups.follow_role
-        self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
+        if isinstance(self._metadata, MetadataReplica):
+            self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
         self.parts = self.router.parts = Parts(
             world=world,
             config=config,
             node_id=self.node_id,
             cluster_id=self.cluster_id,
-            services=SERVICES,
+            services=SERVICES if zookeeper is None else zookeeper.services,
             controller=self.controller,
             membership=membership,
             voters={} if others is None else self._roles.voters,
@@ -231,6 +233,17 @@ class Broker:
             parking=self._parking,
             stage=self.router.burst.stage,
             fetch_bytes_max=config["fetch.max.bytes"],
+        )
+
+    async def _open_replica(self, first: LogDirectory) -> MetadataReplica:
+        others, alone = self._others, VoterSet({self.node_id: ZERO_UUID})
+        return await MetadataReplica.open(
+            self.world,
+            first.path,
+            others.settings if others else QuorumSettings(self.node_id, alone, cluster_id=self.cluster_id),
+            others.voters if others else NoPeers(),
+            clean=first.was_clean,
+            bytes_between_snapshots=self.config["metadata.log.max.record.bytes.between.snapshots"],
         )
 
     async def leave(self) -> None:
@@ -269,8 +282,8 @@ class Broker:
 
     async def _open_folders(self) -> None:
         """The log directories are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
-        cluster_id = self.config["cluster.id"]
-        await self._check_first_folder()
+        cluster_id = self.config["cluster.id"] if self._zookeeper is None else self._zookeeper.home.cluster_id
+        await check_first_folder(self.world.disk, self.config.log_dirs, has_metadata_log=not self._roles.is_in_zookeeper)
         for path in self.config.log_dirs:
             try:
                 folder = await self._open_folder(path, cluster_id)
@@ -285,25 +298,10 @@ class Broker:
             cluster_id = folder.identity.cluster_id
             self._folders.append(folder)
 
-    async def _check_first_folder(self) -> None:
-        """StorageError when the metadata log must lie in another directory than the first: whatever is missing there would be lost."""
-        first, *others = self.config.log_dirs
-        if not others or await has_metadata(self.world.disk, first):
-            return
-        for path in others:
-            if await has_metadata(self.world.disk, path):
-                where = f"{first}, the first of log.dirs, has no metadata log, and {path} has one"
-                raise StorageError(f"{where}: list {path} first; nothing was changed")
-        used = [path for path in others if await is_used(self.world.disk, path)]
-        if used and not await is_used(self.world.disk, first):
-            raise StorageError(
-                f"{first}, the first of log.dirs, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
-                f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
-            )
-
     async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk = self.world.disk
-        if not self._roles.is_lone and await read_identity(disk, path) is None:
+        has_voters = not self._roles.is_lone and not self._roles.is_in_zookeeper
+        if has_voters and await read_identity(disk, path) is None:
             raise StorageError(
                 f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
                 "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
@@ -344,7 +342,7 @@ class Broker:
     def _on_folder_failed(self, folder: LogDirectory) -> None:
         """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
         eager.run(folder.unmark_running(), lambda _, error: None)
-        if folder is self._folders[0]:
+        if folder is self._folders[0] and self._zookeeper is None:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"
         elif all(folder.is_failed for folder in self._folders):
             self.failure = "all log directories have failed"
@@ -381,6 +379,12 @@ def _among_others(world: World, config: BrokerConfig, roles: NodeRoles, cluster_
     from ottla.broker.among_others import AmongOthers  # a lone broker starts without
 
     return AmongOthers(world, config, roles, cluster_id)
+
+
+async def _among_zookeeper(world: World, config: BrokerConfig, roles: NodeRoles) -> AmongZookeeper:
+    from ottla.broker.zookeeper.among import AmongZookeeper  # with a quorum a broker starts without
+
+    return await AmongZookeeper.open(world, config, roles)
 
 
 def _lock_path(folder: str) -> str:

@@ -33,12 +33,14 @@ class NodeRoles:
     """What one process is, and where the voters are. ``is_lone``: it is the whole cluster, and asks nobody.
 
     Without ``voters`` a node of several has to ask the ``bootstrap`` servers for them.
+    ``is_in_zookeeper``: there are no voters, the controller is elected in ZooKeeper, and every broker may be it.
     """
 
     roles: frozenset[Role]
     voters: Mapping[int, tuple[str, int]]
     is_lone: bool
     bootstrap: tuple[tuple[str, int], ...] = ()
+    is_in_zookeeper: bool = False
 
     @property
     def is_broker(self) -> bool:
@@ -54,6 +56,11 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
     given = config["process.roles"]
     voters = _voters(config)
     node_id = config.node_id
+    if config["zookeeper.connect"]:
+        if given is not None or voters:
+            other = "process.roles" if given is not None else "controller.quorum.voters"
+            raise _refused(f"zookeeper.connect={config['zookeeper.connect']}", f"and {other} exclude each other: one of them is the home")
+        return NodeRoles(frozenset(Role), {}, False, is_in_zookeeper=True)
     if not voters:
         if given is not None and "broker" not in given:
             raise _refused(f"process.roles={','.join(given)}", "needs controller.quorum.voters, with this node among them")

@@ -23,6 +23,7 @@ from ottla.config.keys import (
     tls,
     topics,
     transactions,
+    zookeeper,
 )
 from ottla.errors import ErrorCode, KafkaError
 
@@ -34,7 +35,7 @@ def _index(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
 OWN_KEYS: Final = _index((string("cluster.id", None, "The cluster's id; made at the first start when absent. A key of ottla's own."),))
 BROKER_KEYS: Final = {
     **_index(key for topic in (server, logs, groups, share_groups, cluster, transactions) for key in topic.KEYS),
-    **_index(key for topic in (security, oauth, tls, tiered) for key in topic.KEYS),
+    **_index(key for topic in (security, oauth, tls, tiered, zookeeper) for key in topic.KEYS),
     **OWN_KEYS,
 }
 TOPIC_KEYS: Final = _index(topics.KEYS)

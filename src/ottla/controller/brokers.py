@@ -55,7 +55,7 @@ def register_broker(
         return Registered((broker_record(kept),), known.broker_epoch)
     records: list[Stored] = []
     if known is not None:
-        records += _leaving(image, wanted.broker_id, rules, is_clean=known.broker_epoch == previous_epoch)
+        records += leaving(image, wanted.broker_id, rules, is_clean=known.broker_epoch == previous_epoch)
     epoch = image.end_offset + len(records)
     records.append(broker_record(replace(wanted, broker_epoch=epoch, is_fenced=not is_unfenced)))
     return Registered(tuple(records), epoch)
@@ -77,7 +77,7 @@ def fence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules, susp
     if broker.is_fenced:
         return Recorded(())
     change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=FENCED)
-    return Recorded((*_leaving(image, broker_id, rules, suspected=suspected), change))
+    return Recorded((*leaving(image, broker_id, rules, suspected=suspected), change))
 
 
 def unfence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
@@ -100,23 +100,23 @@ def begin_shutdown(image: ClusterImage, broker_id: int, *, rules: TopicRules) ->
     records: list[Stored] = []
     if not broker.in_controlled_shutdown:
         records.append(BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, in_controlled_shutdown=1))
-    return Recorded((*records, *_leaving(image, broker_id, rules)))
+    return Recorded((*records, *leaving(image, broker_id, rules)))
 
 
-def unregister_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
+def unregister_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
     """The broker is no longer of the cluster, in no ISR, and eligible nowhere. BROKER_ID_NOT_REGISTERED when it never was."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
     record = UnregisterBrokerRecord(broker_id, broker.broker_epoch)
-    return Recorded((*_leaving(image, broker_id, rules, is_clean=False), record))
+    return Recorded((*leaving(image, broker_id, rules, is_clean=False, suspected=suspected), record))
 
 
 def has_leaderships(image: ClusterImage, broker_id: int) -> bool:
     return any(partition.leader == broker_id for *_, partition in partitions_of(image))
 
 
-def _leaving(
+def leaving(
     image: ClusterImage, broker_id: int, rules: TopicRules, *, is_clean: bool = True, suspected: Container[int] = ()
 ) -> Iterator[Stored]:
     """The changes of all partitions when the broker no longer serves. Uncleanly, it is not eligible any more either."""

@@ -6,7 +6,7 @@ belongs to one epoch of a broker. Source: KIP-631.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,10 +34,14 @@ class Session:
 
 
 class Sessions:
-    """Sessions end ``timeout_ms`` after the last heartbeat (``broker.session.timeout.ms``)."""
+    """Sessions end ``timeout_ms`` after the last heartbeat (``broker.session.timeout.ms``).
 
-    def __init__(self, timeout_ms: int) -> None:
+    ``registered_at`` gives the offset of the record that registered a broker of that epoch: the epoch itself, unless it is told otherwise.
+    """
+
+    def __init__(self, timeout_ms: int, registered_at: Callable[[int, int], int] = lambda broker_id, epoch: epoch) -> None:
         self._timeout_ms = timeout_ms
+        self._registered_at = registered_at
         self._sessions: dict[int, Session] = {}
 
     def begin(self, broker_id: int, epoch: int, now_ms: int) -> None:
@@ -88,7 +92,7 @@ class Sessions:
             session.shutdown_offset = -1
             if request.want_shut_down:
                 return Standing.SHUTDOWN_NOW
-            has_caught_up = request.current_metadata_offset >= broker.broker_epoch
+            has_caught_up = request.current_metadata_offset >= self._registered_at(broker.broker_id, broker.broker_epoch)
             return Standing.UNFENCED if has_caught_up and not request.want_fence else Standing.FENCED
         if session.shutdown_offset >= 0:
             others_know = all(self._knows(other, session.shutdown_offset) for other in serving if other != broker.broker_id)

@@ -87,7 +87,7 @@ class ZnodeWriter:
         for quota in found.quotas:
             units.append(self._quota(image, quota))
         for name in found.assignments:
-            units.append(self._assignment(image.topics[name]))
+            units.append(self.assignment(image.topics[name]))
         for (name, index), change_count in found.partitions.items():
             units.append(self._state(name, index, image.topics[name].partitions[index], change_count))
         for topic in removed:
@@ -120,7 +120,8 @@ class ZnodeWriter:
 
     # -- what the records say
 
-    def _assignment(self, topic: TopicImage) -> list[Operation]:
+    def assignment(self, topic: TopicImage) -> list[Operation]:
+        """The topic's own znode, and what its partitions are below."""
         parts = topic.partitions.items()
         data = TopicZnode(
             topic.topic_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -47,7 +48,9 @@ def _nodes(parts: Parts) -> list[Node]:
 def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
-    quorum = parts.controller.replica.quorum
+    replica = parts.controller.replica
+    assert isinstance(replica, MetadataReplica), "a broker in ZooKeeper mode does not serve this"
+    quorum = replica.quorum
     voters, observers = quorum.progress()
     now_ms, mono_ms = parts.world.clock.now_ms(), parts.world.clock.monotonic_ms()
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ottla.broker.metadata.neighbours import MetadataHome
 from ottla.broker.metadata.publisher import Publisher
-from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
@@ -44,7 +44,7 @@ SLICE_DECISIONS: Final = 50
 class ActiveController:
     """A ``replica.Follower``: it is told when it may decide, and when no longer."""
 
-    def __init__(self, world: World, config: BrokerConfig, replica: MetadataReplica, publisher: Publisher) -> None:
+    def __init__(self, world: World, config: BrokerConfig, replica: MetadataHome, publisher: Publisher) -> None:
         self._world = world
         self._config = config
         self._replica = replica
@@ -73,7 +73,7 @@ class ActiveController:
         return self._replica.image
 
     @property
-    def replica(self) -> MetadataReplica:
+    def replica(self) -> MetadataHome:
         """To be looked at only."""
         return self._replica
 
@@ -141,7 +141,7 @@ class ActiveController:
 
     async def activate(self) -> None:
         """A new cluster has its features, and every cluster what its features ask for."""
-        levels = await self._replica.log.bootstrap_levels()
+        levels = await self._replica.first_levels()
         await self.decide([partial(first_features, min_isr=self.static_min_isr, levels=levels)])
 
     @property

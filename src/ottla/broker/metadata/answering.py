@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from ottla.broker.metadata.log import MetadataLog
 from ottla.consensus.calls import FetchAnswer, FetchSnapshotAnswer
-from ottla.consensus.effects import ReadAndReply, ReadPieceAndReply
+from ottla.consensus.effects import Effect, ReadAndReply, ReadPieceAndReply
+from ottla.consensus.quorum import Quorum
 from ottla.errors import ErrorCode
+
+
+class DeleteLog(Effect, frozen=True):
+    """What a snapshot has is deleted. In the queue, because reads that come before it in there may still need it."""
+
+    offset: int
+
+
+def has_fetched(quorum: Quorum, node_id: int) -> bool:
+    """Whether the node has fetched from this one, while this one leads."""
+    voters, observers = quorum.progress()
+    found = [voters.get(node_id), *(progress for (node, _), progress in observers.items() if node == node_id)]
+    return any(progress is not None and progress.end_offset >= 0 for progress in found)
 
 
 async def with_records(log: MetadataLog, effect: ReadAndReply) -> FetchAnswer:

@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
 
-from ottla.broker.metadata.log import MetadataBatch, MetadataLog
+from ottla.broker.metadata.log import MetadataBatch
 from ottla.broker.tasks.slices import pause
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metadata.history import ImageHistory
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.transactions import Transactions
 from ottla.wire.schema import Stored
 
 
+class RecordSource(Protocol):
+    """A log of metadata records."""
+
+    def records(self, start_offset: int, end_offset: int) -> AsyncIterator[list[MetadataBatch]]:
+        """The batches of a read at a time. StorageError for what cannot be read."""
+        ...
+
+    def unreadable(self, offset: int, reason: str) -> StorageError:
+        """A node must not guess its cluster."""
+        ...
+
+
 class AppliedImages:
     """``on_change`` is called whenever there is a newer image."""
 
-    def __init__(self, log: MetadataLog, image: ClusterImage, on_change: Callable[[], None]) -> None:
+    def __init__(self, log: RecordSource, image: ClusterImage, on_change: Callable[[], None]) -> None:
         self._log = log
         self._on_change = on_change
         self._images = ImageHistory(image)

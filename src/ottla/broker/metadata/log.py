@@ -155,13 +155,8 @@ class MetadataLog:
 
     async def write_groups(self, groups: Sequence[Sequence[Stored]], *, epoch: int, now_ms: int) -> None:
         """The groups are at the end of the log, each of them as a whole; ``sync`` makes them durable."""
-        for records in _gathered(groups):
-            batches = await build_batches(records, now_ms)
-            if is_framed(records):
-                begin, end = await build_batches([BeginTransactionRecord()], now_ms), await build_batches([EndTransactionRecord()], now_ms)
-                batches = [*begin, *batches, *end]
-            for batch in batches:
-                self._log.stage(memoryview(batch), leader_epoch=epoch, now_ms=now_ms, from_client=False)
+        async for batch in encoded_groups(groups, now_ms):
+            self._log.stage(memoryview(batch), leader_epoch=epoch, now_ms=now_ms, from_client=False)
         await self._log.flush()
 
     async def write_leader_change(self, effect: AppendLeaderChange, now_ms: int) -> None:
@@ -267,6 +262,17 @@ def shape_of(found: Sequence[SnapshotFile]) -> tuple[tuple[SnapshotId, int], ...
 def is_framed(records: Sequence[Stored]) -> bool:
     """Whether the group is more than a batch has: it is then framed by two records, which take up offsets as well."""
     return len(records) > BATCH_RECORDS_MAX
+
+
+async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int) -> AsyncIterator[bytearray]:
+    """The batches of the groups, in order; a group of several batches is framed."""
+    for records in _gathered(groups):
+        batches = await build_batches(records, now_ms)
+        if is_framed(records):
+            begin, end = await build_batches([BeginTransactionRecord()], now_ms), await build_batches([EndTransactionRecord()], now_ms)
+            batches = [*begin, *batches, *end]
+        for batch in batches:
+            yield batch
 
 
 def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:

@@ -56,7 +56,7 @@ class Membership:
         self._channels: dict[int, tuple[int, Connection]] = {}  # by broker: its epoch, and the connection that it was last heard on
         self._controller = controller
         self._cluster_id = cluster_id
-        self._sessions = Sessions(config["broker.session.timeout.ms"])
+        self._sessions = Sessions(config["broker.session.timeout.ms"], self._registered_at)
         self._node_id = config.node_id
         self._is_at_work = False
         self._dead: set[tuple[int, int]] = set()  # whom a decision under way fences: the broker and its epoch
@@ -171,7 +171,7 @@ class Membership:
             self._sessions.end(request.broker_id)
         self._watch()
         return BrokerHeartbeatResponse(
-            is_caught_up=request.current_metadata_offset >= request.broker_epoch,
+            is_caught_up=request.current_metadata_offset >= self._registered_at(request.broker_id, request.broker_epoch),
             is_fenced=standing in (Standing.FENCED, Standing.SHUTDOWN_NOW),
             should_shut_down=standing is Standing.SHUTDOWN_NOW,
         )
@@ -204,6 +204,10 @@ class Membership:
                 self._sessions.begin_shutdown(broker.broker_id, image.end_offset + len(stopping.records) - 1)
                 return stopping
         return _NOTHING
+
+    def _registered_at(self, broker_id: int, epoch: int) -> int:
+        """The offset that the broker has to follow to before it may serve."""
+        return epoch
 
     # -- sessions that end
 
@@ -256,10 +260,7 @@ class Membership:
         """
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
         if channel is None or of_epoch != epoch:
-            voters, observers = self._controller.replica.quorum.progress()
-            found = [voters.get(broker_id), *(progress for (node, _), progress in observers.items() if node == broker_id)]
-            has_fetched = any(progress is not None and progress.end_offset >= 0 for progress in found)
-            return has_fetched or self._now_ms() - self._began_ms < HELLO_MS
+            return self._controller.replica.has_fetched(broker_id) or self._now_ms() - self._began_ms < HELLO_MS
         return not channel.is_closed
 
     def _on_dead(self, broker_id: int, epoch: int) -> None:

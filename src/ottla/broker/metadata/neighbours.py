@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from ottla.consensus.calls import Answer, Request
+from ottla.metadata.image import ClusterImage
+from ottla.wire.schema import Stored
 
 OnAnswer = Callable[[Answer | None], None]
 
@@ -43,6 +45,62 @@ class Follower(Protocol):
 
     def on_fatal(self, reason: str, error: BaseException) -> None:
         """The node must stop at once."""
+        ...
+
+
+class MetadataHome(Protocol):
+    """Where decisions are kept, and how this node knows of them: a replica of the quorum's log, or ZooKeeper."""
+
+    follower: Follower
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest committed image that this node has."""
+        ...
+
+    @property
+    def draft(self) -> ClusterImage:
+        """After every decision that this node has taken; while it is active."""
+        ...
+
+    @property
+    def leader_id(self) -> int:
+        """The active controller as far as this node knows; -1 when it knows none."""
+        ...
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node's controller may decide."""
+        ...
+
+    def has_fetched(self, node_id: int) -> bool:
+        """Whether the node has fetched the metadata from this one, while this one is active."""
+        ...
+
+    async def first_levels(self) -> dict[str, int]:
+        """The feature levels that a new cluster begins with; empty when nothing was said."""
+        ...
+
+    def start(self) -> None:
+        """The node takes part."""
+        ...
+
+    async def stop(self) -> None: ...
+
+    def append(self, records: Sequence[Stored]) -> int:
+        """The records are decided; where they end. NOT_CONTROLLER unless this node is active."""
+        ...
+
+    async def committed(self, end_offset: int) -> None:
+        """What ends there is committed, and in the image. NOT_CONTROLLER when that is not known."""
+        ...
+
+    def on_request(self, request: Request, on_answer: Callable[[Answer], None]) -> Any:
+        """Of another node. The answer comes by callback; the token is for ``on_request_dropped``."""
+        ...
+
+    def on_request_dropped(self, token: Any) -> None:
+        """Nobody waits for the answer any more."""
         ...
 
 

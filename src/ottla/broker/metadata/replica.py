@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.broker.metadata.answering import with_piece, with_records
+from ottla.broker.metadata.answering import DeleteLog, has_fetched, with_piece, with_records
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
 from ottla.broker.metadata.neighbours import Follower, Transport
@@ -35,12 +35,6 @@ log = get_logger(__name__)
 
 HAND_OVER_MS_MAX: Final = 1000
 """How long an orderly stop waits until the other voters know that this one leads no more."""
-
-
-class _DeleteLog(wanted.Effect, frozen=True):
-    """What a snapshot has is deleted. In the queue, because reads that come before it in there may still need it."""
-
-    offset: int
 
 
 class MetadataReplica:
@@ -120,6 +114,12 @@ class MetadataReplica:
     @property
     def log(self) -> MetadataLog:
         return self._log
+
+    def has_fetched(self, node_id: int) -> bool:
+        return has_fetched(self._quorum, node_id)
+
+    async def first_levels(self) -> dict[str, int]:
+        return await self._log.bootstrap_levels()
 
     # -- life
 
@@ -245,7 +245,7 @@ class MetadataReplica:
             case wanted.TruncateLog():
                 self._unsynced = None
                 await self._sync(lambda: self._log.truncate_to(effect.end_offset))
-            case _DeleteLog():
+            case DeleteLog():
                 await self._sync(lambda: self._log.delete_below(effect.offset))
             case wanted.WriteSnapshotPiece():
                 await self._log.snapshots.write_piece(effect.position, effect.data)
@@ -392,7 +392,7 @@ class MetadataReplica:
         found = shape_of(await self._log.snapshots.all())
         if written.end_offset < self._log.start_offset:  # a newer one of the leader's has come meanwhile
             return
-        self._feed((*self._quorum.on_snapshots(found, written.end_offset, self._now_ms()), _DeleteLog(written.end_offset)))
+        self._feed((*self._quorum.on_snapshots(found, written.end_offset, self._now_ms()), DeleteLog(written.end_offset)))
 
 
 async def _nothing() -> None:

@@ -125,13 +125,19 @@ class Snapshots:
 
 async def read_image(disk: Disk, path: str) -> ClusterImage:
     """What the records of a snapshot file make; StorageError for one that is damaged or not complete."""
+    return await image_of(await disk.read_file(path), end_offset=0, epoch=0, where=path)
+
+
+async def image_of(data: bytes, *, end_offset: int, epoch: int, where: str = "that was fetched") -> ClusterImage:
+    """What the records of a snapshot make, which end there; StorageError for one that is damaged or not complete."""
     builder = ImageBuilder(EMPTY_IMAGE)
     try:
-        async for record in _records(await disk.read_file(path)):
+        async for record in _records(data):
             builder.add(record)
     except (DecodeError, KeyError, AssertionError) as error:
         reason = error.message if isinstance(error, DecodeError) else repr(error)
-        raise StorageError(f"the metadata snapshot {path} cannot be replayed: {reason}") from error
+        raise StorageError(f"the metadata snapshot {where} cannot be replayed: {reason}") from error
+    builder.move_to(end_offset, epoch)
     return builder.image()
 
 

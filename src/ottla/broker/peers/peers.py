@@ -42,6 +42,10 @@ class Peers:
             connection = self._connect(address)
         connection.send(request, on_answer, self._world.clock.monotonic_ms())
 
+    def is_connected(self, address: Address) -> bool:
+        """Whether there is a connection to the node that has not ended."""
+        return address in self._connections
+
     def drop(self, address: Address) -> None:
         """The connection to the node ends, if there is one: nothing that was asked on it is answered."""
         connection = self._connections.get(address)

@@ -120,6 +120,11 @@ class Partition:
         self.on_role(self)
         self.wake(2**62)
 
+    def take_role_again(self) -> None:
+        """As the newest image says, now that this process may lead, or may not."""
+        if self._image is not None:
+            self.take_role(self._image)
+
     def _lead(self) -> None:
         image = self._image
         if not self._is_leader or self.led_epoch >= 0 or image is None:

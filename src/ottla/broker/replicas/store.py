@@ -138,6 +138,14 @@ class PartitionStore:
                 log.error("log_dir_not_synced", folder=folder.path, reason=str(error))
                 self.fail_folder(folder)
 
+    async def lead_nothing(self) -> None:
+        """This process may lead no partition any more, whatever the image says; what waits at those that it led is answered."""
+        slices = Slices(self._world.clock)
+        for partition in self.all():
+            partition.take_role_again()
+            self.role_changes += 1
+            await slices.next()
+
     def retry(self) -> bool:
         """Whether there are partitions that the next ``follow`` may open, though an earlier one could not."""
         for key in self._to_retry:

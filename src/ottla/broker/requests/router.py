@@ -85,6 +85,10 @@ class Router:
         self.connections: dict[BrokerConnection, None] = {}
         self.frame_memory = FrameMemory()
 
+    def serve(self, services: Mapping[Role, Mapping[int, Service]]) -> None:
+        """These requests are served from now on, and no others; each of them was among those that the router was made with."""
+        self._services = services
+
     def accept(self, transport: Connection, listener: str, role: Role = Role.BROKER) -> BrokerConnection:
         connection = BrokerConnection(self, transport, listener, role, frame_bytes_max=self._frame_bytes_max)
         connection.last_used_ms = self._clock.monotonic_ms()

@@ -1,0 +1,168 @@
+"""A broker among others in ZooKeeper mode: what is the same as with a quorum, and what is not.
+
+The controller is where its broker is. So brokers' listeners serve what controllers and brokers ask of each other, as Kafka's do in
+this mode; until this broker has joined they serve nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ottla.broker.among_others import ASK_MS_MAX, AmongOthers
+from ottla.broker.formatting import random_uuid
+from ottla.broker.handlers import SERVICES, quorum_calls
+from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.router import Router
+from ottla.broker.requests.service import Service
+from ottla.broker.roles import NodeRoles, Role
+from ottla.broker.tasks import eager
+from ottla.broker.zookeeper.brokers import incarnation
+from ottla.broker.zookeeper.home import ZookeeperHome
+from ottla.broker.zookeeper.membership import ZookeeperMembership
+from ottla.broker.zookeeper.notices import Notices
+from ottla.config import BrokerConfig
+from ottla.loggers import get_logger
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.broker_registration import BrokerRegistrationRequest
+from ottla.messages.fetch import FetchRequest
+from ottla.metadata.image import BrokerImage
+from ottla.ports import World
+
+log = get_logger(__name__)
+
+OF_CONTROLLERS: Final = frozenset(
+    {ApiKey.ENVELOPE, ApiKey.ALTER_PARTITION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.FETCH_SNAPSHOT}
+)
+"""What brokers ask of the controller."""
+OF_QUORUMS: Final = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER})
+"""What says something about a quorum, or only makes sense with one."""
+
+
+class AmongZookeeper(AmongOthers):
+    """The same, but for where the controller is and how a broker registers."""
+
+    def __init__(self, world: World, config: BrokerConfig, roles: NodeRoles, home: ZookeeperHome, peers: Peers) -> None:
+        super().__init__(world, config, roles, home.cluster_id)
+        self.home = home
+        self._home_peers = peers
+        self._give_up: Callable[[], Any] = lambda: None
+
+    @classmethod
+    async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles) -> AmongZookeeper:
+        """There is a session. KafkaError when ZooKeeper cannot be reached."""
+        peers = Peers(world, f"node-{config.node_id}-metadata", silence_ms_max=ASK_MS_MAX)
+        home = await ZookeeperHome.open(world, config, peers, config["cluster.id"] or random_uuid(world))
+        return cls(world, config, roles, home, peers)
+
+    def membership(self, controller: ActiveController) -> ZookeeperMembership:
+        """Of this node's controller."""
+        notices = Notices(self._world, self._config, controller)
+        made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._hears_controller)
+        self.home.while_active = (
+            made.follow_znodes,
+            notices.follow_configs,
+            notices.follow_deletions,
+            notices.follow_reassignments,
+            notices.follow_elections,
+        )
+        return made
+
+    def _hears_controller(self) -> bool:
+        address = self.home.leader_address
+        return address is not None and self._home_peers.is_connected(address)
+
+    def leader_address(self) -> Address | None:
+        return self.home.leader_address
+
+    def replicate(self, partitions: PartitionStore, controller: ActiveController) -> None:
+        super().replicate(partitions, controller)
+        self._give_up = lambda: eager.run(partitions.lead_nothing(), _given_up)
+
+    async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:
+        """The broker has its znode, has followed the controller, and may serve."""
+        remote = controller.remote
+        assert remote is not None, "the parts are connected"
+        request = BrokerRegistrationRequest(broker_id=own.broker_id)
+        lifecycle = self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request, self.home.registration.epoch)
+        lifecycle.on_registered, lifecycle.on_failed = remote.registered, controller.on_failed
+        await lifecycle.join()
+
+    @property
+    def services(self) -> Mapping[Role, Mapping[int, Service]]:
+        """What its listeners serve."""
+        return ALL_SERVICES
+
+    def joined(self, router: Router) -> None:
+        router.serve(ALL_SERVICES)
+
+    def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
+        """Its listeners are those of controllers, too, and they must be open before it registers."""
+        router.serve(FIRST_SERVICES)
+        gate.open()
+
+        def has_epoch(epoch: int) -> None:
+            if epoch < 0:
+                log.warning("broker_fences_itself", reason="its session has ended")
+                self._incarnation_id = b""
+                if self._replication is not None:
+                    self._replication.may_lead = False
+                self._give_up()
+            else:
+                self._incarnation_id = incarnation(epoch)
+            if self._lifecycle is not None:
+                self._lifecycle.beat_soon()
+
+        self.home.on_broker_epoch = has_epoch
+        self.home.register(own())
+
+    def close(self) -> None:
+        super().close()
+        self._home_peers.close()
+
+
+def _given_up(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("leaderships_not_given_up", exc_info=error)
+
+
+def _fetch(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
+    """That of the metadata log goes to the controller; any other one is a consumer's, or a follower's."""
+    if request.topics and request.topics[0].topic_id == METADATA_TOPIC_ID:
+        return quorum_calls.handle(parts, context, request)
+    return SERVICES[Role.BROKER][ApiKey.FETCH].handle(parts, context, request)
+
+
+def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
+    return quorum_calls.handle(parts, context, request)
+
+
+METADATA_TOPIC_ID: Final = bytes(15) + b"\1"
+_BROKERS: Final = SERVICES[Role.BROKER]
+_BETWEEN: Final[Mapping[int, Service]] = {key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS}
+
+ALL_SERVICES: Final[Mapping[Role, Mapping[int, Service]]] = {
+    Role.BROKER: {
+        **{key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS},
+        **_BETWEEN,
+        ApiKey.FETCH: replace(_BROKERS[ApiKey.FETCH], handle=_fetch),
+    },
+    Role.CONTROLLER: {},
+}
+"""Of a broker that has joined."""
+FIRST_SERVICES: Final[Mapping[Role, Mapping[int, Service]]] = {
+    Role.BROKER: {
+        ApiKey.API_VERSIONS: _BROKERS[ApiKey.API_VERSIONS],
+        **_BETWEEN,
+        ApiKey.FETCH: replace(_BROKERS[ApiKey.FETCH], handle=_fetch_metadata),
+    },
+    Role.CONTROLLER: {},
+}
+"""Before."""

@@ -1,0 +1,114 @@
+"""Reading the znodes of a cluster: by a controller that has just been elected, and by any broker that starts.
+
+Many requests are on their way at a time (``zookeeper.max.in.flight.requests``). A znode that is deleted meanwhile was not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from ottla.coordination import Access, NodeExistsError, NoNodeError, Session
+from ottla.metadata import znodes
+
+A = TypeVar("A")
+R = TypeVar("R")
+AclOf = Callable[[str], Sequence[Access]]
+
+
+class Loader:
+    """Of one session."""
+
+    def __init__(self, session: Session, in_flight_max: int) -> None:
+        self._session = session
+        self._in_flight_max = in_flight_max
+
+    async def cluster(self) -> dict[str, tuple[bytes, int]]:
+        """Every znode that the cluster's image is made of: data and version. Those that only hold others have no version to speak of."""
+        found: dict[str, tuple[bytes, int]] = {}
+        topics = await self.children(znodes.TOPICS)
+        await self._get([znodes.topic_path(topic) for topic in topics], found)
+        topics = [topic for topic in topics if znodes.topic_path(topic) in found]
+        lists = await self._each(topics, lambda topic: self._children_or_none(znodes.partitions_path(topic)))
+        states: list[str] = []
+        for topic, partitions in zip(topics, lists, strict=True):
+            if partitions is None:
+                continue
+            found[znodes.partitions_path(topic)] = b"", -1
+            for index in partitions:
+                found[znodes.partition_path(topic, int(index))] = b"", -1
+                states.append(znodes.state_path(topic, int(index)))
+        await self._get(states, found)
+        await self._get(await self._config_paths(found), found)
+        deleting = await self.children(znodes.DELETE_TOPICS)
+        found |= {f"{znodes.DELETE_TOPICS}/{topic}": (b"", -1) for topic in deleting}
+        await self._get([znodes.PRODUCER_IDS, znodes.FEATURE], found)
+        return found
+
+    async def _config_paths(self, found: dict[str, tuple[bytes, int]]) -> list[str]:
+        paths: list[str] = []
+        for kind in ("topics", "brokers", "clients", "ips", "users"):
+            folder = f"{znodes.CONFIG}/{kind}"
+            paths += [f"{folder}/{name}" for name in await self.children(folder)]
+        users = [path for path in paths if path.startswith(f"{znodes.CONFIG}/users/")]
+        for user, clients in zip(users, await self._each(users, lambda user: self._children_or_none(f"{user}/clients")), strict=True):
+            if clients is not None:
+                found[f"{user}/clients"] = b"", -1
+                paths += [f"{user}/clients/{client}" for client in clients]
+        return paths
+
+    async def children(self, path: str) -> list[str]:
+        """Empty where there is no such znode."""
+        return await self._children_or_none(path) or []
+
+    async def _children_or_none(self, path: str) -> list[str] | None:
+        try:
+            return await self._session.children(path)
+        except NoNodeError:
+            return None
+
+    async def _get(self, paths: Iterable[str], found: dict[str, tuple[bytes, int]]) -> None:
+        async def get(path: str) -> None:
+            try:
+                data, stat = await self._session.get(path)
+            except NoNodeError:
+                return
+            found[path] = data, stat.version
+
+        await self._each(list(paths), get)
+
+    async def _each(self, given: Sequence[A], ask: Callable[[A], Awaitable[R]]) -> list[R]:
+        """The answers, in order."""
+        results: list[R] = []
+        for start in range(0, len(given), self._in_flight_max):
+            results += await asyncio.gather(*(ask(one) for one in given[start : start + self._in_flight_max]))
+        return results
+
+
+async def make_persistent(session: Session, acl_of: AclOf) -> None:
+    """What every cluster has is there, with all parents."""
+    wanted: dict[str, None] = {}
+    for path in (*znodes.PERSISTENT, "/admin", "/cluster"):
+        parts = path.split("/")[1:]
+        for count in range(1, len(parts) + 1):
+            wanted["/" + "/".join(parts[:count])] = None
+    for path in wanted:
+        if await session.exists(path) is None:
+            try:
+                await session.create(path, acl=acl_of(path))
+            except NodeExistsError:  # another broker starts, too
+                pass
+
+
+async def cluster_id(session: Session, new_id: str, acl_of: AclOf) -> str:
+    """The cluster's id: the new one for a new cluster."""
+    while True:
+        try:
+            data, _ = await session.get(znodes.CLUSTER_ID)
+            return znodes.decode_cluster_id(data)
+        except NoNodeError:
+            try:
+                await session.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(new_id), acl=acl_of(znodes.CLUSTER_ID))
+            except NodeExistsError:
+                pass

@@ -1,0 +1,190 @@
+"""The cluster's brokers, as a controller in ZooKeeper keeps them: registered is whoever has a znode.
+
+Sessions are ZooKeeper's. Heartbeats say how far a broker has followed, and that it wants to stop; a broker that sends none, and has its
+znode, lives. One that is proved dead by its connection and its port has its znode deleted at once, and everything else follows from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.membership import HELLO_MS, Membership
+from ottla.broker.metadata.neighbours import Evidence
+from ottla.broker.tasks import eager
+from ottla.broker.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.zookeeper.home import ZookeeperHome
+from ottla.broker.zookeeper.reign import Reign
+from ottla.config import BrokerConfig
+from ottla.controller.brokers import unregister_broker
+from ottla.controller.decided import Recorded
+from ottla.controller.reconciliation import broker_came, without_the_absent
+from ottla.coordination import CoordinationError, Delete, MultiFailedError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.messages.metadata_records import RemoveTopicRecord
+from ottla.metadata import znodes
+from ottla.metadata.image import ClusterImage
+from ottla.ports import Connection, World
+
+log = get_logger(__name__)
+
+_NOTHING = Recorded(())
+_GONE = "its session has ended"
+_ENDED = "its process has ended"
+
+
+class ZookeeperMembership(Membership):
+    """``hears`` says of the controller, to a broker that is not, whether its connection is open."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        controller: ActiveController,
+        home: ZookeeperHome,
+        evidence: Evidence,
+        hears: Callable[[], bool],
+    ) -> None:
+        super().__init__(world, config, controller, home.cluster_id, evidence)
+        self._home = home
+        self._hears = hears
+        self._registered_offsets: dict[tuple[int, int], int] = {}
+        self._proven: set[tuple[int, int]] = set()
+
+    def begin(self, *, is_own_silent: bool = False) -> None:
+        self._registered_offsets.clear()
+        self._proven.clear()
+        super().begin()
+
+    async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
+        """Brokers register in ZooKeeper."""
+        return BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+    def _registered_at(self, broker_id: int, epoch: int) -> int:
+        return self._registered_offsets.get((broker_id, epoch), self._home.base_offset)
+
+    def _watch(self) -> None:
+        """No session ends here."""
+
+    # -- what the znodes say
+
+    async def follow_znodes(self, reign: Reign) -> None:
+        """For as long as this node's controller is active: what was left incomplete is completed, and brokers come and go."""
+        await self._complete(reign)
+        while True:
+            changed = asyncio.Event()
+            self._home.registered = registered = await read_brokers(reign.session, changed.set)
+            image = self._controller.replica.draft
+            decisions: list[Callable[[ClusterImage], Recorded]] = [
+                partial(self._gone, broker_id=broker.broker_id, epoch=broker.broker_epoch)
+                for broker in image.brokers.values()
+                if broker.broker_id not in registered
+            ]
+            for found in registered.values():
+                known = image.brokers.get(found.broker_id)
+                if known is None or known.broker_epoch != found.epoch:
+                    decisions.append(partial(self._came, found=found))
+            await self._decide(decisions)
+            await changed.wait()
+
+    async def _decide(self, decisions: list[Callable[[ClusterImage], Recorded]]) -> None:
+        """Once the controller is not active any more this never returns; it is about to be cancelled."""
+        try:
+            results: list[Any] = await self._controller.decide(decisions, is_followed=False)
+        except KafkaError as error:
+            log.info("brokers_not_reconciled", reason=error.message)
+            await asyncio.Event().wait()
+            raise
+        for result in results:
+            if isinstance(result, KafkaError):
+                log.error("brokers_not_reconciled", reason=result.message)
+
+    def _gone(self, image: ClusterImage, *, broker_id: int, epoch: int) -> Recorded:
+        broker = image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != epoch:
+            return _NOTHING
+        self._sessions.end(broker_id)
+        if not broker.is_fenced:
+            reason = _ENDED if (broker_id, epoch) in self._proven else _GONE
+            self.fenced_counts[reason] += 1
+            log.warning("broker_gone", broker_id=broker_id, broker_epoch=epoch, reason=reason)
+        return unregister_broker(image, broker_id, rules=self._controller.rules(image), suspected=self._evidence.suspected)
+
+    def _came(self, image: ClusterImage, *, found: Registered) -> Recorded:
+        known = image.brokers.get(found.broker_id)
+        if known is not None and known.broker_epoch == found.epoch:
+            return _NOTHING
+        came = broker_came(image, found.image(), rules=self._controller.rules(image), suspected=self._evidence.suspected)
+        self._registered_offsets[found.broker_id, found.epoch] = image.end_offset + len(came.records) - 1
+        self._sessions.begin(found.broker_id, found.epoch, self._now_ms())
+        log.info("broker_registered", broker_id=found.broker_id, broker_epoch=found.epoch)
+        return came
+
+    async def _complete(self, reign: Reign) -> None:
+        found = self._home.found
+        assert found is not None, "a controller has read the znodes"
+        for name in found.unnamed:
+            topic = self._controller.replica.draft.topics.get(name)
+            if topic is not None:
+                await reign.session.multi([reign.check, *reign.writer.assignment(topic)])
+        decisions: list[Callable[[ClusterImage], Recorded]] = [partial(_removed, name=name) for name in found.deleting]
+        decisions.append(
+            lambda image: without_the_absent(image, rules=self._controller.rules(image), suspected=self._evidence.suspected)
+        )  # fmt: skip
+        await self._decide(decisions)
+        for name in found.deleting:
+            mark = f"{znodes.DELETE_TOPICS}/{name}"
+            if mark in reign.writer.known.versions:  # of a topic that is not there
+                del reign.writer.known.versions[mark]
+                try:
+                    await reign.session.multi([reign.check, Delete(mark)])
+                except MultiFailedError as error:
+                    if error.index == 0:
+                        raise
+
+    # -- processes that have died
+
+    def _is_heard(self, broker_id: int, epoch: int) -> bool:
+        of_epoch, channel = self._channels.get(broker_id, (-1, None))
+        if channel is not None and of_epoch == epoch:
+            return not channel.is_closed
+        if self._home.is_active:
+            return self._home.has_fetched(broker_id) or self._now_ms() - self._began_ms < HELLO_MS
+        return broker_id == self._home.leader_id and self._hears()
+
+    def _on_dead(self, broker_id: int, epoch: int) -> None:
+        """May be called again and again."""
+        if broker_id == self._home.leader_id and not self._home.is_active:
+            eager.run(self._home.on_controller_dead(broker_id), _noted)
+        elif self._is_at_work:
+            self._evidence.check(self._neighbours(broker_id))
+            eager.run(self._delete_znode(broker_id, epoch), _noted)
+
+    async def _delete_znode(self, broker_id: int, epoch: int) -> None:
+        found, reign = self._home.registered.get(broker_id), self._home.reign
+        if found is None or found.epoch != epoch or reign is None or (broker_id, epoch) in self._proven:
+            return
+        self._proven.add((broker_id, epoch))
+        log.warning("broker_znode_deleted", broker_id=broker_id, broker_epoch=epoch, reason=_ENDED)
+        try:
+            await reign.session.multi([reign.check, Delete(znodes.broker_path(broker_id), found.version)])
+        except CoordinationError:
+            self._proven.discard((broker_id, epoch))
+            raise
+
+
+def _removed(image: ClusterImage, *, name: str) -> Recorded:
+    topic = image.topics.get(name)
+    return Recorded(() if topic is None else (RemoveTopicRecord(topic.topic_id),))
+
+
+def _noted(_: None, error: BaseException | None) -> None:
+    if isinstance(error, CoordinationError):  # another controller decides, or the session's end will
+        log.info("broker_znode_not_deleted", reason=str(error))
+    elif error is not None and not isinstance(error, asyncio.CancelledError):
+        log.error("broker_znode_not_deleted", exc_info=error)

@@ -1,0 +1,27 @@
+"""ZooKeeper mode, as Kafka 3.9 has it: with ``zookeeper.connect``, and without ``process.roles``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.config.definition import ConfigKey, boolean, int32, password, string
+
+KEYS: Final[tuple[ConfigKey, ...]] = (
+    string("zookeeper.connect", None, "The ZooKeeper that has the cluster: host:port,host:port/chroot. Without it there is none."),
+    int32("zookeeper.connection.timeout.ms", None, "How long a starting broker waits for ZooKeeper; the session timeout when absent."),
+    int32("zookeeper.session.timeout.ms", 18000, "How long a broker may be silent before ZooKeeper ends its session."),
+    int32("zookeeper.max.in.flight.requests", 10, "Requests that wait for ZooKeeper's answer at a time, when many znodes are read.", low=1),
+    boolean("zookeeper.set.acl", False, "Whether znodes are made so that only brokers may change them."),
+    boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS, which is refused: it is not supported yet."),
+    int32(
+        "ottla.zookeeper.request.bytes.max",
+        1_000_000,
+        "The largest request to ZooKeeper; below what its servers take, their jute.maxbuffer. A key of ottla's own.",
+        low=1000,
+    ),
+    password(
+        "ottla.zookeeper.credentials",
+        None,
+        "The user and password, as user:password, by which ZooKeeper knows the brokers (scheme digest). A key of ottla's own.",
+    ),
+)

@@ -1,0 +1,103 @@
+"""A cluster in ZooKeeper mode: each broker in a process of its own, all of them under a chroot of the tests' ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+
+from ottla.coordination import NoNodeError, Session
+from ottla.runtime.zookeeper import ZooKeeper
+from ottla.runtime.zookeeper_server import ZooKeeperServer
+
+T = TypeVar("T")
+SESSION_MS = 6000
+
+
+class ZookeeperCluster:
+    """``with ZookeeperCluster(folder, server) as cluster:``; brokers 1 to ``count``. ``servers`` is how they reach it, if not directly."""
+
+    def __init__(self, folder: Path, server: ZooKeeperServer, count: int = 3, *, servers: str = "", **properties: str) -> None:
+        self._folder = folder
+        self.chroot = f"/{folder.name}"
+        self.servers = (servers or server.address) + self.chroot
+        self._address = server.address + self.chroot
+        self._properties = {"zookeeper_connect": self.servers, "zookeeper_session_timeout_ms": str(SESSION_MS)} | properties
+        self.nodes: dict[int, BrokerProcess] = {}
+        for node, port in enumerate(lasting_ports(count), 1):
+            self.nodes[node] = self._node(node, port)
+
+    def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
+        folder = self._folder / f"node-{node}"
+        folder.mkdir()
+        return BrokerProcess(folder, port=port, broker_id=str(node), **self._properties | properties)
+
+    def add(self, node: int, **properties: str) -> BrokerProcess:
+        """Another broker; it has started."""
+        made = self._node(node, lasting_ports(1)[0], **properties)
+        self.nodes[node] = made
+        return made.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    # -- what is in ZooKeeper
+
+    def ask(self, question: Callable[[Session], Awaitable[T]]) -> T:
+        """In a session of its own."""
+
+        async def run() -> T:
+            session = await ZooKeeper().connect(self._address, session_timeout_ms=SESSION_MS)
+            try:
+                return await question(session)
+            finally:
+                await session.close()
+
+        return asyncio.run(run())
+
+    def get(self, path: str) -> Any:
+        """The znode's JSON; None when there is no such znode."""
+
+        async def get(session: Session) -> Any:
+            try:
+                return json.loads((await session.get(path))[0] or b"null")
+            except NoNodeError:
+                return None
+
+        return self.ask(get)
+
+    def children(self, path: str) -> list[str]:
+        return self.ask(lambda session: session.children(path))
+
+    @property
+    def controller(self) -> int:
+        """The broker that is the controller; -1 when there is none."""
+        found = self.get("/controller")
+        return -1 if found is None else int(found["brokerid"])
+
+    @property
+    def epoch(self) -> int:
+        return int(self.get("/controller_epoch"))
+
+    def state(self, topic: str, index: int = 0) -> Any:
+        return self.get(f"/brokers/topics/{topic}/partitions/{index}/state")
+
+    def __enter__(self) -> Self:
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+        for node in self.nodes.values():
+            node.__exit__(kind, error, trace)

@@ -1,0 +1,305 @@
+"""Three processes in ZooKeeper mode: the controller lives in an Apache ZooKeeper, and brokers and clients notice nothing of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.cluster.in_zookeeper import ZookeeperCluster
+from tests.cluster.proxy import Proxy
+from tests.foreign_clients.broker_process import lasting_port
+from tests.waiting import eventually
+
+from ottla.client.admin.configs import RESOURCE_TOPIC, SET
+from ottla.coordination import Create, Session
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata import znodes
+from ottla.runtime.zookeeper_server import ZooKeeperServer
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+
+
+class Load:
+    """A producer with acks=all that goes on whatever happens; ``acknowledged`` is what it was promised."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged: list[str] = []
+        self.failed: list[BaseException] = []
+
+    def _run(self) -> None:
+        with Producer(self._bootstrap, acks="all", delivery_timeout_ms=60_000, request_timeout_ms=3_000) as producer:
+            number = 0
+            while not self._stopping.is_set():
+                try:
+                    producer.send(self._topic, f"{number}".encode()).result(60)
+                    self.acknowledged.append(str(number))
+                except Exception as error:  # noqa: BLE001 - the test looks at it
+                    self.failed.append(error)
+                number += 1
+
+    def wait_for_more(self, count: int = 20) -> None:
+        before = len(self.acknowledged)
+        eventually(lambda: len(self.acknowledged), lambda found: found >= before + count)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def everything(bootstrap: str, topic: str, wanted: list[str]) -> list[str]:
+    """What is read, up to everything that is wanted."""
+    read: list[str] = []
+    with Consumer(bootstrap, group_id=f"all-of-{topic}", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        while not set(wanted) <= set(read):
+            read += [record.value.decode() for record in consumer.poll(10_000)]
+    return read
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, zookeeper: ZooKeeperServer) -> Iterator[ZookeeperCluster]:
+    with ZookeeperCluster(tmp_path, zookeeper) as made:
+        yield made
+
+
+def test_a_cluster_lives_in_zookeeper(cluster: ZookeeperCluster) -> None:
+    """Mechanisms 28, 36, 64, 65: znodes say who is there, where partitions are, who leads, who is in sync."""
+    assert cluster.children("/brokers/ids") == ["1", "2", "3"]
+    broker = cluster.get("/brokers/ids/2")
+    assert (broker["host"], broker["port"], broker["version"]) == ("127.0.0.1", cluster.nodes[2].port, 5)
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 3, 3, configs={"retention.ms": "86400000"})]) == {"t": None}
+        described = admin.describe_topic("t")
+    found = cluster.get("/brokers/topics/t")
+    assert {int(index): nodes for index, nodes in found["partitions"].items()} == {
+        index: list(partition.replicas) for index, partition in described.partitions.items()
+    }
+    for index, partition in described.partitions.items():
+        state = cluster.state("t", index)
+        assert (state["leader"], sorted(state["isr"])) == (partition.leader, [1, 2, 3])
+        assert state["controller_epoch"] == cluster.epoch
+    assert cluster.get("/config/topics/t")["config"] == {"retention.ms": "86400000"}
+    with Load(cluster.bootstrap, "t") as load:
+        load.wait_for_more(30)
+    assert not load.failed
+    everything(cluster.bootstrap, "t", load.acknowledged)
+    with Admin(cluster.nodes[3].bootstrap) as admin:
+        assert admin.delete_topics(["t"]) == {"t": None}
+        eventually(admin.list_topics, lambda found: "t" not in found)
+    assert "t" not in cluster.children("/brokers/topics")
+    assert "t" not in cluster.children("/config/topics")
+
+
+def test_the_controller_is_killed_and_another_goes_on_under_a_higher_epoch(cluster: ZookeeperCluster) -> None:
+    """Its death is proved by its connection and its port: nobody waits for the session."""
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+    controller, epoch = cluster.controller, cluster.epoch
+    others = [node for node in cluster.nodes if node != controller]
+    with Load(cluster.bootstrap, "t") as load:
+        load.wait_for_more()
+        cluster.nodes[controller].kill()
+        load.wait_for_more()
+        eventually(lambda: cluster.controller, lambda found: found in others)
+        assert cluster.epoch > epoch
+        states = eventually(
+            lambda: [cluster.state("t", index) for index in range(3)],
+            lambda found: all(controller not in state["isr"] and state["leader"] in others for state in found),
+        )
+        assert {state["controller_epoch"] for state in states} == {cluster.epoch}
+        assert str(controller) not in cluster.children("/brokers/ids")
+        with Admin(cluster.nodes[others[0]].bootstrap) as admin:
+            assert admin.create_topics([NewTopic("later", 1, 2)]) == {"later": None}
+        cluster.nodes[controller].start()
+        eventually(lambda: cluster.state("t")["isr"], lambda isr: len(isr) == 3)
+    assert not load.failed
+    everything(cluster.nodes[controller].bootstrap, "t", load.acknowledged)
+
+
+def test_a_broker_is_killed_and_comes_back(cluster: ZookeeperCluster) -> None:
+    """Mechanisms 67, 71: the controller sees it go and come by a watch; a producer goes on without a restart."""
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 6, 3)]) == {"t": None}
+    victim = next(node for node in cluster.nodes if node != cluster.controller)
+    epoch = cluster.epoch
+    with Load(cluster.bootstrap, "t") as load:
+        load.wait_for_more()
+        cluster.nodes[victim].kill()
+        load.wait_for_more()
+        eventually(lambda: cluster.children("/brokers/ids"), lambda found: str(victim) not in found)
+        eventually(lambda: [cluster.state("t", index)["leader"] for index in range(6)], lambda found: victim not in found)
+        cluster.nodes[victim].start()
+        eventually(lambda: [cluster.state("t", index)["isr"] for index in range(6)], lambda found: all(len(isr) == 3 for isr in found))
+        cluster.add(4)
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("wide", 4, 1)]) == {"wide": None}
+        assert sorted(cluster.state("wide", index)["leader"] for index in range(4)) == [1, 2, 3, 4]
+        load.wait_for_more()
+    assert not load.failed
+    assert cluster.epoch == epoch, "the controller is the same"
+    everything(cluster.bootstrap, "t", load.acknowledged)
+
+
+def test_all_brokers_restart_and_find_what_they_had(cluster: ZookeeperCluster) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 3, 2)]) == {"t": None}
+    with Load(cluster.bootstrap, "t") as load:
+        load.wait_for_more()
+    before = [cluster.state("t", index)["leader_epoch"] for index in range(3)]
+    for node in cluster.nodes.values():
+        node.kill()
+    for node in cluster.nodes.values():
+        node.spawn()
+    for node in cluster.nodes.values():
+        node.wait_until_ready()
+    after = eventually(lambda: [cluster.state("t", index) for index in range(3)], lambda found: all(state["leader"] > 0 for state in found))
+    assert all(state["leader_epoch"] > epoch for state, epoch in zip(after, before, strict=True)), "nobody leads as in an earlier life"
+    everything(cluster.bootstrap, "t", load.acknowledged)
+
+
+def test_configurations_are_changed_by_znodes_and_by_clients(cluster: ZookeeperCluster) -> None:
+    """Mechanism 73: what a tool writes below /config and says below /config/changes is in force at once, on every broker."""
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 1, 3)]) == {"t": None}
+
+        async def limit(session: Session) -> None:
+            await session.create("/config/topics/t", znodes.encode_config({"max.message.bytes": "200"}))
+            await session.multi([Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("topics/t"), is_sequential=True)])
+
+        cluster.ask(limit)
+        for node in cluster.nodes.values():
+            with Admin(node.bootstrap) as asked:
+                eventually(lambda: topic_config(asked, "t", "max.message.bytes"), lambda found: found == "200")
+        with Producer(cluster.bootstrap) as producer:
+            with pytest.raises(KafkaError) as refused:
+                producer.send("t", bytes(500)).result(30)
+            assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+        admin.alter_configs(RESOURCE_TOPIC, "t", [("max.message.bytes", SET, "1000"), ("retention.ms", SET, "5000000")])
+        assert cluster.get("/config/topics/t")["config"] == {"max.message.bytes": "1000", "retention.ms": "5000000"}
+        assert cluster.get(f"/config/changes/{cluster.children('/config/changes')[-1]}") == {"version": 2, "entity_path": "topics/t"}
+        with Producer(cluster.bootstrap) as producer:
+            producer.send("t", bytes(500)).result(30)
+
+        async def lift(session: Session) -> None:
+            await session.set("/config/topics/t", znodes.encode_config({}), -1)
+            await session.create("/config/brokers/<default>", znodes.encode_config({"log.retention.ms": "7000000"}))
+            for entity in ("topics/t", "brokers/<default>"):
+                await session.multi([Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), is_sequential=True)])
+
+        cluster.ask(lift)
+        eventually(lambda: topic_config(admin, "t", "retention.ms"), lambda found: found == "7000000")
+
+
+def test_tools_of_the_classic_kind_write_their_requests_into_admin(cluster: ZookeeperCluster) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", assignments={0: [1, 2]}), NewTopic("old", 1, 1)]) == {"t": None, "old": None}
+
+        async def request(session: Session) -> None:
+            await session.create("/admin/delete_topics/old")
+            await session.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({("t", 0): [3, 2]}))
+
+        cluster.ask(request)
+        eventually(admin.list_topics, lambda found: "old" not in found)
+        eventually(lambda: cluster.state("t"), lambda found: sorted(found["isr"]) == [2, 3])
+        eventually(
+            lambda: cluster.get("/brokers/topics/t"), lambda found: found["partitions"]["0"] == [3, 2] and not found["adding_replicas"]
+        )
+        assert cluster.children("/admin") == ["delete_topics"]
+        assert cluster.children("/admin/delete_topics") == []
+
+        async def elect(session: Session) -> None:
+            await session.create(znodes.PREFERRED_ELECTION, znodes.encode_partitions([("t", 0)]))
+
+        cluster.ask(elect)
+        eventually(lambda: cluster.state("t")["leader"], lambda leader: leader == 3)
+
+
+def test_a_broker_whose_session_expired_fences_itself_and_comes_back(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    with ZookeeperCluster(tmp_path, zookeeper, zookeeper_session_timeout_ms="2000") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+        stopped = cluster.controller
+        other = next(node for node in cluster.nodes if node != stopped)
+        with Load(cluster.nodes[other].bootstrap, "t") as load:
+            load.wait_for_more()
+            cluster.nodes[stopped].send_signal(signal.SIGSTOP)
+            eventually(lambda: cluster.children("/brokers/ids"), lambda found: str(stopped) not in found)
+            eventually(lambda: cluster.controller, lambda found: found not in (-1, stopped))
+            load.wait_for_more()
+            cluster.nodes[stopped].send_signal(signal.SIGCONT)
+            eventually(lambda: cluster.children("/brokers/ids"), lambda found: str(stopped) in found)
+            eventually(lambda: [cluster.state("t", index)["isr"] for index in range(3)], lambda found: all(len(isr) == 3 for isr in found))
+            load.wait_for_more()
+        log = cluster.nodes[stopped].log()
+        assert "zookeeper_session_expired" in log
+        assert "broker_fences_itself" in log
+        assert not load.failed
+        everything(cluster.nodes[stopped].bootstrap, "t", load.acknowledged)
+
+
+@pytest.mark.parametrize("session_ms", [20_000, 1_500])
+def test_zookeeper_is_away_and_data_goes_on(tmp_path: Path, zookeeper: ZooKeeperServer, session_ms: int) -> None:
+    """Changes wait until it is back; with short sessions all of them expire meanwhile, and the brokers find together again."""
+    with (
+        Proxy(lasting_port(), zookeeper.port) as proxy,
+        ZookeeperCluster(
+            tmp_path, zookeeper, servers=f"127.0.0.1:{proxy.port}", zookeeper_session_timeout_ms=str(session_ms), request_timeout_ms="60000"
+        ) as cluster,
+    ):
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+        before = czxids(cluster)
+        with Load(cluster.bootstrap, "t") as load, ThreadPoolExecutor() as pool:
+            load.wait_for_more()
+            proxy.refuse()
+            proxy.reset()
+            creating = pool.submit(create_topic, cluster.bootstrap, "waits")
+            load.wait_for_more(50)
+            if session_ms < 10_000:
+                eventually(lambda: cluster.children("/brokers/ids"), lambda found: not found)
+            load.wait_for_more(50)
+            assert not creating.done()
+            proxy.accept()
+            waited = creating.result(60)
+            if session_ms > 10_000:
+                assert waited is None
+            else:  # it may have come when no broker was registered yet
+                eventually(lambda: create_topic(cluster.bootstrap, "waits"), lambda code: code == ErrorCode.TOPIC_ALREADY_EXISTS)
+            eventually(lambda: cluster.children("/brokers/ids"), lambda found: found == ["1", "2", "3"])
+            eventually(lambda: [cluster.state("t", index)["isr"] for index in range(3)], lambda found: all(len(isr) == 3 for isr in found))
+            load.wait_for_more(50)
+        assert not load.failed
+        assert (czxids(cluster) == before) == (session_ms > 10_000)
+        everything(cluster.bootstrap, "t", load.acknowledged)
+
+
+def topic_config(admin: Admin, topic: str, key: str) -> str | None:
+    return next(found.value for found in admin.describe_configs(RESOURCE_TOPIC, topic) if found.name == key)
+
+
+def czxids(cluster: ZookeeperCluster) -> list[int]:
+    """Of the brokers' znodes: which sessions' they are."""
+
+    async def ask(session: Session) -> list[int]:
+        stats = [await session.exists(f"/brokers/ids/{node}") for node in cluster.nodes]
+        return [stat.czxid for stat in stats if stat is not None]
+
+    return cluster.ask(ask)
+
+
+def create_topic(bootstrap: str, name: str) -> int | None:
+    """What became of it; None for success."""
+    with Admin(bootstrap, request_timeout_ms=60_000) as admin:
+        result = admin.create_topics([NewTopic(name, 1, 1)])[name]
+    return None if result is None else int(result.code)
