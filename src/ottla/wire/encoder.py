@@ -144,8 +144,7 @@ class EncoderSource(Generator):
             self.line(f"if {value}: {self.out}(pack(f'>{{len({value})}}{code}', *{value}))")
             return
         if self.form is Form.FEW:
-            self.line(f"budget -= len({value})")
-            self.line(f"if budget < 0: {self.use(primitives.many_elements)}()")
+            self.line(f"if (budget := budget - len({value})) < 0: {self.use(primitives.many_elements)}()")
         item = self.fresh("e")
         self.line(f"for {item} in {value}:")
         self.depth += 1

@@ -118,8 +118,9 @@ class Reading:
             raise self._absent(topic, wanted.partition)
         meters = partition.meters
         meters.fetch_requests += 1
-        partition.check_leads(wanted.current_leader_epoch)
-        log = partition.log
+        log, led, known = partition.log, partition.led_epoch, wanted.current_leader_epoch
+        if led < 0 or (known != led and known >= 0) or log.health.is_failed:
+            partition.check_leads(known)
         data.high_watermark = partition.high_watermark
         end = log_end = log.tail.end_offset
         data.last_stable_offset = partition.last_stable_offset
@@ -141,8 +142,9 @@ class Reading:
         self.seen.setdefault(partition, end)
         if offset >= end or (budget <= 0 and self.size_bytes):
             return
-        limit = min(wanted.partition_max_bytes, budget)
-        part = await log.read(offset, max_bytes=limit, end_offset=end, min_one_message=not self.size_bytes)
+        part = await log.read(
+            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not self.size_bytes
+        )
         if part is not None:
             data.records = part.region
             size = len(part.region)

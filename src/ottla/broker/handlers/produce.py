@@ -78,7 +78,10 @@ class StagedProduce:
                 self._wait_for_commit(partition, result)
         if self._wait_count > 1:
             self.staged.clear()
-        self.finish_one()
+            self._wait_count -= 1
+        else:
+            self._wait_count = 0
+            answer(self.context, self.acks, self._response)
 
     def finish_one(self) -> None:
         """One of those things has happened for which the answer waits."""

@@ -200,13 +200,14 @@ class Partition:
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""
         log = self.log
-        drop_count = log.tail.drop_count
+        tail = log.tail
+        drop_count = tail.drop_count
         try:
-            if not self.is_settled or log.durability.owes_sync:
+            if tail.has_pending or self._flush.is_running or log.durability.owes_sync:
                 await self._flush()
         except StorageError as error:
             raise self.unwritten(drop_count) if log.health.is_retired else error from None
-        if log.health.is_failed or log.tail.drop_count != drop_count:
+        if log.health.is_failed or tail.drop_count != drop_count:
             raise self.unwritten(drop_count)
 
     def unwritten(self, drop_count: int) -> KafkaError:

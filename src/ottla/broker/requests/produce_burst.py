@@ -47,27 +47,24 @@ class Staged(Protocol):
 class ProduceBurst:
     """Of one loop. A burst is one connection's; its end, or a request that must see what it wrote, flushes it."""
 
-    __slots__ = ("_dirty", "_staged", "_workload", "keeps_received")
+    __slots__ = ("_dirty", "_workload", "keeps_received", "staged")
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._staged: list[Staged] = []
+        self.staged: list[Staged] = []
+        """To be looked at only."""
         self._dirty: dict[Flushable, None] = {}
         self.keeps_received = False  # a write still needs the bytes that the burst received
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._staged
-
     def stage(self, produce: Staged) -> None:
         """The burst's logs will be flushed before this request is answered."""
-        self._staged.append(produce)
+        self.staged.append(produce)
         for partition, _, _ in produce.staged:
             self._dirty[partition] = None
 
     def flush(self) -> None:
         """One write for each touched log, then the answers."""
-        staged, self._staged = self._staged, []
+        staged, self.staged = self.staged, []
         dirty, self._dirty = self._dirty, {}
         flush = _flush(next(iter(dirty))) if len(dirty) == 1 else _flush_all(list(dirty))
         connection = staged[0].context.connection

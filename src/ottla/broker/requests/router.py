@@ -135,7 +135,7 @@ class Router:
             return True
         api_key, version, correlation_id = decode_request_header_start(frame)
         if api_key != _PRODUCE:
-            if not self.burst.is_empty:
+            if self.burst.staged:
                 self.burst.flush()  # whatever this one asks, what the client sent before is there
             if connection.unwritten_count:
                 return False
@@ -144,9 +144,9 @@ class Router:
             raise DecodeError(f"API key {api_key} is not served")
         api = service.api
         meters = self.meters[api_key]
-        if not service.version_min <= version <= service.version_max:
+        if not api.version_min <= version <= api.version_max:
             if api_key != ApiKey.API_VERSIONS:
-                raise DecodeError(f"{api.name} v{version} is not served ({service.version_min} to {service.version_max} are)")
+                raise DecodeError(f"{api.name} v{version} is not served ({api.version_min} to {api.version_max} are)")
             context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self.timing.began_us)
             self._begin(service, service.handle, context, None)
             return True
@@ -206,7 +206,7 @@ class Router:
 
     def end_burst(self) -> bool:
         burst = self.burst
-        if not burst.is_empty:
+        if burst.staged:
             burst.flush()
         keeps = self._keeps_received or burst.keeps_received
         self._keeps_received = burst.keeps_received = False
