@@ -67,6 +67,15 @@ class IsrMeters:
         self.expands += any(node not in old for node in new)
 
 
+class ReplicationMeters:
+    """What brokers copy from each other: bytes of record batches fetched by this one, and by others from it."""
+
+    __slots__ = ("bytes_in", "bytes_out")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = 0
+
+
 def _middle(bucket: int) -> float:
     step = 1 << _SUB_BITS
     if bucket < 2 * step:

@@ -13,8 +13,9 @@ from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.admin_http.kafka_names import broker_families, partition_families
-from ottla.aio import NewTopic
+from ottla.aio import NewTopic, Producer
 
+TOPICS = "kafka_server_brokertopicmetrics_"
 MANAGER = "kafka_server_replicamanager_"
 
 
@@ -31,6 +32,12 @@ async def listed(cluster: LoopCluster, *arguments: str) -> list[tuple[str, int]]
     shown, _ = await process.communicate()
     assert process.returncode == 0
     return [(row["topic"], row["partition"]) for row in json.loads(shown)["items"]]
+
+
+async def send(cluster: LoopCluster, topic: str, partition: int, value: bytes) -> None:
+    """Acknowledged by all in-sync replicas."""
+    async with Producer(cluster.bootstrap) as producer:
+        await (await producer.send(topic, value, partition=partition))
 
 
 def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
@@ -53,6 +60,14 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
             assert await listed(cluster, "two", "--at-min-isr") == [("two", 0), ("two", 1)]
             before = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
             assert sum(found["kafka_controller_kafkacontroller_activecontrollercount"] for found in before.values()) == 1
+            assert len({found["kafka_server_raftmetrics_current_leader"] for found in before.values()}) == 1
+            assert {found["kafka_server_raftmetrics_current_epoch"] for found in before.values()} == {1}
+            assert all(found["kafka_server_raftmetrics_high_watermark"] > 0 for found in before.values())
+            await send(cluster, "two", 0, b"x" * 1000)
+            copied = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
+            assert copied[1][TOPICS + "replicationbytesout_total"] == copied[2][TOPICS + "replicationbytesin_total"] > 1000
+            assert [copied[node_id][TOPICS + "bytesout_total"] for node_id in (1, 2, 3)] == [0, 0, 0], "no consumer has fetched"
+            assert copied[3][TOPICS + "replicationbytesin_total"] == copied[1][TOPICS + "replicationbytesin_total"] == 0
             await cluster.stop(2)
             await eventually_is(shown, (1, 1, 1, 2))
 
@@ -63,7 +78,7 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
 
             await eventually_is(offline, [1, 1])
             assert await listed(cluster, "--under-replicated", "--unavailable") == [("one", 0), ("two", 0)]
-            assert await listed(cluster, "--under-min-isr", "two") == [("two", 0)]
+            assert await listed(cluster, "--under-min-isr") == [("one", 0), ("two", 0)], "a partition without a leader is one, too"
             assert await listed(cluster, "--unavailable") == [("one", 0)]
             await cluster.start(2)
             await eventually_is(shown, (0, 0, 2, 2))

@@ -37,7 +37,9 @@ def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
     """Everything but what is there for each partition: the number of series does not grow with them."""
     yield from _replica_manager(status)
     yield from _controller(status)
+    yield from _quorum(status)
     yield from _topics(status.partitions.meters)
+    yield from _replicated(status)
     yield from _requests(status)
     yield from _network(status, idle_share)
 
@@ -130,8 +132,21 @@ def _topics(meters: Mapping[str, TopicMeters]) -> Iterator[Family]:
         family = by_label(f"kafka_server_brokertopicmetrics_{name}_total", "counter", text, "topic", values)
         family.samples.insert(0, Sample(sum(values.values())))
         yield family
-    for name in ("replicationbytesin", "replicationbytesout"):
-        yield counter(f"kafka_server_brokertopicmetrics_{name}_total", "Bytes copied between brokers; a single broker copies none.", 0)
+
+
+def _replicated(status: Status) -> Iterator[Family]:
+    meters, prefix = status.partitions.replication.meters, "kafka_server_brokertopicmetrics_replication"
+    yield counter(prefix + "bytesin_total", "Bytes of record batches fetched from other brokers.", meters.bytes_in)
+    yield counter(prefix + "bytesout_total", "Bytes of record batches that other brokers fetched.", meters.bytes_out)
+
+
+def _quorum(status: Status) -> Iterator[Family]:
+    """Of the metadata log; -1 for a leader that is not known."""
+    quorum, prefix = status.quorum, "kafka_server_raftmetrics_"
+    yield gauge(prefix + "current_leader", "The active controller, as this node knows it.", quorum.leader_id)
+    yield gauge(prefix + "current_epoch", "The epoch of the metadata quorum.", quorum.epoch)
+    yield gauge(prefix + "high_watermark", "Up to where the metadata log is committed, as this node knows it.", quorum.high_watermark)
+    yield gauge(prefix + "log_end_offset", "Where the metadata log of this node ends.", quorum.log.end_offset)
 
 
 def _requests(status: Status) -> Iterator[Family]:

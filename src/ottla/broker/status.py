@@ -11,6 +11,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.consensus.quorum import Quorum
 from ottla.messages.registry import APIS
 from ottla.metadata.image import ClusterImage
 from ottla.metrics import RequestMeters
@@ -48,6 +49,11 @@ class Status:
     @property
     def is_active_controller(self) -> bool:
         return self.parts.controller.is_active
+
+    @property
+    def quorum(self) -> Quorum:
+        """The node's part in the metadata quorum."""
+        return self.parts.controller.replica.quorum
 
     @property
     def fenced_counts(self) -> Mapping[str, int]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NODES_MAX: Final = 100
 ASK_TIMEOUT_MS: Final = 3_000
 OUTSIDE_TIMEOUT_MS: Final = 15_000
+HEALTH_TIMEOUT_MS: Final = 5_000
 STOP_SECONDS_MAX: Final = 120.0
 
 
@@ -234,6 +235,34 @@ def status_from_outside(bootstrap: str, output: str) -> None:
     print_rows(output, "cluster status", SEEN_COLUMNS, seen.rows)
     if seen.problem is not None:
         complain(seen.problem)
+
+
+@cluster.command()
+@data_option
+@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for other programs.")
+def health(data: str | None, bootstrap: str | None, as_json: bool) -> None:
+    """Say what is wrong with the cluster, and what to do about it.
+
+    Exit code 0 when nothing is; 1 when something is, or when no broker answers.
+    """
+    from ottla.cli.cluster_health import findings, look, summary
+    from ottla.cli.nodes.place import PlaceState
+    from ottla.client.cluster import parse_bootstrap
+    from ottla.sync import Admin
+
+    servers = bootstrap or msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap
+    with wrong_call():
+        parse_bootstrap(servers)
+    with Admin(servers, client_id="ottla-cli", request_timeout_ms=HEALTH_TIMEOUT_MS) as admin:
+        seen = look(admin)
+    found = list(findings(seen))
+    if as_json:
+        print_json("cluster health", {"is_healthy": not found, "problems": found, "seen": seen})
+    else:
+        click.echo("\n".join(summary(seen, found)))
+    if found:
+        sys.exit(1)
 
 
 def report_stopped(place: Place, output: str) -> None:

@@ -1,8 +1,12 @@
-"""Which partitions need attention: what ``ottla topic describe`` shows with one of its filters, of one topic or of all."""
+"""Which partitions need attention: what ``ottla topic describe`` shows with one of its filters, of one topic or of all.
+
+The filters mean what those of kafka-topics do: a partition without a leader has too few in sync whatever its ISR says, one whose leader
+does not serve is unavailable, and ``min.insync.replicas`` counts as it is configured, also where there are fewer replicas.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,26 +21,26 @@ UNDER_REPLICATED: Final = "under-replicated"
 UNDER_MIN_ISR: Final = "under-min-isr"
 AT_MIN_ISR: Final = "at-min-isr"
 UNAVAILABLE: Final = "unavailable"
-TOPIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """``adding_count`` replicas are on their way, and not missing yet."""
+    """``adding_count`` replicas are on their way, and not missing yet; ``serving`` are the brokers that may be leaders."""
 
     partition: PartitionMetadata
     min_isr: int
+    serving: Set[int]
     adding_count: int = 0
 
     def is_any(self, states: Collection[str]) -> bool:
         """Whether the partition is in one of these states."""
         partition = self.partition
-        count, spare = len(partition.in_sync), len(partition.in_sync) - min(self.min_isr, len(partition.replicas))
+        count = len(partition.in_sync)
         found = {
             UNDER_REPLICATED: count < len(partition.replicas) - self.adding_count,
-            UNDER_MIN_ISR: spare < 0,
-            AT_MIN_ISR: spare == 0,
-            UNAVAILABLE: partition.leader < 0,
+            UNDER_MIN_ISR: partition.leader < 0 or count < self.min_isr,
+            AT_MIN_ISR: count == self.min_isr,
+            UNAVAILABLE: partition.leader not in self.serving,
         }
         return any(found[state] for state in states)
 
@@ -45,18 +49,20 @@ def rows_in_states(admin: Admin, name: str | None, states: Collection[str]) -> l
     """One row of ``COLUMNS`` for each partition of the topic, or of all, that is in one of the states."""
     topics: Mapping[str, TopicMetadata] = admin.list_topics() if name is None else {name: admin.describe_topic(name)}
     moving = admin.list_partition_reassignments()
+    serving = {node.node_id for node in admin.describe_cluster().nodes}
+    min_isrs = min_isr_of(admin, topics) if {UNDER_MIN_ISR, AT_MIN_ISR} & set(states) else {}
     rows: list[tuple[object, ...]] = []
     for topic, found in sorted(topics.items()):
-        min_isr = _min_isr(admin, topic) if {UNDER_MIN_ISR, AT_MIN_ISR} & set(states) else 1
+        min_isr = min_isrs.get(topic, 1)
         for index, partition in sorted(found.partitions.items()):
             move = moving.get(TopicPartition(topic, index))
-            state = PartitionState(partition, min_isr, 0 if move is None else len(move.adding_replicas))
+            state = PartitionState(partition, min_isr, serving, 0 if move is None else len(move.adding_replicas))
             if state.is_any(states):
                 leader = partition.leader if partition.leader >= 0 else None
                 rows.append((topic, index, leader, partition.leader_epoch, partition.replicas, partition.in_sync))
     return rows
 
 
-def _min_isr(admin: Admin, topic: str) -> int:
-    found = {config.name: config.value for config in admin.describe_configs(TOPIC, topic)}
-    return int(found.get("min.insync.replicas") or 1)
+def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
+    """``min.insync.replicas`` of each topic."""
+    return {topic: int(value or 1) for topic, value in admin.describe_config_of_topics(topics, "min.insync.replicas").items()}

@@ -22,6 +22,8 @@ class Admin(Blocking[aio.Admin]):
     describe_topic = blocking(aio.Admin.describe_topic)
     describe_cluster = blocking(aio.Admin.describe_cluster)
     offsets_for_times = blocking(aio.Admin.offsets_for_times)
+    describe_partitions = blocking(aio.Admin.describe_partitions)
+    describe_config_of_topics = blocking(aio.Admin.describe_config_of_topics)
     describe_configs = blocking(aio.Admin.describe_configs)
     create_partitions = blocking(aio.Admin.create_partitions)
     delete_records = blocking(aio.Admin.delete_records)

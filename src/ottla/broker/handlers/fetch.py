@@ -137,8 +137,10 @@ class Reading:
         if not start <= offset <= log_end:
             meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if self._follower is not None and self._note_progress(partition, wanted):
-            data.high_watermark = partition.high_watermark
+        if self._follower is not None:
+            meters = self._parts.partitions.replication.meters  # type: ignore[assignment]  # what it gets is no consumer's
+            if self._note_progress(partition, wanted):
+                data.high_watermark = partition.high_watermark
         self.seen.setdefault(partition, end)
         if offset >= end or (budget <= 0 and self.size_bytes):
             return

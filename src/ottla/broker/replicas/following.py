@@ -15,6 +15,7 @@ async def append(partition: Partition, followed: Followed, records: memoryview, 
         return False
     partition.log.tail.stage_replicated(records, now_ms=now_ms)
     await partition.flush()
+    partition.count_replicated(len(records))
     return partition.followed is followed
 
 

@@ -141,6 +141,10 @@ class Partition:
         self._lead()
         self.on_role(self)
 
+    def count_replicated(self, size_bytes: int) -> None:
+        """So much was fetched from the leader."""
+        self._replication.meters.bytes_in += size_bytes
+
     def configure(self, config: LogConfig) -> None:
         """The configuration holds from the next batch on."""
         self.log.configure(config)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metrics import IsrMeters
+from ottla.metrics import IsrMeters, ReplicationMeters
 from ottla.ports import Clock
 
 
@@ -31,6 +31,7 @@ class Replication:
     """The partition (``Partition``) follows another leader than before, or none."""
 
     isr_meters: IsrMeters = field(default_factory=IsrMeters)
+    meters: ReplicationMeters = field(default_factory=ReplicationMeters)
 
     @property
     def lag_ms_max(self) -> int:

@@ -25,22 +25,29 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     nodes: list[Node]
+    fenced: frozenset[int] = frozenset()
+    """Those of the nodes that are registered and do not serve."""
 
 
 class BrokerAdmin(AdminBase):
-    async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its controller and its brokers."""
-        response = await self._cluster.ask(None, DescribeClusterRequest(), DescribeClusterResponse)
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """The cluster's id, its controller and its brokers: those that serve, or all that are registered (KIP-1073)."""
+        request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
+        response = await self._cluster.ask(None, request, DescribeClusterResponse)
         raise_for(response.error_code, response.error_message)
         nodes = [Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
-        return ClusterDescription(response.cluster_id, response.controller_id, nodes)
+        fenced = frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced)
+        return ClusterDescription(response.cluster_id, response.controller_id, nodes, fenced)
 
-    async def describe_log_dirs(self) -> dict[int, list[DescribeLogDirsResult]]:
-        """Each broker's log directories, with their replicas, sizes and space."""
+    async def describe_log_dirs(
+        self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True
+    ) -> dict[int, list[DescribeLogDirsResult]]:
+        """The log directories of each broker, or of these, with their replicas, sizes and space."""
         await self._cluster.refresh()
+        request = DescribeLogDirsRequest(None if with_replicas else [])
         results: dict[int, list[DescribeLogDirsResult]] = {}
-        for node_id in sorted(self._cluster.nodes):
-            response = await self._cluster.ask(node_id, DescribeLogDirsRequest(None), DescribeLogDirsResponse)
+        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids):
+            response = await self._cluster.ask(node_id, request, DescribeLogDirsResponse)
             raise_for(response.error_code, None)
             results[node_id] = response.results
         return results

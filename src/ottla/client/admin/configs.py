@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages import alter_configs as replacing
 from ottla.messages import incremental_alter_configs as changing
@@ -24,6 +25,9 @@ RESOURCE_BROKER = 4
 RESOURCE_CLIENT_METRICS = 16
 RESOURCE_GROUP = 32
 
+RESOURCES_MAX = 1_000
+"""Of one request."""
+
 SET, DELETE, APPEND, SUBTRACT = range(4)
 EXACT, DEFAULT, ANY = range(3)
 
@@ -40,6 +44,20 @@ class ConfigAdmin(AdminBase):
         [result] = (await self._ask(resource_type, name, request, DescribeConfigsResponse)).results
         raise_for(result.error_code, result.error_message)
         return result.configs
+
+    async def describe_config_of_topics(self, names: Iterable[str], key: str) -> dict[str, str | None]:
+        """The value of one key for each of these topics; those that no longer exist are left out."""
+        values: dict[str, str | None] = {}
+        left = list(names)
+        while left:
+            part, left = left[:RESOURCES_MAX], left[RESOURCES_MAX:]
+            request = DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_TOPIC, name, [key]) for name in part])
+            for result in (await self._cluster.ask(None, request, DescribeConfigsResponse)).results:
+                if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise_for(result.error_code, result.error_message)
+                for config in result.configs:
+                    values[result.resource_name] = config.value
+        return values
 
     async def alter_configs(
         self, resource_type: int, name: str, changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False

@@ -11,6 +11,7 @@ from ottla.client.fetcher import offsets_for_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
+from ottla.messages import describe_topic_partitions as describing
 from ottla.messages import elect_leaders as electing
 from ottla.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -32,6 +33,9 @@ from ottla.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
 )
 from ottla.types import TopicPartition
+
+PARTITIONS_MAX = 2_000
+"""Of one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,19 @@ class TopicAdmin(AdminBase):
         if found is None:
             raise KafkaError(self._cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name!r}")
         return found
+
+    async def describe_partitions(self) -> dict[TopicPartition, describing.DescribeTopicPartitionsResponsePartition]:
+        """All partitions of all topics, as far as they have been read in pages, with their eligible leader replicas (KIP-966)."""
+        found: dict[TopicPartition, describing.DescribeTopicPartitionsResponsePartition] = {}
+        cursor: describing.Cursor | None = None
+        while True:
+            request = describing.DescribeTopicPartitionsRequest([], PARTITIONS_MAX, cursor)
+            response = await self._cluster.ask(None, request, describing.DescribeTopicPartitionsResponse)
+            for topic in response.topics:
+                found |= {TopicPartition(topic.name or "", partition.partition_index): partition for partition in topic.partitions}
+            if response.next_cursor is None:
+                return found
+            cursor = describing.Cursor(response.next_cursor.topic_name, response.next_cursor.partition_index)
 
     async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
         """Offset, timestamp and leader epoch of the first record not older than each time; -1 the end, -2 the start."""

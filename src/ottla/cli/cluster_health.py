@@ -1,0 +1,240 @@
+"""``ottla cluster health``: what is wrong with a cluster, as far as its answers say, and what to do about it.
+
+``look`` asks, ``findings`` judges, ``summary`` is the screen. A partition counts in each state that it is in, as brokers see it: of
+``min.insync.replicas`` no more count than there are replicas. A leader that is not the preferred one is no problem: leaders return by
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.partition_states import min_isr_of
+from ottla.errors import OttlaError
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.messages.describe_quorum import PartitionQuorum
+    from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
+    from ottla.sync import Admin
+
+SILENT_MS_MAX: Final = 5_000
+"""A voter fetches the metadata log at least every half second."""
+NAMES_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """Of the metadata quorum. ``lag`` is in records; -1 where it is not known."""
+
+    node_id: int
+    lag: int
+    is_silent: bool
+
+
+@dataclass(slots=True)
+class PartitionStates:
+    """The partitions in each state."""
+
+    count: int = 0
+    offline: list[str] = field(default_factory=list)
+    under_min_isr: list[str] = field(default_factory=list)
+    at_min_isr: list[str] = field(default_factory=list)
+    under_replicated: list[str] = field(default_factory=list)
+    without_preferred_leader: list[str] = field(default_factory=list)
+    eligible_in_use: list[str] = field(default_factory=list)
+    missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
+    could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
+
+    def add(
+        self,
+        key: TopicPartition,
+        partition: DescribeTopicPartitionsResponsePartition,
+        *,
+        min_isr: int,
+        adding: Collection[int],
+        serving: Collection[int],
+    ) -> None:
+        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replica_nodes, partition.isr_nodes
+        eligible = partition.eligible_leader_replicas or []
+        is_offline = partition.leader_id not in serving
+        spare = len(in_sync) - min(min_isr, len(replicas))
+        absent = [node for node in replicas if node not in in_sync and node not in adding]
+        self.count += 1
+        for node in absent:
+            self.missing[node] = self.missing.get(node, 0) + 1
+        if is_offline:
+            self.could_lead |= {*in_sync, *eligible} - set(serving)
+        for states, is_so in (
+            (self.offline, is_offline),
+            (self.under_min_isr, not is_offline and spare < 0),
+            (self.at_min_isr, not is_offline and spare == 0),
+            (self.under_replicated, bool(absent)),
+            (self.without_preferred_leader, not is_offline and partition.leader_id != replicas[0]),
+            (self.eligible_in_use, bool(eligible)),
+        ):
+            if is_so:
+                states.append(name)
+
+
+@dataclass(slots=True)
+class Health:
+    """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves."""
+
+    cluster_id: str
+    brokers: list[int]
+    fenced: list[int]
+    controller: int | None
+    epoch: int
+    voters: list[Voter]
+    controller_problem: str | None
+    partitions: PartitionStates
+    log_dir_count: int
+    offline_log_dirs: list[tuple[int, str]]
+    silent: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, and the way out."""
+
+    problem: str
+    remedy: str
+
+
+def look(admin: Admin) -> Health:
+    """As the cluster answers now. KafkaError when no broker does."""
+    cluster = admin.describe_cluster(include_fenced=True)
+    serving = {node.node_id for node in cluster.nodes} - cluster.fenced
+    try:
+        quorum, problem = admin.describe_quorum(), None
+    except OttlaError as error:
+        quorum, problem = None, str(error)
+    partitions = admin.describe_partitions()
+    moving = admin.list_partition_reassignments() if quorum is not None else {}
+    min_isrs = min_isr_of(admin, {key.topic for key in partitions})
+    states = PartitionStates()
+    for key, partition in sorted(partitions.items()):
+        move = moving.get(key)
+        adding = () if move is None else move.adding_replicas
+        states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
+    log_dirs: list[tuple[int, str, bool]] = []
+    silent = []
+    for broker in sorted(serving):
+        try:
+            [found] = admin.describe_log_dirs([broker], with_replicas=False).values()
+        except OttlaError:
+            silent.append(broker)
+        else:
+            log_dirs += [(broker, log_dir.log_dir, bool(log_dir.error_code)) for log_dir in found]
+    return Health(
+        cluster_id=cluster.cluster_id,
+        brokers=sorted(node.node_id for node in cluster.nodes),
+        fenced=sorted(cluster.fenced),
+        controller=None if quorum is None else quorum.leader_id,
+        epoch=-1 if quorum is None else quorum.leader_epoch,
+        voters=[] if quorum is None else list(_voters(quorum)),
+        controller_problem=problem,
+        partitions=states,
+        log_dir_count=len(log_dirs),
+        offline_log_dirs=[(broker, path) for broker, path, is_offline in log_dirs if is_offline],
+        silent=silent,
+    )
+
+
+def _voters(quorum: PartitionQuorum) -> Iterator[Voter]:
+    """Times are those of the leader's clock, which has itself fetched just now."""
+    leader = next(voter for voter in quorum.current_voters if voter.replica_id == quorum.leader_id)
+    for voter in sorted(quorum.current_voters, key=lambda voter: voter.replica_id):
+        is_silent = leader.last_fetch_timestamp - voter.last_fetch_timestamp > SILENT_MS_MAX
+        lag = -1 if voter.log_end_offset < 0 else leader.log_end_offset - voter.log_end_offset
+        yield Voter(voter.replica_id, lag, is_silent or lag < 0)
+
+
+def findings(health: Health) -> Iterator[Finding]:
+    """What is wrong, the worst first."""
+    states, fenced = health.partitions, health.fenced
+    restart = f"start {_brokers(fenced)}" if fenced else "see that all brokers run and reach each other"
+    if health.controller is None:
+        yield Finding(
+            f"no controller is active: nothing can be created or changed, and no leader elected ({health.controller_problem})",
+            "start the voters of controller.quorum.voters that are down: a majority of them must run",
+        )
+    if states.offline:
+        owners = sorted(states.could_lead)
+        lossless = f"start {_brokers(owners)}, which had everything" if owners else "start the brokers that have replicas of them"
+        yield Finding(
+            f"{_count(states.offline)} no leader and cannot be read or written",
+            f"{lossless}; only if they never return: unclean.leader.election.enable=true on the topic, which may lose records",
+        )
+    if states.under_min_isr:
+        yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
+    at_risk = sorted({*states.at_min_isr} & {*states.under_replicated})
+    if at_risk:
+        yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
+    for broker in fenced:
+        yield Finding(
+            f"broker {broker} is registered and does not serve",
+            f"start it (`ottla cluster restart {broker}` for a cluster of this machine), or move its replicas to others and unregister it",
+        )
+    for broker in health.silent:
+        yield Finding(
+            f"broker {broker} serves, and does not answer", "see whether it is overloaded, stopped (SIGSTOP) or cut off from here"
+        )
+    lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in fenced}
+    for broker, count in lagging.items():
+        yield Finding(
+            f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
+            "it catches up by itself after a start; if the number does not fall, look at its log, its disk and its network",
+        )
+    for voter in health.voters:
+        if voter.is_silent:
+            yield Finding(
+                f"controller {voter.node_id} does not follow the metadata log",
+                f"start node {voter.node_id}: of {len(health.voters)} controllers a majority must run, or nothing can be changed",
+            )
+    for broker, path in health.offline_log_dirs:
+        yield Finding(
+            f"log directory {path} of broker {broker} is offline",
+            "replace the disk and restart the broker; its replicas are fetched again from their leaders",
+        )
+
+
+def summary(health: Health, found: list[Finding]) -> Iterator[str]:
+    """The screen."""
+    states = health.partitions
+    verdict = "healthy" if not found else f"{len(found)} problem{'s'[: len(found) != 1]}"
+    yield f"cluster {health.cluster_id}: {verdict}"
+    fenced = f"{len(health.fenced)} fenced" + (f" ({', '.join(map(str, health.fenced))})" if health.fenced else "")
+    yield f"brokers      {len(health.brokers)} registered, {fenced}"
+    if health.controller is None:
+        yield "controller   none is active"
+    else:
+        lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
+        yield f"controller   {health.controller} is active in epoch {health.epoch}; lag of the voters: {lags}"
+    yield (
+        f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "
+        f"{len(states.at_min_isr)} at min ISR, {len(states.under_replicated)} under replicated"
+    )
+    yield (
+        f"leaders      {len(states.without_preferred_leader)} not preferred; "
+        f"eligible leader replicas in use: {len(states.eligible_in_use)} partition{'s'[: len(states.eligible_in_use) != 1]}"
+    )
+    yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline"
+    for finding in found:
+        yield ""
+        yield f"PROBLEM  {finding.problem}"
+        yield f"         {finding.remedy}"
+
+
+def _count(names: Iterable[str]) -> str:
+    """As the subject of a sentence, with "has" or "have"."""
+    found = list(names)
+    shown = ", ".join(found[:NAMES_MAX]) + (", ..." if len(found) > NAMES_MAX else "")
+    return f"{len(found)} partition{'s'[: len(found) != 1]} ({shown}) {'has' if len(found) == 1 else 'have'}"
+
+
+def _brokers(ids: list[int]) -> str:
+    return f"broker{'s'[: len(ids) != 1]} {', '.join(map(str, ids))}"

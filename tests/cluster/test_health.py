@@ -1,0 +1,124 @@
+"""``ottla cluster health``: what it says of a cluster that is well, one that has lost a node, and one that has it again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.loop_clients import asking
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.waiting import eventually_is
+
+from ottla.aio import NewTopic
+from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
+from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition as Partition
+from ottla.types import TopicPartition
+
+
+async def health(cluster: LoopCluster, *options: str) -> tuple[int | None, str]:
+    """The exit code and the output, while the nodes' loop goes on."""
+    command = [sys.executable, "-m", "ottla", "cluster", "health", "-B", cluster.bootstrap, *options]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    shown, _ = await process.communicate()
+    return process.returncode, shown.decode()
+
+
+async def seen(cluster: LoopCluster) -> tuple[int | None, Any]:
+    code, shown = await health(cluster, "--json")
+    return code, json.loads(shown)["items"]
+
+
+def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            topics = [
+                NewTopic("three", assignments={0: [1, 2, 3], 1: [2, 3, 1]}, configs={"min.insync.replicas": "2"}),
+                NewTopic("two", assignments={0: [2, 1]}, configs={"min.insync.replicas": "2"}),
+                NewTopic("one", assignments={0: [2]}),
+            ]
+            async with asking(cluster, 1) as admin:
+                assert set((await admin.create_topics(topics)).values()) == {None}
+
+            async def code() -> int | None:
+                return (await health(cluster))[0]
+
+            await eventually_is(code, 0)
+            assert "healthy" in (await health(cluster))[1].splitlines()[0]
+            await cluster.stop(2)
+
+            async def states() -> dict[str, list[str]]:
+                found = (await seen(cluster))[1]["seen"]["partitions"]
+                return {key: value for key, value in found.items() if isinstance(value, list) and key != "could_lead"}
+
+            expected = {
+                "offline": ["one-0"],
+                "under_min_isr": ["two-0"],
+                "at_min_isr": ["three-0", "three-1"],
+                "under_replicated": ["one-0", "three-0", "three-1", "two-0"],
+                "without_preferred_leader": ["three-1", "two-0"],
+                "eligible_in_use": ["one-0", "two-0"],
+            }
+            await eventually_is(states, expected)
+            exit_code, found = await seen(cluster)
+            assert exit_code == 1
+            assert not found["is_healthy"]
+            assert found["seen"]["brokers"] == [1, 2, 3]
+            assert found["seen"]["fenced"] == [2]
+            assert found["seen"]["partitions"]["could_lead"] == [2]
+            assert found["seen"]["controller"] in (1, 3)
+            problems = {problem["problem"]: problem["remedy"] for problem in found["problems"]}
+            assert problems["1 partition (one-0) has no leader and cannot be read or written"].startswith("start broker 2, which had")
+            assert problems["1 partition (two-0) has too few replicas in sync: acks=all is refused"] == "start broker 2"
+            assert "`ottla cluster restart 2`" in problems["broker 2 is registered and does not serve"]
+            screen = (await health(cluster))[1]
+            assert "3 registered, 1 fenced (2)" in screen
+            assert "4: 1 offline, 1 below min ISR, 2 at min ISR, 4 under replicated" in screen
+            await cluster.start(2)
+            await eventually_is(code, 0)
+
+    asyncio.run(body())
+
+
+WELL = Health("id", [1, 2, 3], [], 1, 5, [Voter(1, 0, False), Voter(2, 3, False)], None, PartitionStates(), 3, [], [])
+
+
+def problems(found: Health) -> list[str]:
+    return [finding.problem for finding in findings(found)]
+
+
+def test_each_thing_that_is_wrong_is_a_problem() -> None:
+    assert problems(WELL) == []
+    assert next(summary(WELL, [])) == "cluster id: healthy"
+    assert problems(replace(WELL, controller=None, controller_problem="why"))[0].startswith("no controller is active")
+    assert problems(replace(WELL, voters=[Voter(1, 0, False), Voter(2, -1, True)])) == ["controller 2 does not follow the metadata log"]
+    assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
+    assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
+    assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> Partition:
+    return Partition(leader_id=leader, replica_nodes=replicas, isr_nodes=in_sync, eligible_leader_replicas=eligible)
+
+
+def test_a_replica_that_lags_is_a_problem_and_one_that_is_on_its_way_is_none() -> None:
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(1, [1, 2], [1]), min_isr=1, adding=[2], serving={1, 2})
+    states.add(TopicPartition("t", 1), partition(2, [1, 2], [1, 2]), min_isr=1, adding=[], serving={1, 2})
+    assert problems(replace(WELL, partitions=states)) == []
+    assert states.without_preferred_leader == ["t-1"]
+    states.add(TopicPartition("t", 2), partition(1, [1, 2], [1]), min_isr=5, adding=[], serving={1, 2})
+    assert problems(replace(WELL, partitions=states)) == [
+        "1 partition (t-2) has too few replicas in sync: acks=all is refused",
+        "broker 2 is not in sync for 1 partition",
+    ]
+
+
+def test_single_replicas_are_at_their_minimum_and_well() -> None:
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(1, [1], [1]), min_isr=2, adding=[], serving={1})
+    assert states.at_min_isr == ["t-0"]
+    assert problems(replace(WELL, partitions=states)) == []
