@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.cluster_command import consecutive_ports
 from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient, end_offsets
 
@@ -49,3 +50,20 @@ def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
     assert run("analytics", broker.bootstrap) == "10000 views in 240 windows\n"
     with RawClient(broker.port) as client:
         assert end_offsets(client, "site.counts", 1) == [240]
+
+
+def test_mechanism_37_the_classic_drill_of_three_brokers_one_of_which_dies_and_returns() -> None:
+    printed = run("failover", "--port", str(consecutive_ports(6)))
+    blocks = [block.splitlines() for block in printed.strip().split("\n\n")]
+    tables = {lines[0]: [line.split() for line in lines[2:5]] for lines in blocks[:-1]}
+    began = [["0", "1,2", "1", "0", "1,2"], ["1", "2,3", "2", "0", "2,3"], ["2", "3,1", "3", "0", "3,1"]]
+    assert tables["Three brokers, a producer and a consumer:"] == began
+    assert tables["Broker 1 was killed (SIGKILL):"] == [
+        ["0", "1,2", "2", "1", "2"],
+        ["1", "2,3", "2", "0", "2,3"],
+        ["2", "3,1", "3", "0", "3"],
+    ]
+    back = tables["Broker 1 was started again, has caught up, and is in sync:"]
+    assert [(row[2], sorted(row[4].split(","))) for row in back] == [("2", ["1", "2"]), ("2", ["2", "3"]), ("3", ["1", "3"])]
+    assert [row[2] for row in tables["The preferred leaders were elected:"]] == ["1", "2", "3"]
+    assert blocks[-1][0].endswith("sent, acknowledged, and read once and in order; no client reported an error")
