@@ -143,6 +143,8 @@ def _replicated(status: Status) -> Iterator[Family]:
 def _quorum(status: Status) -> Iterator[Family]:
     """Of the metadata log; -1 for a leader that is not known."""
     quorum, prefix = status.quorum, "kafka_server_raftmetrics_"
+    if quorum is None:
+        return
     yield gauge(prefix + "current_leader", "The active controller, as this node knows it.", quorum.leader_id)
     yield gauge(prefix + "current_epoch", "The epoch of the metadata quorum.", quorum.epoch)
     yield gauge(prefix + "high_watermark", "Up to where the metadata log is committed, as this node knows it.", quorum.high_watermark)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -51,9 +52,10 @@ class Status:
         return self.parts.controller.is_active
 
     @property
-    def quorum(self) -> Quorum:
-        """The node's part in the metadata quorum."""
-        return self.parts.controller.replica.quorum
+    def quorum(self) -> Quorum | None:
+        """The node's part in the metadata quorum; None where the controller is elected in ZooKeeper."""
+        replica = self.parts.controller.replica
+        return replica.quorum if isinstance(replica, MetadataReplica) else None
 
     @property
     def fenced_counts(self) -> Mapping[str, int]:
