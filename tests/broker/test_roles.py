@@ -36,6 +36,18 @@ def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
     assert found.voters == {1: ("a", 1), 2: ("b", 2), 3: ("c", 3)}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"controller.quorum.voters": "1@a:9093"}, {"controller.quorum.bootstrap.servers": "a:9093", "process.roles": "broker,controller"}],
+)
+def test_the_only_voter_can_be_joined_by_others_where_it_has_a_listener_for_them(given: dict[str, str]) -> None:
+    listening = {"controller.listener.names": "CONTROLLER", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
+    found = read_roles(BrokerConfig(given | listening))
+    assert (found.is_lone, found.is_broker, found.is_controller, found.formats_itself) == (False, True, True, True)
+    assert found.voters == {1: ("a", 9093)}
+    assert read_roles(BrokerConfig(given)).is_lone
+
+
 def test_a_broker_may_ask_servers_for_the_voters() -> None:
     given = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "a:1,[::1]:2", "controller.listener.names": "C"}
     found = read_roles(BrokerConfig(given))

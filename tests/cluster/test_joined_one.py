@@ -1,14 +1,17 @@
-"""A broker that was alone, and that others have joined: it is their controller, and keeps no one waiting for it."""
+"""A broker that is the only voter, and that others have joined: it is their controller, and keeps no one waiting for it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.cluster.processes import ClusterProcesses
+from tests.cluster.replicas import assert_replicas_are_equal, create, produce, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
+from ottla.errors import ErrorCode
 from ottla.messages.describe_cluster import DescribeClusterRequest
+from ottla.sync import Admin
 
 
 def standings(cluster: ClusterProcesses, *, include_fenced_brokers: bool) -> dict[int, bool]:
@@ -29,3 +32,22 @@ def test_a_broker_that_died_while_its_only_controller_was_down_is_fenced_after_t
         assert standings(cluster, include_fenced_brokers=False) == {1: False}
         joined.start()
         eventually(lambda: standings(cluster, include_fenced_brokers=False), lambda found: found == {1: False, 4: False})
+
+
+def test_its_partitions_are_replicated_as_any_others(tmp_path: Path) -> None:
+    """Leaders and followers on both sides; the only controller dies, too, and everything goes on when it is back."""
+    with ClusterProcesses(tmp_path, count=1, offsets_topic_replication_factor="1") as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
+        cluster.add(4)
+        cluster.add(5)
+        create(cluster, admin, "t", [[1, 4, 5], [4, 5, 1]], min_insync_replicas="2")
+        for index, leader in enumerate((1, 4)):
+            assert produce(cluster, leader, "t", b"three", index=index).error_code == ErrorCode.NONE
+        cluster.nodes[4].kill()
+        wait_for_leader(admin, "t", 5, 1)
+        assert produce(cluster, 5, "t", b"two", index=1).error_code == ErrorCode.NONE
+        cluster.nodes[4].start()
+        wait_for_in_sync(admin, "t", {1, 4, 5}, 1)
+        cluster.nodes[1].kill()
+        assert produce(cluster, 5, "t", b"without a controller", acks=1, index=1).error_code == ErrorCode.NONE
+        cluster.nodes[1].start()
+        assert_replicas_are_equal(cluster, admin, "t")

@@ -150,7 +150,7 @@ class Broker:
         await self._bind()
         await self.controller.activate()
         await self.controller.register_broker(self._own_registration())
-        self.parts.membership.begin(is_own_silent=True)  # of brokers that have joined this one, if there are any
+        self.parts.membership.begin(is_own_silent=True)  # of brokers that joined this one when they could, if there are any
         self._leader_upkeep.begin(is_lone=True)
         await self._leadership.start()
 
@@ -300,8 +300,7 @@ class Broker:
 
     async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk = self.world.disk
-        has_voters = not self._roles.is_lone and not self._roles.is_in_zookeeper
-        if has_voters and await read_identity(disk, path) is None:
+        if not self._roles.formats_itself and await read_identity(disk, path) is None:
             raise StorageError(
                 f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
                 "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"

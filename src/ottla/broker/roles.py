@@ -1,8 +1,8 @@
-"""Which parts of a cluster this process plays, as a KRaft properties file says it.
+"""Which parts of a cluster this process plays, as a KRaft properties file says it, or one of Kafka's ZooKeeper mode.
 
-Without a word about controllers, a broker is its own one, and the only voter of its metadata log: it formats its directories itself and
-needs no listener for controllers. A node of several plays what ``process.roles`` says, among the voters of ``controller.quorum.voters``;
-a broker may be told some ``controller.quorum.bootstrap.servers`` instead, which know them.
+Without a word about controllers, a broker is its own one, and the only voter of its metadata log; without a listener for controllers no
+other one can join it. The only voter formats its directories itself. A node of several plays what ``process.roles`` says, among the
+voters of ``controller.quorum.voters``; a broker may be told some ``controller.quorum.bootstrap.servers`` instead, which know them.
 
 Source: KIP-500, KIP-595, KIP-853 (controller.quorum.bootstrap.servers).
 """
@@ -30,7 +30,7 @@ _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster, and asks nobody.
+    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster for ever, and asks nobody.
 
     Without ``voters`` a node of several has to ask the ``bootstrap`` servers for them.
     ``is_in_zookeeper``: there are no voters, the controller is elected in ZooKeeper, and every broker may be it.
@@ -41,6 +41,9 @@ class NodeRoles:
     is_lone: bool
     bootstrap: tuple[tuple[str, int], ...] = ()
     is_in_zookeeper: bool = False
+
+    formats_itself: bool = True
+    """Its directories need not be formatted before its first start: no other voter relies on what it remembers."""
 
     @property
     def is_broker(self) -> bool:
@@ -67,19 +70,26 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         servers = config["controller.quorum.bootstrap.servers"]
         if servers and given is not None and "controller" not in given:
             _check_listener(config)
-            return NodeRoles(frozenset({Role.BROKER}), {}, False, tuple(_server(server) for server in servers))
+            return NodeRoles(frozenset({Role.BROKER}), {}, False, tuple(map(_server, servers)), formats_itself=False)
         if len(servers) > 1:
             raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
-        return NodeRoles(frozenset(Role), {}, True)
+        if not servers or not _has_controller_listener(config):
+            return NodeRoles(frozenset(Role), {}, True)
+        voters = {node_id: _server(servers[0])}
     roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
     if Role.CONTROLLER in roles and node_id not in voters:
         raise _refused(f"controller.quorum.voters={_text(voters)}", f"does not have this node, whose node.id is {node_id}")
     if Role.CONTROLLER not in roles and node_id in voters:
         raise _refused(f"controller.quorum.voters={_text(voters)}", f"has this node, whose node.id is {node_id}, which is no controller")
-    if len(voters) == 1 and len(roles) == 2:
+    if len(voters) == 1 and len(roles) == 2 and not _has_controller_listener(config):
         return NodeRoles(roles, voters, True)
     _check_listener(config)
-    return NodeRoles(roles, voters, False)
+    return NodeRoles(roles, voters, False, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
+
+
+def _has_controller_listener(config: BrokerConfig) -> bool:
+    names = {name.upper() for name in config["controller.listener.names"] or ()}
+    return any(listener.partition("://")[0].upper() in names for listener in config["listeners"])
 
 
 def _check_listener(config: BrokerConfig) -> None:

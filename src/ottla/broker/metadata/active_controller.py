@@ -256,10 +256,10 @@ class ActiveController:
 
 
 def _check_factor(records: Sequence[Stored]) -> None:
-    """INVALID_REPLICATION_FACTOR for a new partition of several replicas: the only voter follows no leader, and judges no follower."""
+    """INVALID_REPLICATION_FACTOR for a new partition of several replicas: no other broker can join a node that is alone."""
     for record in records:
         if type(record) is PartitionRecord and len(record.replicas) > 1:
-            text = f"replication factor {len(record.replicas)} needs several voters (controller.quorum.voters); this node is the only one"
+            text = f"replication factor {len(record.replicas)} needs several brokers; none can join one without controller.listener.names"
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
