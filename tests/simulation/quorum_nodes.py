@@ -40,6 +40,7 @@ class Run:
     acknowledged: list[str] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     digest: str = ""
+    events: Sequence[Mapping[str, Any]] = ()
 
 
 class QuorumNode(SimBroker):

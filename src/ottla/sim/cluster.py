@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from ottla.broker.node import Broker
 from ottla.client.cluster import Cluster
 from ottla.config import BrokerConfig
+from ottla.ports import World
 from ottla.sim.network import Fabric
 from ottla.sim.trace import Trace
 from ottla.sim.world import Machine
@@ -65,11 +66,15 @@ class SimBroker:
 
     async def start(self, *, crash_at: int | None = None, on_crash: Callable[[], None] | None = None) -> None:
         """Serves clients, unless the machine dies on the way: before disk operation ``crash_at``, with a call of ``on_crash``."""
-        world = self.machine.boot()
+        world = self.boot()
         self.machine.disk.crash_at, self.machine.disk.on_crash = crash_at, on_crash
         broker = Broker(world, BrokerConfig(self._properties))
         await self.machine.run(broker.start())
         self.broker = broker
+
+    def boot(self) -> World:
+        """The world of its next process."""
+        return self.machine.boot()
 
     @property
     def is_up(self) -> bool:

@@ -66,6 +66,10 @@ class SimZooKeeper:
             if known.session.is_connected:
                 self.after(known.session.end_connection)
 
+    def sessions_of(self, host: str) -> list[int]:
+        """Those that began on the host, and have not ended."""
+        return [session_id for session_id, known in self._known.items() if known.session.host == host]
+
     def _drop(self, which: Callable[[KnownSession], bool]) -> None:
         for known in self._known.values():
             if which(known) and known.session.is_connected:

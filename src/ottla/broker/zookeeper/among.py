@@ -6,6 +6,7 @@ this mode; until this broker has joined they serve nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -18,7 +19,7 @@ from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.replicas.store import PartitionStore
-from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.context import Channel, RequestContext
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -31,6 +32,7 @@ from ottla.broker.zookeeper.notices import Notices
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.fetch import FetchRequest
 from ottla.metadata.image import BrokerImage
@@ -54,6 +56,23 @@ class AmongZookeeper(AmongOthers):
         self.home = home
         self._home_peers = peers
         self._give_up: Callable[[], Any] = lambda: None
+        self._inbound: dict[Channel, int] = {}  # open connections that other brokers have made to this one, and whose they are
+        between: dict[int, Service] = {
+            **{key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS},
+            ApiKey.API_VERSIONS: replace(_BROKERS[ApiKey.API_VERSIONS], handle=self._api_versions),
+        }
+        clients = {key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS}
+        fetch = _BROKERS[ApiKey.FETCH]
+        self.services: Mapping[Role, Mapping[int, Service]] = {
+            Role.BROKER: {**clients, **between, ApiKey.FETCH: replace(fetch, handle=_fetch)},
+            Role.CONTROLLER: {},
+        }
+        """Of a broker that has joined."""
+        self._first_services: Mapping[Role, Mapping[int, Service]] = {
+            Role.BROKER: {**between, ApiKey.FETCH: replace(fetch, handle=_fetch_metadata)},
+            Role.CONTROLLER: {},
+        }
+        """Before."""
 
     @classmethod
     async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles) -> AmongZookeeper:
@@ -65,7 +84,7 @@ class AmongZookeeper(AmongOthers):
     def membership(self, controller: ActiveController) -> ZookeeperMembership:
         """Of this node's controller."""
         notices = Notices(self._world, self._config, controller)
-        made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._hears_controller)
+        made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._hears)
         self.home.while_active = (
             made.follow_znodes,
             notices.follow_configs,
@@ -75,9 +94,20 @@ class AmongZookeeper(AmongOthers):
         )
         return made
 
-    def _hears_controller(self) -> bool:
+    def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
+        """Every connection of another broker begins with it."""
+        peer = _PEER.fullmatch(context.client_id or "")
+        if peer is not None:
+            self._inbound = {connection: node for connection, node in self._inbound.items() if not connection.transport.is_closed}
+            self._inbound[context.connection] = int(peer[1])
+        return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
+
+    def _hears(self, broker_id: int) -> bool:
+        """Whether a connection between the two is open: of two that see each other's ports closed, the one may still reach the other."""
+        if any(node == broker_id and not connection.transport.is_closed for connection, node in self._inbound.items()):
+            return True
         address = self.home.leader_address
-        return address is not None and self._home_peers.is_connected(address)
+        return broker_id == self.home.leader_id and address is not None and self._home_peers.is_connected(address)
 
     def leader_address(self) -> Address | None:
         return self.home.leader_address
@@ -95,17 +125,12 @@ class AmongZookeeper(AmongOthers):
         lifecycle.on_registered, lifecycle.on_failed = remote.registered, controller.on_failed
         await lifecycle.join()
 
-    @property
-    def services(self) -> Mapping[Role, Mapping[int, Service]]:
-        """What its listeners serve."""
-        return ALL_SERVICES
-
     def joined(self, router: Router) -> None:
-        router.serve(ALL_SERVICES)
+        router.serve(self.services)
 
     def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
         """Its listeners are those of controllers, too, and they must be open before it registers."""
-        router.serve(FIRST_SERVICES)
+        router.serve(self._first_services)
         gate.open()
 
         def has_epoch(epoch: int) -> None:
@@ -145,24 +170,6 @@ def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) 
 
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\1"
+_PEER: Final = re.compile(r"node-(\d+)-(?:sentinel|metadata|broker|replica)")
+"""What a broker calls itself to another one."""
 _BROKERS: Final = SERVICES[Role.BROKER]
-_BETWEEN: Final[Mapping[int, Service]] = {key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS}
-
-ALL_SERVICES: Final[Mapping[Role, Mapping[int, Service]]] = {
-    Role.BROKER: {
-        **{key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS},
-        **_BETWEEN,
-        ApiKey.FETCH: replace(_BROKERS[ApiKey.FETCH], handle=_fetch),
-    },
-    Role.CONTROLLER: {},
-}
-"""Of a broker that has joined."""
-FIRST_SERVICES: Final[Mapping[Role, Mapping[int, Service]]] = {
-    Role.BROKER: {
-        ApiKey.API_VERSIONS: _BROKERS[ApiKey.API_VERSIONS],
-        **_BETWEEN,
-        ApiKey.FETCH: replace(_BROKERS[ApiKey.FETCH], handle=_fetch_metadata),
-    },
-    Role.CONTROLLER: {},
-}
-"""Before."""

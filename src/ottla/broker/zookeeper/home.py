@@ -26,11 +26,11 @@ from ottla.broker.zookeeper.registration import Registration
 from ottla.broker.zookeeper.reign import Reign
 from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
 from ottla.broker.zookeeper.serving import OnAnswer, Serving
-from ottla.broker.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for
+from ottla.broker.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for, while_controller
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Request
 from ottla.controller.reconciliation import born
-from ottla.coordination import CoordinationError, MultiFailedError, NoNodeError, Session, SessionExpiredError
+from ottla.coordination import MultiFailedError, NoNodeError, Session, SessionExpiredError
 from ottla.errors import DecodeError, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
@@ -87,13 +87,12 @@ class ZookeeperHome:
     async def open(cls, world: World, config: BrokerConfig, peers: Peers, new_cluster_id: str) -> ZookeeperHome:
         """There is a session, and a cluster. KafkaError when ZooKeeper cannot be reached."""
         place = Place.of(config)
-        session = await place.first_session(world)
-        try:
+
+        async def prepare(session: Session) -> str:
             await make_persistent(session, place.acl_of)
-            found = await cluster_id(session, new_cluster_id, place.acl_of)
-        except CoordinationError as error:
-            await session.close()
-            raise KafkaError(-1, f"ZooKeeper at {place.servers}: {type(error).__name__} {error}") from error
+            return await cluster_id(session, new_cluster_id, place.acl_of)
+
+        session, found = await place.begin(world, prepare)
         return cls(world, config, place, session, found, peers)
 
     # -- what is known
@@ -289,7 +288,7 @@ class ZookeeperHome:
             await first_of(
                 reign.carry_out(),
                 despite_lost_connections(lambda: self._until_deposed(session)),
-                *(despite_lost_connections(partial(part, reign)) for part in self.while_active),
+                *(while_controller(despite_lost_connections(partial(part, reign))) for part in self.while_active),
             )
         except DecodeError as error:
             log.error("znodes_unreadable", epoch=epoch, reason=error.message)

@@ -39,7 +39,7 @@ _ENDED = "its process has ended"
 
 
 class ZookeeperMembership(Membership):
-    """``hears`` says of the controller, to a broker that is not, whether its connection is open."""
+    """``hears`` says whether a connection to or from the broker is open."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ZookeeperMembership(Membership):
         controller: ActiveController,
         home: ZookeeperHome,
         evidence: Evidence,
-        hears: Callable[[], bool],
+        hears: Callable[[int], bool],
     ) -> None:
         super().__init__(world, config, controller, home.cluster_id, evidence)
         self._home = home
@@ -66,7 +66,8 @@ class ZookeeperMembership(Membership):
         return BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def _registered_at(self, broker_id: int, epoch: int) -> int:
-        return self._registered_offsets.get((broker_id, epoch), self._home.base_offset)
+        in_image = self._home.base_offset - 1  # who has the image that the epoch began with has all that was registered then
+        return self._registered_offsets.get((broker_id, epoch), in_image)
 
     def _watch(self) -> None:
         """No session ends here."""
@@ -93,13 +94,7 @@ class ZookeeperMembership(Membership):
             await changed.wait()
 
     async def _decide(self, decisions: list[Callable[[ClusterImage], Recorded]]) -> None:
-        """Once the controller is not active any more this never returns; it is about to be cancelled."""
-        try:
-            results: list[Any] = await self._controller.decide(decisions, is_followed=False)
-        except KafkaError as error:
-            log.info("brokers_not_reconciled", reason=error.message)
-            await asyncio.Event().wait()
-            raise
+        results: list[Any] = await self._controller.decide(decisions, is_followed=False)
         for result in results:
             if isinstance(result, KafkaError):
                 log.error("brokers_not_reconciled", reason=result.message)
@@ -151,11 +146,9 @@ class ZookeeperMembership(Membership):
 
     def _is_heard(self, broker_id: int, epoch: int) -> bool:
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
-        if channel is not None and of_epoch == epoch:
-            return not channel.is_closed
-        if self._home.is_active:
-            return self._home.has_fetched(broker_id) or self._now_ms() - self._began_ms < HELLO_MS
-        return broker_id == self._home.leader_id and self._hears()
+        if self._hears(broker_id) or (channel is not None and of_epoch == epoch and not channel.is_closed):
+            return True
+        return self._home.is_active and self._now_ms() - self._began_ms < HELLO_MS
 
     def _on_dead(self, broker_id: int, epoch: int) -> None:
         """May be called again and again."""

@@ -104,7 +104,9 @@ class Notices:
         """A topic whose name is below ``/admin/delete_topics`` is deleted."""
         while True:
             changed = asyncio.Event()
-            names = await reign.session.children(znodes.DELETE_TOPICS, changed.set)
+            if await reign.session.children(znodes.DELETE_TOPICS, changed.set):
+                await self._controller.replica.committed(self._controller.replica.draft.end_offset)  # the marks of our own deletions go
+            names = await reign.session.children(znodes.DELETE_TOPICS)
             wanted = [name for name in names if f"{znodes.DELETE_TOPICS}/{name}" not in reign.writer.known.versions]
             for name in wanted:
                 mark = f"{znodes.DELETE_TOPICS}/{name}"
@@ -160,13 +162,7 @@ class Notices:
             await _delete(reign, path)
 
     async def _decide(self, decisions: list[Decision]) -> None:
-        """Once the controller is not active any more this never returns; it is about to be cancelled."""
-        try:
-            results: list[Recorded | KafkaError] = await self._controller.decide(decisions, is_followed=False)
-        except KafkaError as error:
-            log.info("request_not_decided", reason=error.message)
-            await asyncio.Event().wait()
-            raise
+        results: list[Recorded | KafkaError] = await self._controller.decide(decisions, is_followed=False)
         for result in results:
             if isinstance(result, KafkaError) and result.code != ErrorCode.ELECTION_NOT_NEEDED:
                 log.warning("request_refused", reason=result.message)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.config import BrokerConfig
-from ottla.coordination import OPEN_ACCESS, Access, NodeExistsError, NotAuthorizedError, Session
+from ottla.coordination import (
+    OPEN_ACCESS,
+    Access,
+    ConnectionLostError,
+    CoordinationError,
+    NodeExistsError,
+    NotAuthorizedError,
+    Session,
+    SessionExpiredError,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
+
+T = TypeVar("T")
 
 SENSITIVE: Final = ("/config/users", "/config/brokers")
 """Not even to be read by others: they hold credentials."""
@@ -56,14 +68,23 @@ class Place:
             return OPEN_ACCESS
         return _OWN if _is_below(path, SENSITIVE) else _READ
 
-    async def first_session(self, world: World) -> Session:
-        """The session of a broker that starts. KafkaError when ZooKeeper does not answer in time, or refuses the credentials."""
+    async def begin(self, world: World, prepare: Callable[[Session], Awaitable[T]]) -> tuple[Session, T]:
+        """The session of a broker that starts, and what it has prepared there, however often the connection is lost on the way.
+
+        KafkaError when ZooKeeper does not answer in time, or refuses the credentials.
+        """
+        session: Session | None = None
         try:
             async with asyncio.timeout(self.connection_timeout_ms / 1000):
-                session = await self.session(world)
-                if await session.exists("/") is None:
-                    await self._make_chroot(world)
-                return session
+                while True:
+                    session = await self.session(world)
+                    try:
+                        if await session.exists("/") is None:
+                            await self._make_chroot(world)
+                        return session, await prepare(session)
+                    except (ConnectionLostError, SessionExpiredError):
+                        await session.close()
+                        await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             text = f"ZooKeeper at {self.servers} does not answer within {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
@@ -71,6 +92,8 @@ class Place:
             raise _refused(f"zookeeper.connect={self.servers}: {error}") from None
         except NotAuthorizedError as error:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"ZooKeeper refuses this broker: {error}") from None
+        except CoordinationError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper at {self.servers}: {type(error).__name__} {error}") from error
 
     async def session(self, world: World) -> Session:
         """A new session, whenever ZooKeeper can be reached."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from ottla.coordination import ConnectionLostError
+from ottla.errors import ErrorCode, KafkaError
 
 RETRY_SECONDS: Final = 0.1
 
@@ -32,6 +33,16 @@ async def despite_lost_connections(work: Callable[[], Awaitable[None]]) -> None:
             return
         except ConnectionLostError:
             await asyncio.sleep(RETRY_SECONDS)
+
+
+async def while_controller(work: Coroutine[Any, Any, None]) -> None:
+    """What the work decides may be too late: this node's controller is not active any more, and the work is about to be cancelled."""
+    try:
+        await work
+    except KafkaError as error:
+        if error.code != ErrorCode.NOT_CONTROLLER:
+            raise
+        await asyncio.Event().wait()
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -1,0 +1,38 @@
+"""Replicated partitions of shipped nodes in ZooKeeper mode, in the simulated world: the same promises as with a quorum.
+
+``OTTLA_SEEDS`` are explored; the share of ``make test`` is about 8 s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from tests.simulation.zookeeper_nodes import explore_zookeeper
+
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "8"))
+RARE = (
+    *("replica_truncated", "isr_changed", "broker_gone", "active controller killed", "controller_resigns", "controller_deposed"),
+    *("zookeeper_session_expired", "broker_fences_itself", "controller_write_failed", "broker_znode_deleted"),
+    *("zookeeper: away", "zookeeper: cut off", "zookeeper: expired", "zookeeper: lost answers"),
+)
+"""What many seeds together must have met: otherwise they say nothing about it."""
+MANY = 60
+
+
+@pytest.mark.timeout(3600)
+def test_what_acks_all_has_acknowledged_is_kept_and_no_living_broker_is_taken_for_dead() -> None:
+    states: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        found = explore_zookeeper(seed)
+        assert not found.findings, f"seed {seed}: {found.findings}"
+        states.update(found.states)
+    print(SEEDS, dict(states))
+    assert states["acknowledged records"] > 500 * SEEDS
+    assert states["controller_elected"] > SEEDS
+    assert SEEDS < MANY or not [name for name in RARE if not states[name]], states
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert explore_zookeeper(7).digest == explore_zookeeper(7).digest
