@@ -15,7 +15,7 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually
 
 from ottla.client.admin.configs import RESOURCE_TOPIC, SET
-from ottla.coordination import Create, Session
+from ottla.coordination import Create, NotAuthorizedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import znodes
 from ottla.runtime.zookeeper_server import ZooKeeperServer
@@ -282,6 +282,22 @@ def test_zookeeper_is_away_and_data_goes_on(tmp_path: Path, zookeeper: ZooKeeper
         assert not load.failed
         assert (czxids(cluster) == before) == (session_ms > 10_000)
         everything(cluster.bootstrap, "t", load.acknowledged)
+
+
+def test_with_acls_only_brokers_change_what_they_made(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    acl = {"zookeeper_set_acl": "true", "ottla_zookeeper_credentials": "broker:secret"}
+    with ZookeeperCluster(tmp_path, zookeeper, 1, **acl) as cluster, Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 1, 1)]) == {"t": None}
+        assert cluster.state("t")["leader"] == 1, "others may read it"
+        for write in (
+            lambda session: session.set("/brokers/topics/t", b"", -1),
+            lambda session: session.delete("/controller"),
+            lambda session: session.create("/config/topics/u"),
+            lambda session: session.children("/config/users"),
+        ):
+            with pytest.raises(NotAuthorizedError):
+                cluster.ask(write)
+        cluster.ask(lambda session: session.create("/consumers/g"))
 
 
 def topic_config(admin: Admin, topic: str, key: str) -> str | None:

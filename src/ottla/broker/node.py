@@ -225,6 +225,7 @@ class Broker:
             controller=self.controller,
             membership=membership,
             voters={} if others is None else self._roles.voters,
+            known_controller=(lambda: -1) if zookeeper is None else (lambda: zookeeper.home.leader_id),
             partitions=self.partitions,
             groups=self.groups,
             mover=self.mover,

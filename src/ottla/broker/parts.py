@@ -45,6 +45,7 @@ class Parts:
     stage: Callable[[Staged], None]
     fetch_bytes_max: int
     controller_endpoints: list[EndpointImage] = field(default_factory=list)
+    known_controller: Callable[[], int] = lambda: -1
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """Where the controllers are, in a cluster of several nodes."""
 
@@ -55,8 +56,12 @@ class Parts:
 
     @property
     def controller_id(self) -> int:
-        """Whom clients may ask what a controller decides: any broker passes it on, and this one does."""
-        return self.node_id
+        """Whom clients may ask what a controller decides: any broker passes it on, and this one does.
+
+        In ZooKeeper mode the controller is a broker like any other, and clients are shown it.
+        """
+        known = self.known_controller()
+        return self.node_id if known < 0 else known
 
     def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it."""

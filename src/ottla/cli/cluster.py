@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ottla.runtime.supervision.control import Answer
 
 NODES_MAX: Final = 100
+OWN: Final = "own"
+"""For ``--zookeeper``: one beside the nodes."""
 ASK_TIMEOUT_MS: Final = 3_000
 OUTSIDE_TIMEOUT_MS: Final = 15_000
 HEALTH_TIMEOUT_MS: Final = 5_000
@@ -44,25 +46,40 @@ def data_option(function: Any) -> Any:
     type=click.IntRange(0, 65535),
     help="The first port of a new cluster; 0 finds free ones, of an old one too.  [default: 9092, or free ones]",
 )
+@click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[/CHROOT]|own",
+    help="Where a new cluster keeps its metadata, in place of a quorum of its nodes; own starts a ZooKeeper beside them.",
+)
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
 @data_option
 def start(
-    count: int | None, port: int | None, overrides: tuple[str, ...], is_restarting: bool, log_level: str, as_json: bool, data: str | None
+    count: int | None,
+    port: int | None,
+    zookeeper: str | None,
+    overrides: tuple[str, ...],
+    is_restarting: bool,
+    log_level: str,
+    as_json: bool,
+    data: str | None,
 ) -> None:
     """Start a cluster and serve until SIGTERM, Ctrl-C or `ottla cluster stop`.
 
     A directory that has a cluster already is resumed, with all its nodes, on the ports that they had. The first three nodes are
-    brokers and controllers, the others are brokers. A node that dies is reported, and not started again unless --restart is given.
+    brokers and controllers, the others are brokers; with --zookeeper all are brokers, and any may be the controller. A node that dies is
+    reported, and not started again unless --restart is given.
     """
+    from ottla.cli.nodes.at_zookeeper import begin_home
     from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
     from ottla.cli.nodes.plan import check, check_free, cluster_plans
 
     place = place_of(data)
     place.lock()
-    found, is_new = described(place, count, port, overrides)
+    found, is_new = described(place, count, port, overrides, zookeeper)
+    server = begin_home(place, found)
     plans = cluster_plans(place, found)
     check(plans)
     wait_for_orphans(plans)
@@ -80,7 +97,11 @@ def start(
             place, found, plans, manner, on_served=lambda state: announce(state, place, as_json), plan_another=lambda: another(place, found)
         )
 
-    run_foreground(make)
+    try:
+        run_foreground(make)
+    finally:
+        if server is not None:
+            server.kill()
     complain("all nodes have stopped")
 
 
@@ -92,7 +113,9 @@ def place_of(data: str | None) -> Place:
     return Place(data if data is not None else default_place(default_data_folder(os.environ)))
 
 
-def described(place: Place, count: int | None, port: int | None, overrides: tuple[str, ...]) -> tuple[ClusterFile, bool]:
+def described(
+    place: Place, count: int | None, port: int | None, overrides: tuple[str, ...], zookeeper: str | None = None
+) -> tuple[ClusterFile, bool]:
     """The cluster that is here, or a new one, and whether it is new. PlaceError for a directory of something else."""
     from ottla.broker.formatting import random_uuid
     from ottla.cli.config import key_and_value
@@ -107,7 +130,9 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
         if place.foreign_entries:
             raise PlaceError(f"{place.path} has {place.foreign_entries[0]} and is no cluster's directory; choose a new or empty one")
         nodes = list(range(1, (count or 3) + 1))
-        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters_among(nodes), properties=properties)
+        voters = [] if zookeeper else voters_among(nodes)
+        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters, properties=properties)
+        made.zookeeper, made.zookeeper_port = (None, 0) if zookeeper == OWN else (zookeeper, None)
         needed = number_ports(made, port)
         first = min(made.ports.values())
         if port is None and first != FIRST_PORT:
@@ -120,7 +145,11 @@ def described(place: Place, count: int | None, port: int | None, overrides: tupl
         raise PlaceError(f"{text}: start it without -n, and use `ottla cluster add` for more")
     if port and port != min(found.ports.values()):
         raise PlaceError(f"the cluster in {place.path} has the ports from {min(found.ports.values())} on; start it without --port")
-    if port == 0 and not all(is_free(HOST, number) for number in (*found.ports.values(), *found.controller_ports.values())):
+    if zookeeper and zookeeper != (found.zookeeper if found.zookeeper_port is None else OWN):
+        home = "in a quorum of its nodes" if found.zookeeper is None else f"in the ZooKeeper at {found.zookeeper}"
+        raise PlaceError(f"the cluster in {place.path} keeps its metadata {home}, and that stays so: start it without --zookeeper")
+    own = [] if found.zookeeper_port is None else [found.zookeeper_port]
+    if port == 0 and not all(is_free(HOST, number) for number in (*found.ports.values(), *found.controller_ports.values(), *own)):
         number_ports(found, 0)
     found.properties |= properties
     return found, False
@@ -131,10 +160,13 @@ def number_ports(cluster: ClusterFile, port: int | None) -> int:
     from ottla.cli.nodes.plan import FIRST_PORT, choose_ports
 
     voters = cluster.voters if len(cluster.nodes) > 1 else []
-    needed = len(cluster.nodes) + len(voters)
+    needed = len(cluster.nodes) + len(voters) + (cluster.zookeeper_port is not None)
     numbers = itertools.count(port or choose_ports(needed, FIRST_PORT))
     cluster.ports = {node: next(numbers) for node in cluster.nodes}
     cluster.controller_ports = {node: next(numbers) for node in voters}
+    if cluster.zookeeper_port is not None:
+        cluster.zookeeper_port = next(numbers)
+        cluster.zookeeper = f"127.0.0.1:{cluster.zookeeper_port}"
     return needed
 
 
@@ -143,13 +175,14 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
     from ottla.cli.nodes.plan import choose_ports, cluster_plan
     from ottla.errors import ErrorCode, KafkaError
 
-    if len(found.voters) < 2:
+    if len(found.voters) < 2 and found.zookeeper is None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "a cluster that was started with one node decides alone and takes no other; start one with -n 3 in another directory",
         )
     node_id = max(found.nodes) + 1
-    port = choose_ports(1, max({*found.ports.values(), *found.controller_ports.values()}) + 1)
+    taken = {*found.ports.values(), *found.controller_ports.values(), found.zookeeper_port or 0}
+    port = choose_ports(1, max(taken) + 1)
     found.nodes.append(node_id)
     found.ports[node_id] = port
     plan = cluster_plan(place, found, node_id)
@@ -211,9 +244,10 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
     if output == "json":
         nodes = [dict(zip(columns, row, strict=True)) for row in rows]
         document = {"cluster_id": state.cluster_id, "bootstrap": state.bootstrap, "supervisor_pid": state.supervisor_pid}
+        document["home"] = state.home
         print_json("cluster status", document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes})
         return
-    click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}")
+    click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}  home {state.home}")
     print_rows(output, "cluster status", columns, rows)
     if seen.problem is not None:
         complain(seen.problem)

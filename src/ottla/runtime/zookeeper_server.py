@@ -24,6 +24,17 @@ TICK_MS: Final = 500
 _JARS: Final = re.compile(r"(zookeeper|zookeeper-jute|slf4j-api|netty-\w+(-\w+)*|audience-annotations|snappy-java|metrics-core)-\d.*\.jar")
 
 
+_GUARD: Final = """\
+"$@" </dev/null & server=$!
+exec 3<&0
+(cat <&3 >/dev/null; kill -9 $server 2>/dev/null) & guard=$!
+wait $server; status=$?
+kill $guard 2>/dev/null
+exit $status
+"""
+"""The server ends when the pipe does, whatever ends the process that has its other end."""
+
+
 class ZooKeeperServer:
     """One server. ``others`` are the lines ``server.N=...`` of an ensemble; without any it is alone."""
 
@@ -68,7 +79,9 @@ class ZooKeeperServer:
         command = [str(find_java()), "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true"]
         command += ["-Dzookeeper.forceSync=no", "-Dzookeeper.skipACL=no", "-cp", class_path(), main, str(config)]
         with open(self._folder / "server.log", "ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, "zookeeper", *command], stdout=output, stderr=output, stdin=subprocess.PIPE
+            )
 
     def start(self) -> None:
         """It serves."""
@@ -87,7 +100,8 @@ class ZooKeeperServer:
     def kill(self) -> None:
         """It is gone at once; what it had acknowledged is on disk."""
         if self._process is not None:
-            self._process.kill()
+            assert self._process.stdin is not None, "it has a pipe"
+            self._process.stdin.close()
             self._process.wait()
             self._process = None
 

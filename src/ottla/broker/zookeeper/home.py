@@ -31,7 +31,7 @@ from ottla.config import BrokerConfig
 from ottla.consensus.calls import Request
 from ottla.controller.reconciliation import born
 from ottla.coordination import MultiFailedError, NoNodeError, Session, SessionExpiredError
-from ottla.errors import DecodeError, KafkaError, OttlaError
+from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage
@@ -93,6 +93,10 @@ class ZookeeperHome:
             return await cluster_id(session, new_cluster_id, place.acl_of)
 
         session, found = await place.begin(world, prepare)
+        if config["cluster.id"] not in (None, found):
+            await session.close()
+            text = f"cluster.id={config['cluster.id']}, and the cluster in ZooKeeper at {place.servers} has the id {found}"
+            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
         return cls(world, config, place, session, found, peers)
 
     # -- what is known

@@ -144,7 +144,9 @@ class Foreground:
             address = node.address or (f"{plan.addresses[0][0]}:{plan.addresses[0][1]}" if plan.addresses[0][1] else None)
             nodes.append(NodeStatus(node_id, plan.roles, node.state.value, node.pid, address, plan.controller, node.spec.log_file))
         bootstrap = ",".join(node.address for node in nodes if node.address is not None)
-        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes)
+        zookeeper = self._cluster.zookeeper
+        home = "quorum" if zookeeper is None else f"zookeeper {zookeeper}"
+        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home)
 
     def _write_state(self) -> None:
         """As a full disk may refuse it: nodes are watched and stopped without it, too."""
@@ -157,7 +159,7 @@ class Foreground:
 async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:
     """The log directories of new nodes are made. Those of others are left as they are, also where they are empty now."""
     new = [plan for plan in plans if plan.node_id not in cluster.formatted]
-    if not new:
+    if not new or cluster.zookeeper is not None:  # there, a node has promised nothing that it could forget
         return
     from ottla.broker.formatting import format_log_dirs
     from ottla.config import BrokerConfig

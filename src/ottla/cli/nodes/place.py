@@ -4,6 +4,7 @@
     state.json     who runs now: the supervisor and the nodes, with their process ids; rewritten at each change
     .lock          locked by the supervisor for as long as it lives: the kernel unlocks it, whatever ends it
     control.sock   where the supervisor takes orders (``ottla.runtime.supervision.control``)
+    zookeeper/     what the cluster's own ZooKeeper has, where there is one (``--zookeeper own``)
     node-N/        the node's log directory ``data``, its ``server.properties`` and its ``node.log``
 
 Of ``ottla broker start --cores`` the place is the first entry of log.dirs, and ``node-N`` below each entry is a log directory.
@@ -45,6 +46,10 @@ class ClusterFile(msgspec.Struct):
     ports: dict[int, int] = {}  # of the kind "cluster", as are the two below
     controller_ports: dict[int, int] = {}
     properties: dict[str, str] = {}
+    zookeeper: str | None = None
+    """The home of a cluster in ZooKeeper mode: host:port/chroot. None for a quorum."""
+    zookeeper_port: int | None = None
+    """That of the ZooKeeper that the supervisor runs beside the nodes."""
     version: int = VERSION
 
 
@@ -65,6 +70,7 @@ class PlaceState(msgspec.Struct):
     supervisor_pid: int
     bootstrap: str
     nodes: list[NodeStatus]
+    home: str = "quorum"
     version: int = VERSION
 
 

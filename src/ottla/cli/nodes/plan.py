@@ -27,7 +27,7 @@ OWN_KEYS: Final = frozenset(
     {
         *("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "process.roles", "cluster.id"),
         *("controller.quorum.voters", "controller.quorum.bootstrap.servers", "controller.listener.names"),
-        "ottla.admin.listener",
+        *("zookeeper.connect", "ottla.admin.listener"),
     }
 )
 """Keys that each node has a value of its own for."""
@@ -62,6 +62,8 @@ def cluster_plans(place: Place, cluster: ClusterFile) -> list[NodePlan]:
 
 
 def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
+    if cluster.zookeeper is not None:
+        return _plan_in_zookeeper(place, cluster, node_id, cluster.zookeeper)
     is_alone = cluster.nodes == [node_id]
     is_voter = node_id in cluster.voters and not is_alone
     roles = ["broker", "controller"] if is_voter or is_alone else ["broker"]
@@ -76,6 +78,13 @@ def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
         own |= {"controller.quorum.voters": voters, "controller.listener.names": CONTROLLER}
     controller = f"{HOST}:{cluster.controller_ports[node_id]}" if is_voter else None
     return NodePlan(node_id, roles, own | cluster.properties, [data], addresses, controller)
+
+
+def _plan_in_zookeeper(place: Place, cluster: ClusterFile, node_id: int, zookeeper: str) -> NodePlan:
+    """Any of the nodes may be the controller."""
+    port, data = cluster.ports[node_id], place.node_file(node_id, "data")
+    own = {"broker.id": str(node_id), "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": data}
+    return NodePlan(node_id, ["broker"], own | cluster.properties, [data], [(HOST, port)], None)
 
 
 def check(plans: Iterable[NodePlan]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.cli.nodes.place import NodeStatus, PlaceState
-from ottla.errors import OttlaError
+from ottla.client.admin.brokers import ClusterDescription
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 UNKNOWN = "unknown"
+QUORUM = "quorum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Standing:
     active_controller: int | None
     controllers: frozenset[int]
     problem: str | None
+    is_in_zookeeper: bool = False
 
     def broker_of(self, node: NodeStatus) -> str:
         if self.brokers is None:
@@ -25,6 +28,8 @@ class Standing:
         return "alive" if node.node_id in self.brokers else "fenced"
 
     def controller_of(self, node: NodeStatus) -> str | None:
+        if self.is_in_zookeeper:
+            return "active" if node.node_id == self.active_controller else "candidate"
         if "controller" not in node.roles:
             return None
         if self.active_controller is None:
@@ -44,7 +49,10 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     brokers: frozenset[int] | None = None
     try:
         with Admin(serving, client_id="ottla-cli", request_timeout_ms=timeout_ms) as admin:
-            brokers = frozenset(node.node_id for node in admin.describe_cluster().nodes)
+            described = admin.describe_cluster()
+            brokers = frozenset(node.node_id for node in described.nodes)
+            if state.home != QUORUM:
+                return Standing(brokers, described.controller_id, frozenset(), None, True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
         what = "the cluster does not answer" if brokers is None else "no controller is active"
@@ -76,6 +84,8 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         try:
             quorum = admin.describe_quorum()
         except OttlaError as error:
+            if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
+                return _seen_in_zookeeper(described)
             alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None) for node in brokers.values()]
             return SeenCluster(described.cluster_id, None, [*alive], f"no controller is active: {error}")
     voters = {voter.replica_id: voter for voter in quorum.current_voters}
@@ -89,3 +99,13 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         address = None if node is None else f"{node.host}:{node.port}"
         rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
+
+
+def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
+    """Brokers that have no quorum to describe: any of them may be the controller, and one is."""
+    active = described.controller_id
+    rows: list[tuple[object, ...]] = [
+        (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None)
+        for node in described.nodes
+    ]
+    return SeenCluster(described.cluster_id, active, rows)
