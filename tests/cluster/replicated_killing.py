@@ -44,6 +44,8 @@ REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 ALL = {1, 2, 3}
 KINDS = ("leader", "follower", "controller")
 OFFSETS = "__consumer_offsets"
+HISTORY = "history.jsonl"
+"""What the clients did and saw, for ``ottla check-history``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
             log = read_all(cluster.bootstrap)
             history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
             eventually(lambda: len(reader.seen), lambda count: count >= len(log))
-        check(history, log)
+        check(history, log, folder / HISTORY)
         assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
         assert_commits_are_kept(cluster.bootstrap, history.confirmed)
         assert_replicas_are_equal(cluster, admin, TOPIC)

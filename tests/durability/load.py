@@ -1,21 +1,25 @@
 """Load that goes on while a broker is killed, and what must hold when it is over.
 
 Producers note every acknowledgement, a group's members note what they got, what they tried to commit and what was
-confirmed. ``check`` compares all of it with the log as a reader without a group sees it.
+confirmed. ``check`` has all of it judged (``ottla.history``), together with the log as a reader without a group sees it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from ottla import sync
+from ottla.history.judge import judge
+from ottla.history.operations import Operation, write_history
 
 TOPIC, GROUP = "events", "readers"
 PARTITION_COUNT = 3
@@ -49,10 +53,11 @@ def place_of(message: Message) -> Place:
 
 
 class History:
-    """What all threads have seen. ``changed`` is notified of each step."""
+    """What all threads have seen. ``changed`` is notified of each step, and held while one is noted in ``operations``."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.operations: list[Operation] = []
         self.allowance = 0  # so many records may be sent in all
         self.sent_count: Counter[str] = Counter()
         self.acknowledged: dict[tuple[str, int], Place] = {}  # (producer, number) -> where the broker said it is
@@ -74,26 +79,43 @@ class History:
             if sum(self.sent_count.values()) >= self.allowance:
                 self.changed.wait(PAUSE_SECONDS)
                 return None
+            number = self.sent_count[producer]
             self.sent_count[producer] += 1
-            return self.sent_count[producer] - 1
+            self.operations.append(Operation(producer, "invoke", "send", topic=TOPIC, value=f"{producer} {number}"))
+            return number
 
     def acknowledge(self, producer: str, number: int, place: Place) -> None:
         with self.changed:
             self.acknowledged[producer, number] = place
+            value = f"{producer} {number}"
+            self.operations.append(Operation(producer, "ok", "send", TOPIC, place.partition, value, place.offset))
             self.changed.notify_all()
 
-    def receive(self, place: Place, value: bytes, *, is_first: bool) -> None:
+    def receive(self, member: str, place: Place, value: bytes, *, is_first: bool) -> None:
         """``is_first``: the member was just given the partition, so this must be where the group stood."""
         with self.changed:
             if is_first:
+                found = place.offset or -1  # a group that has committed nothing begins at the beginning
+                self.operations.append(Operation(member, "ok", "committed", group=GROUP, offsets=((TOPIC, place.partition, found),)))
+                self.operations.append(Operation(member, "ok", "assign", partitions=((TOPIC, place.partition),)))
                 self.resumed_count += 1
                 if not self.confirmed[place.partition] <= place.offset <= self.attempted[place.partition]:
                     self.problems.append(
                         f"{place} is where a member resumed; confirmed were {dict(self.confirmed)}, tried {dict(self.attempted)}"
                     )
+            self.operations.append(Operation(member, "ok", "poll", records=((TOPIC, *place, value.decode()),)))
             if self.received.setdefault(place, value) != value:
                 self.problems.append(f"{place} was {self.received[place]!r} and then {value!r}")
             self.changed.notify_all()
+
+    def commit(self, member: str, kind: Literal["invoke", "ok", "info"], offsets: dict[int, int]) -> None:
+        """``invoke``: it is tried. ``ok``: it is confirmed. ``info``: nobody knows."""
+        with self.changed:
+            entries = tuple((TOPIC, *entry) for entry in offsets.items())
+            self.operations.append(Operation(member, kind, "commit", group=GROUP, offsets=entries))
+            for noted in [self.attempted] * (kind == "invoke") + [self.confirmed] * (kind == "ok"):
+                for partition, offset in offsets.items():
+                    noted[partition] = max(noted[partition], offset)
 
     def complain(self, problem: str) -> None:
         with self.changed:
@@ -196,11 +218,15 @@ class OwnProducer(WorkerThread):
         self.history.acknowledge(self._name, number, Place(metadata.partition, metadata.offset))
 
 
+_member_numbers = itertools.count(1)
+
+
 class Member(WorkerThread):
     """librdkafka in the group. It commits what it has handled, and stops without a last commit."""
 
     def __init__(self, history: History, bootstrap: str) -> None:
         super().__init__(history)
+        self._name = f"member-{next(_member_numbers)}"
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -229,7 +255,7 @@ class Member(WorkerThread):
                 expected = self._next.get(place.partition)
                 if expected not in (None, place.offset):
                     self.history.complain(f"{place} was read where offset {expected} was due")
-                self.history.receive(place, value, is_first=expected is None)
+                self.history.receive(self._name, place, value, is_first=expected is None)
                 self._next[place.partition] = place.offset + 1
                 self.has_read = True
                 handled += 1
@@ -254,16 +280,13 @@ class Member(WorkerThread):
 
     def _commit(self) -> None:
         offsets = dict(self._next)
-        with self.history.changed:
-            for partition, offset in offsets.items():
-                self.history.attempted[partition] = max(self.history.attempted[partition], offset)
+        self.history.commit(self._name, "invoke", offsets)
         try:
             self._consumer.commit(offsets=[TopicPartition(TOPIC, *entry) for entry in offsets.items()], asynchronous=False)
         except KafkaException:
-            return  # not confirmed
-        with self.history.changed:
-            for partition, offset in offsets.items():
-                self.history.confirmed[partition] = max(self.history.confirmed[partition], offset)
+            self.history.commit(self._name, "info", offsets)  # not confirmed
+        else:
+            self.history.commit(self._name, "ok", offsets)
 
 
 def read_all(bootstrap: str) -> dict[Place, tuple[bytes, bytes]]:
@@ -284,17 +307,20 @@ def read_all(bootstrap: str) -> dict[Place, tuple[bytes, bytes]]:
     return found
 
 
-def check(history: History, log: dict[Place, tuple[bytes, bytes]]) -> None:
-    """Nothing acknowledged is lost, nothing is there twice, every key is in order, and the group has seen all."""
-    for (producer, number), place in history.acknowledged.items():
-        assert log[place][1] == b"%s %d" % (producer.encode(), number), f"{producer} {number} was acknowledged at {place}"
-    values = Counter(value for _, value in log.values())
-    assert max(values.values()) == 1, values.most_common(3)
-    assert len(values) == sum(history.sent_count.values()), "what was sent, and all of it was acknowledged, is there"
-    last: dict[bytes, int] = {}
-    for place in sorted(log):
-        key, value = log[place]
-        number = int(value.split()[1])
-        assert number > last.get(key, -1), f"{value!r} at {place} comes after {last[key]}"
-        last[key] = number
+def check(history: History, log: dict[Place, tuple[bytes, bytes]], file: Path | None = None) -> None:
+    """Nothing acknowledged is lost, nothing is there twice, every producer's records are in order, and the group has seen all.
+
+    The complete history is written to the file, for ``ottla check-history``.
+    """
+    last = tuple((TOPIC, *place, value.decode()) for place, (_, value) in sorted(log.items()))
+    history.operations += [Operation("last reader", "ok", "poll", records=last), Operation("last reader", "ok", "drained")]
+    if file is not None:
+        with file.open("wb") as lines:
+            lines.writelines(write_history(history.operations))
+    verdict = judge(history.operations)
+    assert not verdict.anomalies, verdict.anomalies[:10]
+    assert not verdict.is_unknown, "something was sent and read"
+    assert len(log) == sum(history.sent_count.values()) == len(history.acknowledged), (
+        "what was sent, and all of it was acknowledged, is there"
+    )
     assert history.received == {place: value for place, (_, value) in log.items()}

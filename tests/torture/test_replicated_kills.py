@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
-from tests.cluster.replicated_killing import run
+from tests.cli.cluster_command import ottla
+from tests.cluster.replicated_killing import HISTORY, run
 
 KILL_COUNT = 200
 
 
 def test_two_hundred_kills_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path) -> None:
     print(run(tmp_path, kill_count=KILL_COUNT))
+    judged = ottla("check-history", str(tmp_path / HISTORY))
+    print(judged.stdout)
+    assert judged.returncode == 0, judged.stdout

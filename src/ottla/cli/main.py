@@ -17,6 +17,7 @@ from ottla.errors import OttlaError
 
 COMMANDS: Final = {
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
+    "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
