@@ -30,6 +30,7 @@ class LoopCluster:
     voters: str
     ports: dict[int, tuple[int, int]]  # a node's port for clients, and that for controllers
     properties: dict[str, str]
+    directory_count: int = 1
     nodes: dict[int, Broker] = field(default_factory=dict)
 
     @property
@@ -63,7 +64,9 @@ class LoopCluster:
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.quorum.voters": self.voters,
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(self.folder / f"node-{node_id}"),
+            "log.dirs": ",".join(
+                str(self.folder / f"node-{node_id}{'abc'[index] if index else ''}") for index in range(self.directory_count)
+            ),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
         }
@@ -71,13 +74,13 @@ class LoopCluster:
 
 
 @asynccontextmanager
-async def cluster_on_loop(folder: Path, count: int = 3, **properties: str) -> AsyncIterator[LoopCluster]:
+async def cluster_on_loop(folder: Path, count: int = 3, *, directory_count: int = 1, **properties: str) -> AsyncIterator[LoopCluster]:
     """So many nodes, each of them broker and controller; dots of a property are underscores. Those that run at the end are stopped."""
     given = {key.replace("_", "."): value for key, value in properties.items()}
     ports = lasting_ports(2 * count)
     pairs = {node_id: (ports[node_id - 1], ports[count + node_id - 1]) for node_id in range(1, count + 1)}
     voters = ",".join(f"{node_id}@127.0.0.1:{controller_port}" for node_id, (_, controller_port) in pairs.items())
-    cluster = LoopCluster(folder, voters, pairs, given)
+    cluster = LoopCluster(folder, voters, pairs, given, directory_count)
     for node_id in pairs:
         await cluster.format(node_id)
     await cluster.start(*pairs)

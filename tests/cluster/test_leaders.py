@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster.loop_clients import asking, send, values
@@ -28,7 +29,7 @@ async def in_sync(cluster: LoopCluster, asked: int) -> list[int]:
 
 
 @asynccontextmanager
-async def after_broker_2_was_away(folder: Path, **properties: str) -> AsyncIterator[LoopCluster]:
+async def after_broker_2_was_away(folder: Path, **properties: Any) -> AsyncIterator[LoopCluster]:
     async with cluster_on_loop(folder, 3, **properties) as cluster:
         async with asking(cluster, 1) as admin:
             assert await admin.create_topics([NewTopic("t", assignments=REPLICAS)]) == {"t": None}

@@ -15,6 +15,7 @@ from ottla.broker.metadata.neighbours import Evidence, MetadataHome, NoEvidence,
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.directory_reports import DirectoryReports
 from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
@@ -33,6 +34,7 @@ from ottla.consensus.voters import VoterSet
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.wire.schema import ZERO_UUID
@@ -62,6 +64,8 @@ class AmongOthers:
         self._incarnation_id = b""  # none before it joins
         self._fetchers: ReplicaFetchers | None = None
         self._isr_requests: IsrRequests | None = None
+        self._reports: DirectoryReports | None = None
+        self._failed_directories: Callable[[], list[bytes]] = list
         if sees and roles.is_controller:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers)
         self._channel: ControllerChannel
@@ -83,6 +87,16 @@ class AmongOthers:
         if self._fetchers is not None:
             self._fetchers.follow_image(image)
 
+    def followed(self, delta: ImageDelta) -> None:
+        """What this broker has of the newer image is open."""
+        if self._reports is not None:
+            self._reports.follow(delta.changed_topics)
+
+    def directory_failed(self) -> None:
+        """The controller is to hear of it, and need not wait for the next heartbeat."""
+        if self._lifecycle is not None:
+            self._lifecycle.beat_soon()
+
     def replicate(self, partitions: PartitionStore, controller: ActiveController) -> None:
         """Partitions that others lead are fetched, and leaders here ask for the ISRs that they find."""
 
@@ -92,6 +106,12 @@ class AmongOthers:
 
         shared, listener = partitions.replication, self._between_brokers
         self._replication = shared
+        self._failed_directories = lambda: partitions.failed_directories
+        self._reports = reports = DirectoryReports(
+            self._world, self._config.node_id, self._channel, partitions, lambda: controller.image, lambda: self.broker_epoch
+        )
+        partitions.on_partition_failed = reports.look_soon
+        partitions.on_relocated = lambda partition: reports.look_soon((partition.topic,))
         shared.may_lead = False
         self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch)
         self._isr_requests = IsrRequests(self._world, shared, self._channel, lambda: self.broker_epoch, partitions.all)
@@ -182,7 +202,15 @@ class AmongOthers:
         remote = controller.remote
         assert remote is not None, "the parts are connected"
         self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request)
-        self._lifecycle.on_registered, self._lifecycle.on_failed = remote.registered, controller.on_failed
+        self._lifecycle.on_failed, reports = controller.on_failed, self._reports
+        self._lifecycle.failed_directories = self._failed_directories
+
+        def registered(epoch: int) -> None:
+            remote.registered(epoch)
+            if reports is not None:
+                reports.start()
+
+        self._lifecycle.on_registered = registered
         await self._lifecycle.join()
 
     @property
@@ -201,6 +229,8 @@ class AmongOthers:
             self._fetchers.close()
         if self._isr_requests is not None:
             self._isr_requests.stop()
+        if self._reports is not None:
+            self._reports.stop()
 
     def close(self) -> None:
         if self._sentinels is not None:

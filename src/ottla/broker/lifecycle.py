@@ -58,6 +58,8 @@ class Lifecycle:
         self.is_fenced = True
         self.on_failed: Callable[[str], None] = lambda reason: None
         self.on_registered: Callable[[int], None] = lambda epoch: None
+        self.failed_directories: Callable[[], list[bytes]] = list
+        """Of this broker's log directories, those whose disks are not trusted any more."""
         self._unfenced = asyncio.Event()
 
     async def join(self) -> None:
@@ -113,6 +115,7 @@ class Lifecycle:
                 broker_epoch=self.broker_epoch,
                 current_metadata_offset=self._publisher.published.end_offset - 1,
                 want_shut_down=self._is_stopping,
+                offline_log_dirs=self.failed_directories(),
             )
             answer = await self._channel.ask(request, BrokerHeartbeatResponse)
             if answer is not None:
@@ -129,7 +132,7 @@ class Lifecycle:
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
     def beat_soon(self) -> None:
-        """Another controller is the active one: the next heartbeat need not wait, so that it knows this broker lives."""
+        """The next heartbeat does not wait: there is another controller, which is to know that this broker lives, or other news."""
         self._wakes.set()
 
     def _note(self, answer: BrokerHeartbeatResponse) -> None:

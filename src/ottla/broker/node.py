@@ -211,7 +211,8 @@ class Broker:
         self._scrubber = Scrubber(world, config, self.partitions)
         self.mover = ReplicaMover(world, config, self.partitions)
         self.partitions.on_folder_failed = self._on_folder_failed
-        self.partitions.on_partition_failed = self._leadership.settle_soon
+        if others is None:
+            self.partitions.on_partition_failed = self._leadership.settle_soon
         self.partitions.on_role = self.groups.follow_role
         if isinstance(self._metadata, MetadataReplica):
             self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
@@ -342,6 +343,8 @@ class Broker:
     def _on_folder_failed(self, folder: LogDirectory) -> None:
         """Without the metadata log nothing can be decided, without any log directory nothing be stored: the broker ends."""
         eager.run(folder.unmark_running(), lambda _, error: None)
+        if self._others is not None:
+            self._others.directory_failed()
         if folder is self._folders[0] and self._zookeeper is None:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"
         elif all(folder.is_failed for folder in self._folders):
@@ -354,7 +357,7 @@ class Broker:
         """Partitions that could not be opened for want of room or of descriptors are tried again."""
         if self.partitions.retry():
             await self._publisher.repeat()
-            self._leadership.settle_soon()
+            self.partitions.on_partition_failed()
 
     async def _follow(self, delta: ImageDelta) -> None:
         """The controller has committed the newer image: everything here is as it says."""
@@ -370,6 +373,8 @@ class Broker:
         if has_changed:
             self.gate.configure()
         gone = await self.partitions.follow(delta)
+        if self._others is not None:
+            self._others.followed(delta)
         if gone:
             self.groups.forget_topics(gone)
             self.housekeeping.clean_up_soon()

@@ -26,6 +26,7 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.decided import Recorded
 from ottla.controller.false_alarms import FalseAlarms
+from ottla.controller.replica_directories import directories_failed
 from ottla.controller.sessions import Sessions, Standing
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -159,7 +160,10 @@ class Membership:
             serving = [other.broker_id for other in image.live_brokers]
             leads = has_leaderships(image, broker.broker_id)
             standing = self._sessions.standing_after(broker, request, leads=leads, serving=serving)
-            return self._carry_out(image, broker, standing)
+            change = self._carry_out(image, broker, standing)
+            if change.records:  # a directory that has failed, too, comes with the next heartbeat
+                return change
+            return directories_failed(image, broker, request.offline_log_dirs, rules=self._controller.rules(image))
 
         try:
             [result] = await self._controller.decide([decide], is_followed=False)

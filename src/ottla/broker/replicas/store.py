@@ -34,7 +34,7 @@ from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.damage import check_damage
-from ottla.types import TopicPartition, uuid_text
+from ottla.types import TopicPartition, uuid_bytes, uuid_text
 
 log = get_logger(__name__)
 
@@ -75,6 +75,7 @@ class PartitionStore:
         self._is_closed = False
         self.on_folder_failed: Callable[[LogDirectory], None] = lambda folder: None
         self.on_partition_failed: Callable[[], None] = lambda: None
+        self.on_relocated: Callable[[Partition], None] = lambda partition: None
         self.on_role: Callable[[Partition], None] = lambda partition: None  # an internal topic's is led in another epoch, or not any more
 
     async def scan(self) -> None:
@@ -191,6 +192,15 @@ class PartitionStore:
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
+    def folder_count(self) -> int:
+        return len(self._folders)
+
+    @property
+    def failed_directories(self) -> list[bytes]:
+        """The ids of the log directories whose disks are not trusted any more."""
+        return [uuid_bytes(folder.identity.directory_id) for folder in self._folders if folder.is_failed]
+
+    @property
     def offline_folder_count(self) -> int:
         return len(self._folders) - len(self._live_folders())
 
@@ -217,6 +227,7 @@ class PartitionStore:
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
+        self.on_relocated(partition)
         await self._departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:

@@ -1,0 +1,93 @@
+"""In which log directory of its broker a replica is, and what follows when that has failed: others lead what was there.
+
+A replica that is in no directory any more is in the one that Kafka calls lost. Source: KIP-858.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from ottla.controller.decided import Recorded
+from ottla.controller.partition_change import UNASSIGNED, with_leader, without_replicas
+from ottla.controller.topic_rules import TopicRules, has_directory, partitions_of
+from ottla.errors import ErrorCode
+from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
+from ottla.types import NO_LEADER
+
+Place = tuple[bytes, int]
+"""A topic's id and a partition's index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The records, and the code of each replica that could not be assigned."""
+
+    records: tuple[PartitionChangeRecord, ...]
+    refused: Mapping[Place, ErrorCode]
+
+
+def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Place, bytes], *, rules: TopicRules) -> Assigned:
+    """The broker's replicas are in these directories.
+
+    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
+    """
+    records, refused = [], {}
+    for (topic_id, index), directory in wanted.items():
+        name = image.topic_names.get(topic_id)
+        partition = None if name is None else image.topics[name].partitions.get(index)
+        if name is None or partition is None:
+            refused[topic_id, index] = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif broker_id not in partition.replicas:
+            refused[topic_id, index] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            record = _assigned(image, name, topic_id, index, partition, broker_id, directory, rules)
+            if record is not None:
+                records.append(record)
+    return Assigned(tuple(records), refused)
+
+
+def _assigned(
+    image: ClusterImage,
+    topic: str,
+    topic_id: bytes,
+    index: int,
+    partition: PartitionImage,
+    broker_id: int,
+    directory: bytes,
+    rules: TopicRules,
+) -> PartitionChangeRecord | None:
+    known = list(partition.directories) or [UNASSIGNED] * len(partition.replicas)
+    place = partition.replicas.index(broker_id)
+    if known[place] == directory:
+        return None
+    known[place] = directory
+    there = replace(partition, directories=tuple(known))
+    record, own = None, rules.of(topic, there)
+    if not has_directory(image, there, broker_id):
+        record = without_replicas(topic_id, index, there, {broker_id}, own)
+    elif there.leader == NO_LEADER:
+        record = with_leader(topic_id, index, there, own)
+    record = record or PartitionChangeRecord(index, topic_id)
+    if record.directories is None:
+        record.directories = known
+    return record
+
+
+def directories_failed(image: ClusterImage, broker: BrokerImage, failed: Collection[bytes], *, rules: TopicRules) -> Recorded:
+    """The broker goes on without these directories; nothing to record when it does already."""
+    left = [directory for directory in broker.directories if directory not in failed]
+    if len(left) == len(broker.directories) or not left:  # a broker without any is about to end
+        return Recorded(())
+    records: list[PartitionChangeRecord] = []
+    for name, topic_id, index, partition in partitions_of(image):
+        if broker.broker_id in partition.isr and _directory_of(partition, broker.broker_id) in failed:
+            record = without_replicas(topic_id, index, partition, {broker.broker_id}, rules.of(name, partition))
+            if record is not None:
+                records.append(record)
+    return Recorded((BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, log_dirs=left), *records))
+
+
+def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
+    return partition.directories[partition.replicas.index(broker_id)] if partition.directories else UNASSIGNED

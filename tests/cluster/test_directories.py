@@ -1,0 +1,91 @@
+"""Log directories that fail on one node of three: others lead what was there, and the rest stays where it is (KIP-858)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.cluster.loop_clients import asking, send, values
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.waiting import eventually_is
+
+from ottla.aio import NewTopic
+from ottla.controller.topic_rules import LOST
+from ottla.metadata.image import PartitionImage
+from ottla.types import uuid_bytes
+
+
+def partition(cluster: LoopCluster, index: int, asked: int = 3) -> PartitionImage:
+    return cluster.nodes[asked].image.topics["t"].partitions[index]
+
+
+def directory(cluster: LoopCluster, index: int, node: int = 1) -> bytes:
+    store = cluster.nodes[node].partitions
+    found = store.find("t", index)
+    assert found is not None
+    return uuid_bytes(store.folder_of[found].identity.directory_id)
+
+
+def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, directory_count=2) as cluster:
+            async with asking(cluster, 2) as admin:
+                assert await admin.create_topics([NewTopic("t", assignments={index: [1, 2, 3] for index in range(4)})]) == {"t": None}
+
+            async def told() -> list[bytes]:
+                return [(partition(cluster, index).directories or (b"",))[0] for index in range(4)]
+
+            lying = [directory(cluster, index) for index in range(4)]
+            assert len(set(lying)) == 2, "new partitions go where there are fewest"
+            await eventually_is(told, lying)
+            await send(cluster, b"before")
+
+            lost = cluster.nodes[1]._folders[1]  # without the first one the node would end: its metadata log lies there
+            failed = uuid_bytes(lost.identity.directory_id)
+            there = [index for index in range(4) if lying[index] == failed]
+            cluster.nodes[1].partitions.fail_folder(lost)
+
+            async def leaders() -> list[int]:
+                return [partition(cluster, index).leader for index in range(4)]
+
+            await eventually_is(leaders, [2 if index in there else 1 for index in range(4)])
+            for index in range(4):
+                assert (1 in partition(cluster, index).isr) == (index not in there)
+
+            async def up() -> tuple[bytes, ...]:
+                return cluster.nodes[3].image.brokers[1].directories
+
+            await eventually_is(up, (uuid_bytes(cluster.nodes[1]._folders[0].identity.directory_id),))
+            assert not cluster.nodes[3].image.brokers[1].is_fenced
+            await send(cluster, b"after")
+            assert await values(cluster) == [b"before", b"after"]
+
+    asyncio.run(body())
+
+
+def test_a_replica_that_cannot_be_served_alone_is_given_up_and_comes_back_after_a_restart(tmp_path: Path) -> None:
+    """A broker of one directory: its disk is well, one log is not."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            async with asking(cluster, 2) as admin:
+                assert await admin.create_topics([NewTopic("t", assignments={0: [1, 2, 3], 1: [1, 2, 3]})]) == {"t": None}
+            await send(cluster, b"before")
+            assert partition(cluster, 0).directories == (), "all is well: there is nothing to tell"
+            found = cluster.nodes[1].partitions.find("t", 0)
+            assert found is not None
+            found.log.health.fail()
+
+            async def standing() -> tuple[int, bool, int]:
+                return partition(cluster, 0).leader, 1 in partition(cluster, 0).isr, partition(cluster, 1).leader
+
+            await eventually_is(standing, (2, False, 1))
+            assert partition(cluster, 0).directories[0] == LOST
+            await send(cluster, b"after")
+            await cluster.stop(1)
+            await cluster.start(1)
+            await eventually_is(standing, (2, True, 2))
+            assert partition(cluster, 0).directories[0] == directory(cluster, 0)
+            assert await values(cluster) == [b"before", b"after"]
+
+    asyncio.run(body())
