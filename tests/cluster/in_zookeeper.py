@@ -26,6 +26,7 @@ class ZookeeperCluster:
         self._folder = folder
         self.chroot = f"/{folder.name}"
         self.servers = (servers or server.address) + self.chroot
+        self._server = server
         self._address = server.address + self.chroot
         self._properties = {"zookeeper_connect": self.servers, "zookeeper_session_timeout_ms": str(SESSION_MS)} | properties
         self.nodes: dict[int, BrokerProcess] = {}
@@ -46,6 +47,11 @@ class ZookeeperCluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def zookeeper(self) -> None:
+        """Its server is killed, and comes back."""
+        self._server.kill()
+        self._server.start()
 
     # -- what is in ZooKeeper
 

@@ -48,6 +48,11 @@ class ClusterProcesses:
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
+    @property
+    def controller(self) -> int:
+        """The active controller; -1 while there is none."""
+        return self.quorum(1).leader_id
+
     def quorum(self, asked: int) -> PartitionQuorum:
         """What the node says of the quorum: it asks the active controller, if it is not that itself."""
         with RawClient(self.nodes[asked].port) as client:

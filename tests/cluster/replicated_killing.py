@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from tests.cluster.processes import ClusterProcesses
@@ -56,7 +57,7 @@ class Outcome:
     seconds: float
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{self.kills[kind]} of a {kind}" for kind in KINDS)
+        kinds = ", ".join(f"{count} of a {kind}" for kind, count in self.kills.items())
         read = f"{self.record_count} records, {self.resumed_count} partitions resumed by the group"
         return f"{self.kills.total()} kills ({kinds}), {read}, {self.seconds:.0f} s"
 
@@ -130,10 +131,13 @@ class Reader(WorkerThread):
                     self.seen[Place(record.partition, record.offset)] = record.value
 
 
-def run(folder: Path, *, kill_count: int) -> Outcome:
-    """AssertionError when an acknowledged record or a confirmed commit is lost, doubled or out of order, or the replicas differ."""
+def run(folder: Path, *, kill_count: int, make: Callable[..., Any] = ClusterProcesses, kinds: Sequence[str] = KINDS) -> Outcome:
+    """AssertionError when an acknowledged record or a confirmed commit is lost, doubled or out of order, or the replicas differ.
+
+    ``make`` makes the cluster; a kind that is none of ``KINDS`` is what that has a method for.
+    """
     history, kills, began = History(), Counter[str](), time.monotonic()
-    cluster = ClusterProcesses(
+    cluster = make(
         folder,
         log_segment_bytes="65536",  # a kill meets closed segments, fresh ones, and ones just begun
         min_insync_replicas="2",
@@ -143,8 +147,13 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         with working(history, cluster.bootstrap) as (producers, members, reader):
-            for round_number, kind in enumerate(islice(_kinds(), kill_count)):
+            for round_number, kind in enumerate(islice(cycle(kinds), kill_count)):
                 wait_for_load(history)
+                if kind not in KINDS:
+                    history.allow(SENT_PER_ROUND)
+                    getattr(cluster, kind)()
+                    kills[kind] += 1
+                    continue
                 if round_number % 4 == 3:
                     wait_for_group(history, members[-1])
                     members.append(Member(history, cluster.bootstrap))
@@ -191,12 +200,7 @@ def working(history: History, bootstrap: str) -> Iterator[tuple[list[WorkerThrea
         worker.join()
 
 
-def _kinds() -> Iterator[str]:
-    while True:
-        yield from KINDS
-
-
-def _victim(cluster: ClusterProcesses, admin: Admin, kind: str) -> int:
+def _victim(cluster: Any, admin: Admin, kind: str) -> int:
     """The leader of most partitions, that of fewest, or the active controller."""
     count = Counter(leaders(admin, TOPIC))
     match kind:
@@ -204,7 +208,7 @@ def _victim(cluster: ClusterProcesses, admin: Admin, kind: str) -> int:
             return max(ALL, key=lambda node: count[node])
         case "follower":
             return min(ALL, key=lambda node: count[node])
-    return eventually(lambda: cluster.quorum(1).leader_id, lambda found: found in ALL)
+    return eventually(lambda: cluster.controller, lambda found: found in ALL)
 
 
 def _are_kept(bootstrap: str, confirmed: dict[int, int]) -> bool:

@@ -168,6 +168,33 @@ def test_all_brokers_restart_and_find_what_they_had(cluster: ZookeeperCluster) -
     everything(cluster.bootstrap, "t", load.acknowledged)
 
 
+def test_brokers_are_stopped_in_order_and_restarted_one_by_one(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """Each leaves the cluster first; the next process of it does not wait for the session of the last one."""
+    with ZookeeperCluster(tmp_path, zookeeper, broker_heartbeat_interval_ms="200") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+        stop_in_turn(cluster)
+
+
+def stop_in_turn(cluster: ZookeeperCluster) -> None:
+    with Load(cluster.bootstrap, "t") as load:
+        for number, node in cluster.nodes.items():
+            load.wait_for_more()
+            node.stop()
+            assert str(number) not in cluster.children("/brokers/ids")
+            assert cluster.controller != number
+            assert "broker_gone" not in node.log()
+            node.start()
+            eventually(lambda: [cluster.state("t", index)["isr"] for index in range(3)], lambda found: all(len(isr) == 3 for isr in found))
+        victim = cluster.nodes[1]
+        victim.kill()
+        victim.start()  # before anybody has noticed
+        eventually(lambda: [cluster.state("t", index)["isr"] for index in range(3)], lambda found: all(len(isr) == 3 for isr in found))
+        load.wait_for_more()
+        everything(cluster.bootstrap, "t", load.acknowledged)
+        assert not load.failed
+
+
 def test_configurations_are_changed_by_znodes_and_by_clients(cluster: ZookeeperCluster) -> None:
     """Mechanism 73: what a tool writes below /config and says below /config/changes is in force at once, on every broker."""
     with Admin(cluster.bootstrap) as admin:

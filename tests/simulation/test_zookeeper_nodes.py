@@ -1,6 +1,6 @@
 """Replicated partitions of shipped nodes in ZooKeeper mode, in the simulated world: the same promises as with a quorum.
 
-``OTTLA_SEEDS`` are explored; the share of ``make test`` is about 8 s.
+``OTTLA_SEEDS`` are explored; the share of ``make test`` is about 7 s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from tests.simulation.zookeeper_nodes import explore_zookeeper
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "8"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 RARE = (
     *("replica_truncated", "isr_changed", "broker_gone", "active controller killed", "controller_resigns", "controller_deposed"),
     *("zookeeper_session_expired", "broker_fences_itself", "controller_write_failed", "broker_znode_deleted"),
