@@ -13,11 +13,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.cluster.processes import ClusterProcesses, eventually
+from tests.cluster.in_zookeeper import ZookeeperCluster
+from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.broker_process import lasting_ports
+from tests.waiting import eventually
 
 from bench.peers import Kafka
 from ottla.errors import KafkaError
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sync import Admin
 
 NODES: Final = (1, 2, 3)
@@ -35,12 +38,14 @@ class Cluster(Protocol):
     def start(self, node: int) -> None:
         """The node is on its way back."""
 
+    def active(self, admin: Admin) -> int:
+        """The active controller."""
+
 
 class OttlaCluster:
-    name = "ottla"
-
-    def __init__(self, processes: ClusterProcesses) -> None:
+    def __init__(self, processes: ClusterProcesses | ZookeeperCluster, name: str = "ottla") -> None:
         self._processes = processes
+        self.name = name
 
     @property
     def bootstrap(self) -> str:
@@ -51,6 +56,9 @@ class OttlaCluster:
 
     def start(self, node: int) -> None:
         self._processes.nodes[node].start()
+
+    def active(self, admin: Admin) -> int:
+        return self._processes.controller
 
 
 class KafkaNode(Kafka):
@@ -98,6 +106,25 @@ class KafkaCluster:
 
     def start(self, node: int) -> None:
         self._nodes[node].start()
+
+    def active(self, admin: Admin) -> int:
+        return admin.describe_quorum().leader_id
+
+
+@contextmanager
+def zookeeper_cluster() -> Iterator[Cluster]:
+    """Sessions last 18 s, as by default: no death is noticed by their end."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("zookeeper", "cluster"):
+            (folder / part).mkdir()
+        server = ZooKeeperServer(folder / "zookeeper", lasting_ports(20)[-1])
+        server.start()
+        try:
+            with ZookeeperCluster(folder / "cluster", server, zookeeper_session_timeout_ms="18000") as processes:
+                yield OttlaCluster(processes, "ottla in ZooKeeper mode")
+        finally:
+            server.kill()
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 ``python -m bench.failover [KILLS]``. First the active controller is killed under a stream of changes; what is acknowledged is checked as in
 tests/cluster/test_killing.py. Then leaders of partitions are killed, every third time the active controller: librdkafka with its defaults
 sends with acks=all to six partitions of three replicas, min.insync.replicas=2. The gap of a partition is the time from the kill to the
-acknowledgement of a record that was sent after it. Beside it three nodes of Apache Kafka 4.3, where Java and Maven are there.
+acknowledgement of a record that was sent after it. The same in ZooKeeper mode, with sessions of 18 s; beside it three nodes of Apache Kafka
+4.3, where Java and Maven are there.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Final
 
 import confluent_kafka
 from tests.cluster.killing import run
-from tests.cluster.processes import eventually
+from tests.waiting import eventually
 
-from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster
+from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster, zookeeper_cluster
 from bench.peers import Kafka
 from bench.report import note
 from ottla.errors import KafkaError
@@ -105,7 +106,7 @@ def measure(cluster: Cluster, kill_count: int) -> None:
         stream.start()
         wait_for_gaps(stream)
         for number in range(kill_count):
-            active = admin.describe_quorum().leader_id
+            active = cluster.active(admin)
             is_active = number % 3 == 2
             victim = active if is_active else [node for node in NODES if node != active][number % 2]
             leaders = leader_of_each(admin)
@@ -136,7 +137,7 @@ def main() -> None:
     kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     with tempfile.TemporaryDirectory() as folder:
         sys.stdout.write(f"{run(Path(folder), kill_count=kill_count)}\n")
-    clusters: list[AbstractContextManager[Cluster]] = [ottla_cluster()]
+    clusters: list[AbstractContextManager[Cluster]] = [ottla_cluster(), zookeeper_cluster()]
     if Kafka.why_not() is None:
         clusters.append(kafka_cluster())
     for opening in clusters:

@@ -201,7 +201,7 @@ def test_configurations_are_changed_by_znodes_and_by_clients(cluster: ZookeeperC
         assert admin.create_topics([NewTopic("t", 1, 3)]) == {"t": None}
 
         async def limit(session: Session) -> None:
-            await session.create("/config/topics/t", znodes.encode_config({"max.message.bytes": "200"}))
+            await session.set("/config/topics/t", znodes.encode_config({"max.message.bytes": "200"}), 0)
             await session.multi([Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("topics/t"), is_sequential=True)])
 
         cluster.ask(limit)

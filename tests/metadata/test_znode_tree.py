@@ -141,6 +141,17 @@ def test_values_that_are_not_ours_stay() -> None:
     }
 
 
+def test_a_new_topic_has_nothing_of_the_configuration_of_one_that_is_not_there() -> None:
+    home = Home()
+    home.do([Create("/config/topics/t1", b'{"version":1,"config":{"retention.ms":"1"}}')])
+    cluster = home.read()
+    assert cluster.image.configs == {}
+    home.image, home.writer = cluster.image, ZnodeWriter(cluster.known, controller_epoch=EPOCH, broker_id=1)
+    home.write(creation(1, 1))
+    assert home.read().image == home.image
+    assert home.read().image.topic_configs("t1") == {}
+
+
 @pytest.mark.parametrize("entity", [[(USER, "u"), (CLIENT_ID, None)], [(CLIENT_ID, "c/d")], [(IP, None)], [(USER, None)]])
 def test_quotas_of_every_kind_of_entity_are_read_again(entity: list[tuple[str, str | None]]) -> None:
     home = Home()
@@ -177,7 +188,7 @@ def test_a_large_group_is_cut_between_its_partitions() -> None:
     home = Home(bytes_max=2000)
     requests = home.requests(creation(1, 20))
     assert len(requests) > 3
-    assert [operation.path for operation in requests[0]][:2] == ["/brokers/topics/t1", "/brokers/topics/t1/partitions"]
+    assert [operation.path for operation in requests[0]][2:4] == ["/brokers/topics/t1", "/brokers/topics/t1/partitions"]
     for request in requests[:2]:
         home.do(request)
     cluster = home.read()

@@ -6,7 +6,7 @@ assignment and no state, topics that are to be deleted, topics of an old Kafka w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ottla.errors import DecodeError
@@ -20,7 +20,7 @@ from ottla.messages.metadata_records import (
     TopicRecord,
 )
 from ottla.metadata import znodes
-from ottla.metadata.image import CLIENT_ID, EMPTY_IMAGE, IP, USER, ClusterImage
+from ottla.metadata.image import CLIENT_ID, EMPTY_IMAGE, IP, RESOURCE_TOPIC, USER, ClusterImage
 from ottla.metadata.replay import replay
 from ottla.metadata.znode_writer import CONFIG_TYPES, IMPLIED_FEATURES, QUOTA_KEYS, Known
 from ottla.metadata.znodes import StateZnode, TopicZnode
@@ -62,7 +62,7 @@ def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) 
             yield from _topic_records(found, cluster, topic, new_topic_id)
     for path, (data, _) in sorted(found.items()):
         if path.startswith(f"{znodes.CONFIG}/") and not path.startswith(znodes.CONFIG_CHANGES):
-            yield from config_records(path, data, cluster.known, cluster.image)
+            yield from config_records(path, data, cluster.known, cluster.image, topics)
         elif path.startswith(f"{znodes.DELETE_TOPICS}/"):
             cluster.deleting.append(path.rpartition("/")[2])
     data, _ = found.get(znodes.PRODUCER_IDS, (b"", 0))
@@ -101,12 +101,17 @@ def _topic_records(found: Found, cluster: Cluster, name: str, new_topic_id: Mapp
         )
 
 
-def config_records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
-    """What makes the image's configuration that of the znode. What is not ours in it is remembered, so that it stays."""
+def config_records(path: str, data: bytes, known: Known, image: ClusterImage, topics: Container[str]) -> list[Stored]:
+    """What makes the image's configuration that of the znode. What is not ours in it is remembered, so that it stays.
+
+    Of a topic that is not there, which a tool has configured or a deletion left, nothing is taken over.
+    """
     kind, _, name = path.removeprefix(f"{znodes.CONFIG}/").partition("/")
     values = znodes.decode_config(data, path)
     for resource_type, entity_type in CONFIG_TYPES.items():
         if kind == entity_type and name and "/" not in name:
+            if resource_type == RESOURCE_TOPIC and name not in topics:
+                return []
             resource = "" if name == znodes.DEFAULT_ENTITY else name
             before = image.configs.get((resource_type, resource), {})
             changed = [key for key in sorted({*before, *values}) if before.get(key) != values.get(key)]

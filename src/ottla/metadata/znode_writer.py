@@ -206,6 +206,7 @@ class _Touched:
                     found.quotas[tuple((part.entity_type, part.entity_name) for part in record.entity)] = None
                 case TopicRecord() if record.name in image.topics:
                     found.assignments[record.name] = None
+                    found.configs[RESOURCE_TOPIC, record.name] = None  # also an empty one: it may be there, with what a tool left
                 case PartitionRecord() | PartitionChangeRecord():
                     found._partition(image, record)
                 case ProducerIdsRecord():

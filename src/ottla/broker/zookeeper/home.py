@@ -201,7 +201,6 @@ class ZookeeperHome:
                 log.warning("zookeeper_session_expired", session=hex(self._session.session_id))
             self.registration.lost()
             await self._know(NO_LEADER, -1, None)
-            await self._session.close()
             self._session = await self._place.session(self._world)
             log.info("zookeeper_session", session=hex(self._session.session_id))
 

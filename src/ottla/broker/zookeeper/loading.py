@@ -36,7 +36,7 @@ class Loader:
             if partitions is None:
                 continue
             found[znodes.partitions_path(topic)] = b"", -1
-            for index in partitions:
+            for index in filter(str.isdigit, partitions):
                 found[znodes.partition_path(topic, int(index))] = b"", -1
                 states.append(znodes.state_path(topic, int(index)))
         await self._get(states, found)

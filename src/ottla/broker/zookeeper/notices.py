@@ -45,32 +45,33 @@ class Notices:
     # -- configurations
 
     async def follow_configs(self, reign: Reign) -> None:
-        """Each notice is taken once; at first all that there are, since the last controller may not have taken them."""
-        session, taken = reign.session, set[str]()
+        """Each notice is taken once, at first all that the last controller may not have taken; old ones are deleted."""
+        made_ms: dict[str, int] = {}
         while True:
             changed = asyncio.Event()
-            names = await session.children(znodes.CONFIG_CHANGES, changed.set)
+            names = await reign.session.children(znodes.CONFIG_CHANGES, changed.set)
             for name in names:
-                if name not in taken:
-                    await self._take(reign, f"{znodes.CONFIG_CHANGES}/{name}")
-            taken = set(names)
+                path = f"{znodes.CONFIG_CHANGES}/{name}"
+                if name not in made_ms:
+                    made_ms[name] = await self._take(reign, path)
+                if self._world.clock.now_ms() - made_ms[name] > KEPT_MS:
+                    await _delete(reign, path)
+            made_ms = {name: made_ms[name] for name in names}
             await changed.wait()
 
-    async def _take(self, reign: Reign, path: str) -> None:
+    async def _take(self, reign: Reign, path: str) -> int:
+        """What it says is decided. When the notice was made."""
         try:
             data, stat = await reign.session.get(path)
-            entity_path = znodes.decode_config_change(data)
         except NoNodeError:
-            return
+            return self._world.clock.now_ms()
+        try:
+            entity_path = znodes.decode_config_change(data)
         except DecodeError as error:
             log.error("config_notice_unreadable", path=path, reason=error.message)
-            return
-        await self._adopt(reign, f"{znodes.CONFIG}/{entity_path}")
-        if self._world.clock.now_ms() - stat.ctime_ms > KEPT_MS:
-            try:
-                await reign.session.delete(path)
-            except NoNodeError:
-                pass
+        else:
+            await self._adopt(reign, f"{znodes.CONFIG}/{entity_path}")
+        return stat.ctime_ms
 
     async def _adopt(self, reign: Reign, path: str) -> None:
         """What the znode says is decided, unless it is known."""
@@ -86,7 +87,8 @@ class Notices:
         if not is_foreign or reign.has_ended:
             return
         try:
-            records = config_records(path, data, reign.writer.known, self._controller.replica.draft)
+            draft = self._controller.replica.draft
+            records = config_records(path, data, reign.writer.known, draft, draft.topics)
         except DecodeError as error:
             log.error("config_znode_unreadable", path=path, reason=error.message)
             return
