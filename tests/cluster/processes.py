@@ -21,6 +21,8 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 class ClusterProcesses:
     """``with ClusterProcesses(folder) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
 
+    node_type: type[BrokerProcess] = BrokerProcess
+
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self._folder = folder
         ports = lasting_ports(2 * count)
@@ -34,7 +36,7 @@ class ClusterProcesses:
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
         folder = self._folder / f"node-{node}"
         folder.mkdir()
-        made = BrokerProcess(folder, port=port, node_id=str(node), **self._properties | properties)
+        made = self.node_type(folder, port=port, node_id=str(node), **self._properties | properties)
         format_(made, CLUSTER_ID)
         return made
 

@@ -49,6 +49,14 @@ HISTORY = "history.jsonl"
 """What the clients did and saw, for ``ottla check-history``."""
 
 
+PROPERTIES = {
+    "log_segment_bytes": "65536",  # a kill meets closed segments, fresh ones, and ones just begun
+    "min_insync_replicas": "2",
+    "offsets_topic_replication_factor": "3",
+    "group_min_session_timeout_ms": str(SESSION_TIMEOUT_MS),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     kills: Counter[str]
@@ -131,19 +139,16 @@ class Reader(WorkerThread):
                     self.seen[Place(record.partition, record.offset)] = record.value
 
 
-def run(folder: Path, *, kill_count: int, make: Callable[..., Any] = ClusterProcesses, kinds: Sequence[str] = KINDS) -> Outcome:
+def run(
+    folder: Path, *, kill_count: int, make: Callable[..., Any] = ClusterProcesses, kinds: Sequence[str] = KINDS, **properties: str
+) -> Outcome:
     """AssertionError when an acknowledged record or a confirmed commit is lost, doubled or out of order, or the replicas differ.
 
-    ``make`` makes the cluster; a kind that is none of ``KINDS`` is what that has a method for.
+    ``make`` makes the cluster; a kind that is none of ``KINDS`` is what that has a method for. What a kill is, the cluster's nodes know:
+    SIGKILL, a power cut, or SIGSTOP until they are started.
     """
     history, kills, began = History(), Counter[str](), time.monotonic()
-    cluster = make(
-        folder,
-        log_segment_bytes="65536",  # a kill meets closed segments, fresh ones, and ones just begun
-        min_insync_replicas="2",
-        offsets_topic_replication_factor="3",
-        group_min_session_timeout_ms=str(SESSION_TIMEOUT_MS),
-    )
+    cluster = make(folder, **PROPERTIES | properties)
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         with working(history, cluster.bootstrap) as (producers, members, reader):

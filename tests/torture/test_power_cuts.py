@@ -1,0 +1,52 @@
+"""Power cuts of replicated nodes under load, on disks that forget what was not synced: of one node, and of all three at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from tests.cluster.power import PoweredCluster
+from tests.cluster.replicas import assert_replicas_are_equal, create, wait_for_in_sync
+from tests.cluster.replicated_killing import ALL, OFFSETS, PROPERTIES, REPLICAS, _are_kept, run, working
+from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_load
+from tests.durability.load import PARTITION_COUNT, TOPIC, History, check, read_all
+from tests.waiting import eventually
+
+from ottla.sync import Admin
+
+CUT_COUNT = 20
+CUTS_OF_ALL_COUNT = 5
+
+
+def test_twenty_power_cuts_of_one_node_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path) -> None:
+    """On defaults: what the node had not synced, the others have."""
+    print(run(tmp_path, kill_count=CUT_COUNT, make=PoweredCluster))
+
+
+def test_five_power_cuts_of_all_nodes_at_once_lose_nothing_that_was_synced_before_it_was_acknowledged(tmp_path: Path) -> None:
+    """With flush.messages=1 every acknowledged record, and every confirmed commit, is on two disks."""
+    history = History()
+    cluster = PoweredCluster(tmp_path, 3, **PROPERTIES | {"log_flush_interval_messages": "1"})
+    with cluster, Admin(cluster.bootstrap) as admin:
+        create(cluster, admin, TOPIC, REPLICAS)
+        with working(history, cluster.bootstrap) as (producers, _, reader):
+            for _ in range(CUTS_OF_ALL_COUNT):
+                wait_for_load(history)
+                history.allow(SENT_PER_ROUND)
+                confirmed = dict(history.confirmed)
+                cluster.cut_all()
+                cluster.return_all()
+                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                for index in range(PARTITION_COUNT):
+                    wait_for_in_sync(admin, TOPIC, ALL, index)
+            for producer in producers:
+                producer.join()
+            log = read_all(cluster.bootstrap)
+            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
+            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
+        check(history, log, tmp_path / "history.jsonl")
+        assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
+        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
+        for topic in (TOPIC, OFFSETS):
+            assert_replicas_are_equal(cluster, admin, topic)
+    print(f"{CUTS_OF_ALL_COUNT} power cuts of all three nodes, {len(log)} records")
