@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.controller.test_brokers import Cluster, refused
 
-from ottla.controller.brokers import begin_shutdown, unfence_broker
+from ottla.controller.brokers import begin_shutdown, fence_broker, unfence_broker
 from ottla.controller.elections import Elected, ElectionType, elect_leader, elect_uncleanly, elections_in, give_back, is_imbalanced
 from ottla.controller.isr_changes import WantedIsr, alter_isr
 from ottla.controller.topic_rules import UNCLEAN as UNCLEAN_KEY
@@ -108,6 +108,18 @@ def test_an_unclean_election_happens_where_it_is_allowed_and_its_leader_recovers
     assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
     join(cluster, 2, 1)
     assert (cluster.partition().isr, cluster.partition().is_recovering) == ((2, 1), False)
+
+
+def test_an_eligible_replica_that_leads_after_the_last_one_in_sync_is_no_unclean_leader() -> None:
+    cluster = three([1, 2, 3], min_isr=2)
+    for broker in (3, 2):
+        cluster.fence(broker)
+    assert (cluster.partition().isr, cluster.partition().elr) == ((1,), (2,))
+    cluster.carry_out(unfence_broker(cluster.image, 2, rules=cluster.rules))
+    decided = fence_broker(cluster.image, 1, rules=cluster.rules)
+    assert list(elections_in(cluster.image, decided.records)) == [Elected("t", 0, 2)]
+    cluster.carry_out(decided)
+    assert (cluster.partition().leader, cluster.partition().elr, cluster.partition().is_recovering) == (2, (1,), False)
 
 
 def test_where_it_is_allowed_no_partition_waits_for_it() -> None:

@@ -107,7 +107,7 @@ def elections_in(image: ClusterImage, records: Iterable[Stored]) -> Iterator[Ele
         partition = image.topics[topic].partitions[record.partition_id]
         if record.leader == partition.leader:
             continue
-        safe = partition.isr or partition.elr
+        safe = (*partition.isr, *partition.elr)  # one that is eligible may lead as soon as the last one in sync is gone
         is_unclean = record.leader not in safe
         lost_to = (safe or tuple(node for node in partition.replicas if node != record.leader)) if is_unclean else ()
         yield Elected(topic, record.partition_id, record.leader, lost_to, is_unclean)
