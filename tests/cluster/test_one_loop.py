@@ -12,7 +12,10 @@ from tests.waiting import eventually_is
 
 from ottla.aio import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.broker.requests import forwarding
+from ottla.client.connection import ClientConnection
+from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.metadata.delta import ImageDelta
+from ottla.runtime.world import real_world
 
 NODES = (1, 2, 3)
 
@@ -94,6 +97,35 @@ def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
                 read += [record.value for record in await consumer.poll(10_000)]
             assert read == [b"kept"] * 3
             await consumer.close()
+
+    asyncio.run(body())
+
+
+def test_every_controller_is_known_to_every_node_and_a_tool_may_ask_any_of_them(tmp_path: Path) -> None:
+    """KIP-919: DescribeCluster on a controllers' listener."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            ports = {node_id: controller_port for node_id, (_, controller_port) in cluster.ports.items()}
+
+            async def known() -> list[dict[int, int]]:
+                images = [node.image for node in cluster.nodes.values()]
+                return [{node_id: found.endpoints["CONTROLLER"].port for node_id, found in image.controllers.items()} for image in images]
+
+            await eventually_is(known, [ports] * 3)
+            before = cluster.nodes[1].image.controllers[2].incarnation_id
+            await cluster.stop(2)
+            await cluster.start(2)
+
+            async def is_another() -> bool:
+                return cluster.nodes[1].image.controllers[2].incarnation_id != before
+
+            await eventually_is(is_another, True)
+            for port in ports.values():
+                connection = await ClientConnection.connect(real_world().network, "127.0.0.1", port, client_id="tool", timeout_ms=10_000)
+                answer = await connection.ask(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse, timeout_ms=10_000)
+                assert {node.broker_id: node.port for node in answer.brokers} == ports
+                connection.close()
 
     asyncio.run(body())
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.broker.formatting import random_uuid
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.neighbours import Evidence, MetadataHome, NoEvidence, WhileActive
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.controller_enrolment import ControllerEnrolment
 from ottla.broker.peers.directory_reports import DirectoryReports
 from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers
@@ -25,18 +27,21 @@ from ottla.broker.replicas.replication import Replication
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.forwarding import Forwarding
 from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listeners import advertised_controller
 from ottla.broker.requests.router import Router
 from ottla.broker.roles import NodeRoles, Role
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
+from ottla.controller.features import FEATURES
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
 from ottla.ports import World
+from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
@@ -71,6 +76,7 @@ class AmongOthers:
         self._channel: ControllerChannel
         self._replica: MetadataHome
         self._lifecycle: Lifecycle | None = None
+        self._enrolment: ControllerEnrolment | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -86,6 +92,8 @@ class AmongOthers:
             self._sentinels.follow(image)
         if self._fetchers is not None:
             self._fetchers.follow_image(image)
+        if self._enrolment is not None:
+            self._enrolment.follow(image)
 
     def followed(self, delta: ImageDelta) -> None:
         """What this broker has of the newer image is open."""
@@ -175,6 +183,10 @@ class AmongOthers:
     def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
         """The ports are bound: the other nodes may ask this one. ``own`` is the broker that will join."""
         gate.open(Role.CONTROLLER)
+        if self._roles.is_controller:
+            ends = {end.listener: end for end in advertised_controller(self._config, gate.addresses)}
+            incarnation = uuid_bytes(random_uuid(self._world))
+            self._enrolment = ControllerEnrolment(self._channel, ControllerImage(self._config.node_id, incarnation, ends, FEATURES))
 
     def joined(self, router: Router) -> None:
         """Clients are about to be let in."""
@@ -233,6 +245,8 @@ class AmongOthers:
             self._reports.stop()
 
     def close(self) -> None:
+        if self._enrolment is not None:
+            self._enrolment.close()
         if self._sentinels is not None:
             self._sentinels.close()
         self._controller_peers.close()

@@ -56,6 +56,7 @@ def update_features(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is listed twice in the request")
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
+        _check_others(image, update)
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
     levels = [FeatureLevelRecord(update.name, update.level) for update in changed]
     return Recorded((*levels, *_min_isr_for_elr(image, levels, min_isr)))
@@ -84,6 +85,17 @@ def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str,
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} can only be set for all brokers while {ELR_VERSION} is on")
     if changed[MIN_ISR] is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_ISR} of all brokers cannot be removed while {ELR_VERSION} is on")
+
+
+def _check_others(image: ClusterImage, update: FeatureUpdate) -> None:
+    """Every node that is registered supports the level, whether it serves at the moment or not."""
+    brokers = ((f"broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items())
+    controllers = ((f"controller {controller_id}", controller.features) for controller_id, controller in image.controllers.items())
+    for node, features in (*brokers, *controllers):
+        low, high = features.get(update.name, (0, 0))
+        if features and not low <= update.level <= high:
+            text = f"{update.name}={update.level}: {node} supports levels {low} to {high}"
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
 
 
 def _check(current: int, update: FeatureUpdate, supported: Mapping[str, tuple[int, int]]) -> None:

@@ -47,7 +47,11 @@ def _brokers(parts: Parts, listener: str, include_fenced: bool) -> list[Describe
 
 
 def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
-    return [DescribeClusterBroker(parts.node_id, end.host, end.port) for end in parts.controller_endpoints if end.listener == listener]
+    """Those that have registered, and this one."""
+    ends = {controller_id: controller.endpoints.get(listener) for controller_id, controller in parts.image.controllers.items()}
+    own = next((end for end in parts.controller_endpoints if end.listener == listener), None)
+    ends[parts.node_id] = own
+    return [DescribeClusterBroker(node_id, end.host, end.port) for node_id, end in sorted(ends.items()) if end is not None]
 
 
 SERVICE = service(DescribeClusterRequest, handle, roles=BROKER_AND_CONTROLLER)
