@@ -2,7 +2,8 @@
 
 A patch whose text has a line "Found by: FILE..." is looked for by these tests in place of the exploration. They pass in a copy without
 a planted bug: one that fails there for want of a file would find every bug.
-``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails.
+``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails. ``--table``
+writes them as the table of docs/planted-bugs.md.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,6 +24,7 @@ SEEDS = 400
 FILE_SEEDS = 60
 """Of the explorations among the tests that a patch names."""
 SECONDS_MAX = 600
+SAID_MAX = 120
 
 
 def names() -> list[str]:
@@ -30,17 +33,25 @@ def names() -> list[str]:
 
 def hunt(name: str) -> str:
     """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
-    patch = (MUTANTS / f"{name}.patch").read_bytes()
-    named = re.search(r"^Found by: (.+)$", patch.decode(), re.MULTILINE)
-    if named is not None:
-        check_sound(named[1])
+    patch, tests = (MUTANTS / f"{name}.patch").read_bytes(), tests_of(name)
+    if tests is not None:
+        check_sound(tests)
     with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
         copy_into(folder)
         applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
-        found = run(folder, "tests.simulation.hunt", str(SEEDS)) if named is None else run_tests(folder, named[1])
+        found = run(folder, "tests.simulation.hunt", str(SEEDS)) if tests is None else run_tests(folder, tests)
     assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
-    return next((line for line in found.stdout.splitlines() if line.startswith("FAILED")), found.stdout.strip())
+    lines = found.stdout.splitlines()
+    errors = [line[1:].strip() for line in lines if line.startswith("E  ")]
+    said = next((error for error in errors if "seed" in error), errors[0] if errors else "")
+    return next((f"{line.removesuffix(' - ' + said)} - {said}" for line in lines if line.startswith("FAILED")), found.stdout.strip())
+
+
+def tests_of(name: str) -> str | None:
+    """Those that look for the bug; None for the exploration."""
+    named = re.search(r"^Found by: (.+)$", (MUTANTS / f"{name}.patch").read_text(), re.MULTILINE)
+    return None if named is None else named[1]
 
 
 @functools.cache
@@ -70,11 +81,23 @@ def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
 
 
+def row(name: str, found: str, seconds: float) -> str:
+    """Of the table: what is planted, which test has found it, what that said, and how long it took."""
+    test, _, said = found.removeprefix("FAILED ").partition(" - ") if found.startswith("FAILED ") else ("the exploration", "", found)
+    cells = (name, test.replace("tests/", "", 1), said.removeprefix("AssertionError: ")[:SAID_MAX])
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} | {seconds:.0f} |\n"
+
+
 def main() -> int:
-    failed = 0
-    for name in sys.argv[1:] or names():
+    failed, is_table = 0, "--table" in sys.argv
+    for name in [given for given in sys.argv[1:] if given != "--table"] or names():
         try:
-            sys.stdout.write(f"{name}: found by {hunt(name)[:160]}\n")
+            if (tests := tests_of(name)) is not None:
+                check_sound(tests)
+            began = time.monotonic()
+            found = hunt(name)
+            sys.stdout.write(row(name, found, time.monotonic() - began) if is_table else f"{name}: found by {found[:160]}\n")
+            sys.stdout.flush()
         except (AssertionError, subprocess.TimeoutExpired) as error:
             sys.stdout.write(f"{name}: MISSED: {error}\n")
             failed += 1
