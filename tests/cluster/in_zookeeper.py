@@ -81,6 +81,13 @@ class ZookeeperCluster:
     def children(self, path: str) -> list[str]:
         return self.ask(lambda session: session.children(path))
 
+    def names(self, path: str) -> list[str]:
+        """As ``children``; none where there is no such znode."""
+        try:
+            return self.children(path)
+        except NoNodeError:
+            return []
+
     @property
     def controller(self) -> int:
         """The broker that is the controller; -1 when there is none."""

@@ -346,3 +346,34 @@ def create_topic(bootstrap: str, name: str) -> int | None:
     with Admin(bootstrap, request_timeout_ms=60_000) as admin:
         result = admin.create_topics([NewTopic(name, 1, 1)])[name]
     return None if result is None else int(result.code)
+
+
+def test_groups_are_shown_below_consumers_and_old_offsets_are_taken_over(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """Mechanisms 66, 68, 69: members, owners and offsets of a group, written by its coordinator."""
+    with ZookeeperCluster(tmp_path, zookeeper, 2, ottla_zookeeper_group_registry="true") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 2, 2)]) == {"t": None}
+
+            async def write_old(session: Session) -> None:
+                for path, data in (("", b""), ("/offsets", b""), ("/offsets/t", b""), ("/offsets/t/0", b"7"), ("/offsets/t/1", b"9")):
+                    await session.create(f"/consumers/old{path}", data)
+
+            cluster.ask(write_old)
+            found = eventually(lambda: admin.committed_offsets("old"), lambda offsets: len(offsets) == 2)
+            assert {partition.partition: offset.offset for partition, offset in found.items()} == {0: 7, 1: 9}
+        with Producer(cluster.bootstrap) as producer:
+            for number in range(4):
+                producer.send("t", b"x", partition=number % 2).result(30)
+        with Consumer(cluster.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            read = 0
+            while read < 4:
+                read += len(consumer.poll(10_000))
+            consumer.commit()
+            [member] = eventually(lambda: cluster.names("/consumers/g/ids"), lambda names: len(names) == 1)
+            assert cluster.get(f"/consumers/g/ids/{member}")["subscription"] == {"t": 1}
+            eventually(lambda: cluster.names("/consumers/g/owners/t"), lambda names: names == ["0", "1"])
+            eventually(lambda: [cluster.get(f"/consumers/g/offsets/t/{index}") for index in range(2)], lambda offsets: offsets == [2, 2])
+            assert cluster.get("/consumers/g") == {"version": 1, "mirror_of": "__consumer_offsets"}
+        eventually(lambda: cluster.names("/consumers/g/ids") + cluster.names("/consumers/g/owners/t"), lambda names: not names)
+        assert cluster.get("/consumers/g/offsets/t/0") == 2

@@ -6,6 +6,7 @@ this mode; until this broker has joined they serve nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ from ottla.broker.requests.service import Service
 from ottla.broker.roles import NodeRoles, Role
 from ottla.broker.tasks import eager
 from ottla.broker.zookeeper.brokers import incarnation
+from ottla.broker.zookeeper.group_registry import GroupRegistry, keep
 from ottla.broker.zookeeper.home import ZookeeperHome
 from ottla.broker.zookeeper.membership import ZookeeperMembership
 from ottla.broker.zookeeper.notices import Notices
@@ -55,6 +57,7 @@ class AmongZookeeper(AmongOthers):
         super().__init__(world, config, roles, home.cluster_id)
         self.home = home
         self._home_peers = peers
+        self._registry_task: asyncio.Task[None] | None = None
         self._give_up: Callable[[], Any] = lambda: None
         self._inbound: dict[Channel, int] = {}  # open connections that other brokers have made to this one, and whose they are
         between: dict[int, Service] = {
@@ -127,6 +130,10 @@ class AmongZookeeper(AmongOthers):
 
     def joined(self, router: Router) -> None:
         router.serve(self.services)
+        if self._config["ottla.zookeeper.group.registry"]:
+            registry = GroupRegistry(self._config.node_id, router.parts.groups, self.home.acl_of)
+            self._registry_task = asyncio.get_running_loop().create_task(keep(registry, lambda: self.home.session))
+            self._registry_task.add_done_callback(_registry_ended)
 
     def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
         """Its listeners are those of controllers, too, and they must be open before it registers."""
@@ -150,7 +157,15 @@ class AmongZookeeper(AmongOthers):
 
     def close(self) -> None:
         super().close()
+        if self._registry_task is not None:
+            self._registry_task.cancel()
         self._home_peers.close()
+
+
+def _registry_ended(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("group_registry_ended", exc_info=error)
 
 
 def _given_up(_: None, error: BaseException | None) -> None:

@@ -30,7 +30,7 @@ from ottla.broker.zookeeper.waiting import RETRY_SECONDS, despite_lost_connectio
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Request
 from ottla.controller.reconciliation import born
-from ottla.coordination import MultiFailedError, NoNodeError, Session, SessionExpiredError
+from ottla.coordination import Access, MultiFailedError, NoNodeError, Session, SessionExpiredError
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
@@ -114,6 +114,15 @@ class ZookeeperHome:
     @property
     def is_active(self) -> bool:
         return self._reign is not None
+
+    @property
+    def session(self) -> Session:
+        """The newest one; it may be over."""
+        return self._session
+
+    def acl_of(self, path: str) -> Sequence[Access]:
+        """What a new znode gets."""
+        return self._place.acl_of(path)
 
     @property
     def reign(self) -> Reign | None:

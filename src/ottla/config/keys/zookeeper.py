@@ -13,6 +13,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("zookeeper.max.in.flight.requests", 10, "Requests that wait for ZooKeeper's answer at a time, when many znodes are read.", low=1),
     boolean("zookeeper.set.acl", False, "Whether znodes are made so that only brokers may change them."),
     boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS, which is refused: it is not supported yet."),
+    boolean(
+        "ottla.zookeeper.group.registry",
+        False,
+        "Whether coordinators write their groups below /consumers, as those of Kafka 0.8 did themselves. A key of ottla's own.",
+    ),
     int32(
         "ottla.zookeeper.request.bytes.max",
         1_000_000,
