@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.foreign_clients.wire import RawClient
 
 from ottla.broker.formatting import format_log_dirs
 from ottla.config import BrokerConfig
+from ottla.coordination import NoNodeError
 from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionQuorum, TopicData
+from ottla.metadata import znodes
 from ottla.runtime.world import real_world
+from ottla.runtime.zookeeper import ZooKeeper
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+HOME = "OTTLA_HOME"
+"""``OTTLA_HOME=zookeeper pytest tests/cluster``: the same clusters, in ZooKeeper mode."""
+ZOOKEEPER_SESSION_MS = "9000"
+IS_IN_ZOOKEEPER = os.environ.get(HOME) == "zookeeper"
+quorum_only = pytest.mark.skipif(IS_IN_ZOOKEEPER, reason="says something of quorums")
 
 
 class ClusterProcesses:
@@ -25,7 +36,11 @@ class ClusterProcesses:
 
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self._folder = folder
-        ports = lasting_ports(2 * count)
+        ports = lasting_ports(2 * count + 1)
+        self._zookeeper: ZooKeeperServer | None = None
+        if IS_IN_ZOOKEEPER:
+            self._begin_in_zookeeper(ports, count, properties)
+            return
         self._voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[count:], 1))
         self._properties = {"controller_quorum_voters": self._voters, "controller_listener_names": "CONTROLLER"} | properties
         self.nodes: dict[int, BrokerProcess] = {}
@@ -33,11 +48,22 @@ class ClusterProcesses:
             listeners = f"PLAINTEXT://127.0.0.1:{ports[node - 1]},CONTROLLER://127.0.0.1:{ports[count + node - 1]}"
             self.nodes[node] = self._node(node, ports[node - 1], listeners=listeners, process_roles="broker,controller")
 
+    def _begin_in_zookeeper(self, ports: list[int], count: int, properties: dict[str, str]) -> None:
+        """All brokers are the same, and any of them may be the controller."""
+        self._zookeeper = ZooKeeperServer(self._folder / "zookeeper", ports[-1])
+        self._zookeeper.start()
+        own = {"zookeeper_connect": f"{self._zookeeper.address}/cluster", "zookeeper_session_timeout_ms": ZOOKEEPER_SESSION_MS}
+        self._properties = {"cluster_id": CLUSTER_ID} | own | properties
+        self.nodes = {node: self._node(node, ports[node - 1]) for node in range(1, count + 1)}
+
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
         folder = self._folder / f"node-{node}"
         folder.mkdir()
+        if self._zookeeper is not None:
+            properties.pop("process_roles", None)
         made = self.node_type(folder, port=port, node_id=str(node), **self._properties | properties)
-        format_(made, CLUSTER_ID)
+        if self._zookeeper is None:
+            format_(made, CLUSTER_ID)
         return made
 
     def add(self, node: int, port: int = 0, **properties: str) -> BrokerProcess:
@@ -56,12 +82,24 @@ class ClusterProcesses:
         return self.quorum(1).leader_id
 
     def quorum(self, asked: int) -> PartitionQuorum:
-        """What the node says of the quorum: it asks the active controller, if it is not that itself."""
+        """What the node says of the quorum: it asks the active controller, if it is not that itself. In ZooKeeper: who is that."""
+        if self._zookeeper is not None:
+            return asyncio.run(self._controller_in(f"{self._zookeeper.address}/cluster"))
         with RawClient(self.nodes[asked].port) as client:
             answer = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
         found = answer.topics[0].partitions[0]
         assert isinstance(found, PartitionQuorum)
         return found
+
+    async def _controller_in(self, servers: str) -> PartitionQuorum:
+        session = await ZooKeeper().connect(servers, session_timeout_ms=int(ZOOKEEPER_SESSION_MS))
+        try:
+            leader_id = znodes.decode_controller((await session.get(znodes.CONTROLLER))[0])
+        except NoNodeError:
+            leader_id = -1
+        epoch = znodes.decode_controller_epoch((await session.get(znodes.CONTROLLER_EPOCH))[0])
+        await session.close()
+        return PartitionQuorum(0, leader_id=leader_id, leader_epoch=epoch)
 
     def __enter__(self) -> Self:
         for node in self.nodes.values():
@@ -74,6 +112,8 @@ class ClusterProcesses:
         for node in self.nodes.values():
             if node.is_running:
                 node.kill()
+        if self._zookeeper is not None:
+            self._zookeeper.kill()
         for node in self.nodes.values():
             node.__exit__(kind, error, trace)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.processes import ClusterProcesses
+from tests.cluster.processes import IS_IN_ZOOKEEPER, ClusterProcesses
 from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
@@ -107,7 +107,8 @@ def test_a_process_that_was_killed_is_noticed_long_before_its_session_ends(tmp_p
                 broker.start()
                 eventually(lambda: admin.describe_topic("t").partitions[index].leader, lambda leader: leader == 4)
                 watched_by_all(cluster, number + 2)
-        assert [event["reason"] for event in events(cluster, "broker_fenced")] == ["its process has ended"] * 2
+        noticed = "broker_gone" if IS_IN_ZOOKEEPER else "broker_fenced"
+        assert [event["reason"] for event in events(cluster, noticed)] == ["its process has ended"] * 2
 
 
 def test_a_process_that_starts_again_at_once_need_not_wait_for_its_session_to_end(tmp_path: Path) -> None:

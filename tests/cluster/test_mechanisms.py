@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, format_
+from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, format_, quorum_only
 from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
@@ -14,6 +14,7 @@ from tests.waiting import eventually
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 
 
+@quorum_only
 def test_mechanism_05_brokers_have_ids_of_their_own_and_host_partitions_of_many_topics(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         assert {node.node_id for node in admin.describe_cluster().nodes} == {1, 2, 3}

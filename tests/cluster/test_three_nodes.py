@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import ClusterProcesses, format_
+from tests.cluster.processes import ClusterProcesses, format_, quorum_only
 from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually
 
@@ -127,6 +127,7 @@ def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
             )
 
 
+@quorum_only
 def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
     """Mechanism 8. It is told two servers that may know the voters: nobody is at the first one, and the second one is no controller."""
     with ClusterProcesses(tmp_path) as cluster:
@@ -143,6 +144,7 @@ def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
         assert observers == [4]
 
 
+@quorum_only
 @pytest.mark.parametrize("wrong", ["emptied", "foreign"])
 def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong: str) -> None:
     with ClusterProcesses(tmp_path) as cluster:

@@ -14,7 +14,7 @@ from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually
 
-from ottla.client.admin.configs import RESOURCE_TOPIC, SET
+from ottla.client.admin.configs import RESOURCE_GROUP, RESOURCE_TOPIC, SET
 from ottla.coordination import Create, NotAuthorizedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import znodes
@@ -346,6 +346,17 @@ def create_topic(bootstrap: str, name: str) -> int | None:
     with Admin(bootstrap, request_timeout_ms=60_000) as admin:
         result = admin.create_topics([NewTopic(name, 1, 1)])[name]
     return None if result is None else int(result.code)
+
+
+def test_what_has_no_place_in_zookeeper_is_refused_in_words(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    with ZookeeperCluster(tmp_path, zookeeper, 1) as cluster, Admin(cluster.bootstrap) as admin:
+        for change in (
+            lambda: admin.alter_configs(RESOURCE_GROUP, "g", [("consumer.session.timeout.ms", SET, "50000")]),
+            lambda: admin.update_features({"metadata.version": 25}),
+        ):
+            with pytest.raises(KafkaError, match="ZooKeeper"):
+                change()
+        assert cluster.epoch == 1, "the controller goes on"
 
 
 def test_groups_are_shown_below_consumers_and_old_offsets_are_taken_over(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:

@@ -191,7 +191,13 @@ class ActiveController:
                 continue
             if result.records and not validate_only:
                 self._note_elections(result.records)
-                end_offset = self._replica.append(result.records)
+                try:
+                    end_offset = self._replica.append(result.records)
+                except KafkaError as error:
+                    if error.code == ErrorCode.NOT_CONTROLLER:
+                        raise
+                    results.append(error.with_traceback(None))  # the home has no place for such records
+                    continue
                 has_records = True
                 if added:
                     self._unopened.append((end_offset, added))

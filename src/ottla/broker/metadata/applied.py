@@ -131,6 +131,11 @@ class AppliedImages:
         self.end_offset = image.end_offset
         self._tell()
 
+    async def resume(self, high_watermark: int) -> None:
+        """As ``apply``, after one that was cancelled on the way: whoever is told of newer images is told of the newest once more."""
+        await self.apply(high_watermark)
+        self._tell()
+
     def _tell(self) -> None:
         end_offset = self.committed.end_offset
         while self._waiters and self._waiters[0][0] <= end_offset:

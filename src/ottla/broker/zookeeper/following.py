@@ -38,8 +38,12 @@ class Following:
     async def follow(self, address: Address, epoch: int, cluster_id: str) -> None:
         """For as long as it is not cancelled."""
         retry_ms = RETRY_MS
+        is_resumed = self._served.epoch != epoch
         while True:
             try:
+                if not is_resumed:
+                    await self._applied.resume(self._served.end_offset)
+                    is_resumed = True
                 has_come = await self._fetch(address, epoch, cluster_id)
             except (DecodeError, StorageError) as error:
                 log.error("controller_not_followed", epoch=epoch, reason=error.message)
