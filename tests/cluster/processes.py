@@ -41,7 +41,7 @@ class ClusterProcesses:
         if IS_IN_ZOOKEEPER:
             self._begin_in_zookeeper(ports, count, properties)
             return
-        self._voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[count:], 1))
+        self._voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[count : 2 * count], 1))
         self._properties = {"controller_quorum_voters": self._voters, "controller_listener_names": "CONTROLLER"} | properties
         self.nodes: dict[int, BrokerProcess] = {}
         for node in range(1, count + 1):
