@@ -41,11 +41,12 @@ class ClusterProcesses:
         if IS_IN_ZOOKEEPER:
             self._begin_in_zookeeper(ports, count, properties)
             return
-        self._voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[count : 2 * count], 1))
-        self._properties = {"controller_quorum_voters": self._voters, "controller_listener_names": "CONTROLLER"} | properties
+        self.voters = ",".join(f"{node}@{self.host_of(node)}:{port}" for node, port in enumerate(ports[count : 2 * count], 1))
+        self._properties = {"controller_quorum_voters": self.voters, "controller_listener_names": "CONTROLLER"} | properties
         self.nodes: dict[int, BrokerProcess] = {}
         for node in range(1, count + 1):
-            listeners = f"PLAINTEXT://127.0.0.1:{ports[node - 1]},CONTROLLER://127.0.0.1:{ports[count + node - 1]}"
+            host = self.host_of(node)
+            listeners = f"PLAINTEXT://{host}:{ports[node - 1]},CONTROLLER://{host}:{ports[count + node - 1]}"
             self.nodes[node] = self._node(node, ports[node - 1], listeners=listeners, process_roles="broker,controller")
 
     def _begin_in_zookeeper(self, ports: list[int], count: int, properties: dict[str, str]) -> None:
@@ -72,6 +73,10 @@ class ClusterProcesses:
         self.nodes[node] = made
         return made.start()
 
+    def host_of(self, node: int) -> str:
+        """Where the node listens."""
+        return "127.0.0.1"
+
     @property
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
@@ -85,7 +90,7 @@ class ClusterProcesses:
         """What the node says of the quorum: it asks the active controller, if it is not that itself. In ZooKeeper: who is that."""
         if self._zookeeper is not None:
             return asyncio.run(self._controller_in(f"{self._zookeeper.address}/cluster"))
-        with RawClient(self.nodes[asked].port) as client:
+        with RawClient(self.nodes[asked].port, self.nodes[asked].host) as client:
             answer = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
         found = answer.topics[0].partitions[0]
         assert isinstance(found, PartitionQuorum)

@@ -62,7 +62,7 @@ def wait_for_in_sync(admin: Admin, topic: str, nodes: set[int], index: int = 0) 
 
 def produce(cluster: ClusterProcesses, node: int, topic: str, *values: bytes, acks: int = -1, index: int = 0) -> PartitionProduceResponse:
     """One batch, sent once, by a client that neither retries nor looks for the leader."""
-    with RawClient(cluster.nodes[node].port) as client:
+    with RawClient(cluster.nodes[node].port, cluster.nodes[node].host) as client:
         answer = client.ask(produce_request(topic, batch_of(*values), acks=acks, partition=index), PRODUCE_VERSION)
     result: PartitionProduceResponse = answer.responses[0].partition_responses[0]
     return result
@@ -70,14 +70,14 @@ def produce(cluster: ClusterProcesses, node: int, topic: str, *values: bytes, ac
 
 def visible_end(cluster: ClusterProcesses, node: int, topic: str, index: int = 0) -> int:
     """The end of the partition, as its leader reports it to consumers; others may know of its election before it does."""
-    with RawClient(cluster.nodes[node].port) as client:
+    with RawClient(cluster.nodes[node].port, cluster.nodes[node].host) as client:
         return eventually(lambda: end_offsets(client, topic, index + 1)[index], lambda end: end >= 0)
 
 
 def fetch(cluster: ClusterProcesses, node: int, topic: str, offset: int, index: int = 0) -> Any:
     """What a consumer is answered at once."""
     wanted = FetchPartition(index, fetch_offset=offset, partition_max_bytes=1_000_000)
-    with RawClient(cluster.nodes[node].port) as client:
+    with RawClient(cluster.nodes[node].port, cluster.nodes[node].host) as client:
         answer = client.ask(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic, partitions=[wanted])]), FETCH_VERSION)
     return answer.responses[0].partitions[0]
 

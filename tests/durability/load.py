@@ -247,18 +247,18 @@ class Member(WorkerThread):
         consumer.subscribe([TOPIC], on_assign=self._on_change, on_revoke=self._on_change, on_lost=self._on_change)
         handled = 0
         while not self.stopping.is_set():
-            for message in consumer.consume(COMMIT_EVERY, 0.05):
-                if message.error() is not None:
-                    continue  # the broker is away
-                place, value = place_of(message), message.value()
-                assert value is not None
-                expected = self._next.get(place.partition)
-                if expected not in (None, place.offset):
-                    self.history.complain(f"{place} was read where offset {expected} was due")
-                self.history.receive(self._name, place, value, is_first=expected is None)
-                self._next[place.partition] = place.offset + 1
-                self.has_read = True
-                handled += 1
+            message = consumer.poll(0.05)  # one by one: many may mix what came before a rebalance with what came after it
+            if message is None or message.error() is not None:
+                continue  # the broker is away
+            place, value = place_of(message), message.value()
+            assert value is not None
+            expected = self._next.get(place.partition)
+            if expected not in (None, place.offset):
+                self.history.complain(f"{place} was read where offset {expected} was due")
+            self.history.receive(self._name, place, value, is_first=expected is None)
+            self._next[place.partition] = place.offset + 1
+            self.has_read = True
+            handled += 1
             if handled >= COMMIT_EVERY:
                 handled = 0
                 self._commit()

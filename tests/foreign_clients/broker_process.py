@@ -50,6 +50,8 @@ def lasting_ports(count: int) -> list[int]:
 class BrokerProcess:
     """``with BrokerProcess(folder) as broker:``; ended by its own process id."""
 
+    host = "127.0.0.1"
+
     def __init__(
         self,
         folder: Path,
@@ -78,7 +80,7 @@ class BrokerProcess:
     @property
     def bootstrap(self) -> str:
         assert self.port, "the broker was started"
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:

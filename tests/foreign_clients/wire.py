@@ -22,8 +22,8 @@ LATEST = -1
 class RawClient:
     """``with RawClient(port) as client:``."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS_MAX)
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), WAIT_SECONDS_MAX)
         self._last_correlation_id = 0
         self._open: list[tuple[int, Api, int]] = []
 

@@ -1,0 +1,112 @@
+"""An ottla broker as one of the brokers of an Apache Kafka 4.3 cluster: it registers, leads, follows, dies and returns.
+
+Kafka's node is controller and broker. The cluster is formatted without the features that ottla's brokers do not have yet (groups of
+KIP-848, share groups, streams groups, transactions of KIP-890): its controller refuses brokers that do not support what the cluster has.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.peers import Kafka
+from tests.cluster.processes import CLUSTER_ID, format_
+from tests.cluster.replicas import in_sync, leaders, wait_for_in_sync, wait_for_leader
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.interop.shared_partitions import Records, let_its_fetch_end
+from tests.waiting import eventually
+
+from ottla.sync import Admin, NewTopic, Producer
+
+KAFKA, OURS = 1, 9
+SHARED = {0: [KAFKA, OURS], 1: [OURS, KAFKA]}
+WITHOUT = ("group.version", "share.version", "streams.version", "transaction.version")
+
+
+class KafkaCluster(Kafka):
+    """One node, whose id is ``KAFKA``; ``without`` are the features that it is formatted without."""
+
+    def __init__(self, *without: str) -> None:
+        super().__init__()
+        self._without = without
+        port, self.controller_port = lasting_ports(2)
+        self.address = ("127.0.0.1", port)
+        lines = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.quorum.voters": f"{KAFKA}@127.0.0.1:{self.controller_port}",
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+        }
+        with self._config.open("a") as config:  # the last of two lines counts
+            config.write("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+    def _java(self, *arguments: str, heap: str = "256m") -> list[str]:
+        features = [word for name in self._without for word in ("--feature", f"{name}=0")] if "format" in arguments else []
+        return super()._java(*arguments, *features, heap=heap)
+
+    def broker_inside(self, folder: Path) -> BrokerProcess:
+        made = BrokerProcess(
+            folder,
+            port=lasting_ports(3)[-1],
+            node_id=str(OURS),
+            process_roles="broker",
+            controller_quorum_voters=f"{KAFKA}@127.0.0.1:{self.controller_port}",
+            controller_listener_names="CONTROLLER",
+            broker_heartbeat_interval_ms="500",
+        )
+        format_(made, CLUSTER_ID)
+        return made
+
+
+@pytest.fixture
+def kafka_cluster() -> Iterator[KafkaCluster]:
+    assert Kafka.why_not() is None, Kafka.why_not()
+    with KafkaCluster(*WITHOUT) as started:
+        yield started
+
+
+def test_an_ottla_broker_leads_follows_dies_and_returns_in_a_kafka_cluster(tmp_path: Path, kafka_cluster: KafkaCluster) -> None:
+    kafka, records = kafka_cluster, Records(kafka_cluster.bootstrap, len(SHARED))
+    with kafka.broker_inside(tmp_path) as ours, Admin(kafka.bootstrap) as admin:
+        eventually(lambda: {node.node_id for node in admin.describe_cluster().nodes}, lambda found: found == {KAFKA, OURS})
+        assert admin.create_topics([NewTopic("t", assignments=SHARED)]) == {"t": None}
+        eventually(lambda: leaders(admin, "t"), lambda found: found == [KAFKA, OURS])
+        records.send(*SHARED)
+        records.assert_read()
+        for index in SHARED:
+            records.assert_equal(index, ours.data, kafka.folder / "data")
+        assert [in_sync(admin, "t", index) for index in SHARED] == [{KAFKA, OURS}] * 2
+
+        # Our leader dies with records that Kafka does not have: Kafka leads when the session has ended, and we cut them when we return.
+        let_its_fetch_end(lambda: os.kill(kafka.pid, signal.SIGSTOP))
+        with Producer(ours.bootstrap, acks=1, enable_idempotence=False) as producer:
+            assert producer.send("t", b"lost", partition=1).result(20).offset >= 0
+            ours.kill()
+        os.kill(kafka.pid, signal.SIGCONT)
+        wait_for_leader(admin, "t", KAFKA, index=1)
+        records.send(*SHARED)
+        ours.start()
+        for index in SHARED:
+            wait_for_in_sync(admin, "t", {KAFKA, OURS}, index)
+        assert any("replica_truncated" in line and "'t-1'" in line.replace('"', "'") for line in ours.log().splitlines())
+        records.assert_read()
+        for index in SHARED:
+            records.assert_equal(index, ours.data, kafka.folder / "data")
+
+        # We lead again, and hand over when we are stopped in order.
+        admin.elect_leaders()
+        eventually(lambda: leaders(admin, "t"), lambda found: found == [KAFKA, OURS])
+        records.send(*SHARED)
+        ours.stop()
+        assert leaders(admin, "t") == [KAFKA, KAFKA]
+        records.send(*SHARED)
+        records.assert_read()
+
+
+def test_a_cluster_with_features_that_ottla_does_not_have_refuses_its_broker(tmp_path: Path) -> None:
+    """Kafka's defaults: this is how far a broker comes there."""
+    with KafkaCluster() as kafka, pytest.raises(RuntimeError, match="UNSUPPORTED_VERSION: the controller refuses this broker"):
+        kafka.broker_inside(tmp_path).start()

@@ -1,0 +1,96 @@
+"""Links between nodes, and to clients, that are cut under load, one way or both: no process ends, and none may be taken for dead."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.cluster.links import CLIENTS, Hosts, LinkedCluster
+from tests.cluster.replicas import assert_replicas_are_equal, create, wait_for_in_sync
+from tests.cluster.replicated_killing import ALL, OFFSETS, PROPERTIES, REPLICAS, _are_kept, working
+from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_group, wait_for_load
+from tests.durability.load import PARTITION_COUNT, TOPIC, History, check, read_all
+from tests.waiting import eventually
+
+from ottla.sync import Admin
+
+SCHEDULE_COUNT = 50
+SESSION_MS, LAG_MS = 2_000, 3_000
+SECONDS: Final = (0.5, 1.5, 3.0, 6.0)
+Cut = Callable[[Hosts, int, int], None]
+
+
+def one_way(hosts: Hosts, node: int, other: int) -> None:
+    hosts.cut(node, other)
+
+
+def both_ways(hosts: Hosts, node: int, other: int) -> None:
+    hosts.cut(node, other)
+    hosts.cut(other, node)
+
+
+def alone(hosts: Hosts, node: int, _: int) -> None:
+    """No other node, but the clients reach it."""
+    for other in ALL - {node}:
+        both_ways(hosts, node, other)
+
+
+def dark(hosts: Hosts, node: int, _: int) -> None:
+    """Nobody reaches it, and it reaches nobody."""
+    alone(hosts, node, 0)
+    both_ways(hosts, node, CLIENTS)
+
+
+def hears_nobody(hosts: Hosts, node: int, _: int) -> None:
+    for other in (ALL - {node}) | {CLIENTS}:
+        hosts.cut(other, node)
+
+
+CUTS: Final[tuple[Cut, ...]] = (one_way, both_ways, alone, dark, hears_nobody)
+
+
+def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tmp_path: Path) -> None:
+    history, random = History(), Random("cut links")
+    timeouts = {
+        "broker_session_timeout_ms": str(SESSION_MS),
+        "broker_heartbeat_interval_ms": str(SESSION_MS // 4),
+        "replica_lag_time_max_ms": str(LAG_MS),
+    }
+    cluster = LinkedCluster(tmp_path, 3, **PROPERTIES | timeouts)
+    with cluster, Admin(cluster.bootstrap) as admin:
+        create(cluster, admin, TOPIC, REPLICAS)
+        with working(history, cluster.bootstrap) as (producers, members, reader):
+            wait_for_load(history)
+            for member in members:
+                wait_for_group(history, member)
+            for number, cut in zip(range(SCHEDULE_COUNT), itertools.cycle(CUTS), strict=False):
+                wait_for_load(history)
+                history.allow(SENT_PER_ROUND)
+                confirmed = dict(history.confirmed)
+                node = cluster.quorum(1).leader_id if number % 3 == 0 else random.choice(sorted(ALL))
+                other = random.choice(sorted(ALL - {node}))
+                cut(cluster.hosts, node, other)
+                time.sleep(SECONDS[number // len(CUTS) % len(SECONDS)])
+                cluster.hosts.heal()
+                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                if number % 2:  # else the next cut finds some that have not caught up
+                    for index in range(PARTITION_COUNT):
+                        wait_for_in_sync(admin, TOPIC, ALL, index)
+            for producer in producers:
+                producer.join()
+            log = read_all(cluster.bootstrap)
+            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
+            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
+        check(history, log, tmp_path / "history.jsonl")
+        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
+        for topic in (TOPIC, OFFSETS):
+            assert_replicas_are_equal(cluster, admin, topic)
+        logs = "".join(node.log() for node in cluster.nodes.values())
+        assert "broker_fenced" in logs, "some cuts were longer than the session"
+        assert "its process has ended" not in logs, "a broker that cannot be reached was taken for dead"
+    print(f"{SCHEDULE_COUNT} schedules, {len(log)} records, fenced {logs.count('broker_fenced')} times")
