@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from tests.cluster.processes import NodeProcesses
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 
 from ottla.coordination import NoNodeError, Session
@@ -19,7 +19,7 @@ T = TypeVar("T")
 SESSION_MS = 6000
 
 
-class ZookeeperCluster:
+class ZookeeperCluster(NodeProcesses):
     """``with ZookeeperCluster(folder, server) as cluster:``; brokers 1 to ``count``. ``servers`` is how they reach it, if not directly."""
 
     def __init__(self, folder: Path, server: ZooKeeperServer, count: int = 3, *, servers: str = "", **properties: str) -> None:
@@ -29,7 +29,7 @@ class ZookeeperCluster:
         self._server = server
         self._address = server.address + self.chroot
         self._properties = {"zookeeper_connect": self.servers, "zookeeper_session_timeout_ms": str(SESSION_MS)} | properties
-        self.nodes: dict[int, BrokerProcess] = {}
+        self.nodes = {}
         for node, port in enumerate(lasting_ports(count), 1):
             self.nodes[node] = self._node(node, port)
 
@@ -43,10 +43,6 @@ class ZookeeperCluster:
         made = self._node(node, lasting_ports(1)[0], **properties)
         self.nodes[node] = made
         return made.start()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(node.bootstrap for node in self.nodes.values())
 
     def zookeeper(self) -> None:
         """Its server is killed, and comes back."""
@@ -100,17 +96,3 @@ class ZookeeperCluster:
 
     def state(self, topic: str, index: int = 0) -> Any:
         return self.get(f"/brokers/topics/{topic}/partitions/{index}/state")
-
-    def __enter__(self) -> Self:
-        for node in self.nodes.values():
-            node.spawn()
-        for node in self.nodes.values():
-            node.wait_until_ready()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for node in self.nodes.values():
-            if node.is_running:
-                node.kill()
-        for node in self.nodes.values():
-            node.__exit__(kind, error, trace)

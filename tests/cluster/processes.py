@@ -29,7 +29,31 @@ IS_IN_ZOOKEEPER = os.environ.get(HOME) == "zookeeper"
 quorum_only = pytest.mark.skipif(IS_IN_ZOOKEEPER, reason="says something of quorums")
 
 
-class ClusterProcesses:
+class NodeProcesses:
+    """``nodes`` are those of one cluster: started together, and killed at the end."""
+
+    nodes: dict[int, BrokerProcess]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def __enter__(self) -> Self:
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+        for node in self.nodes.values():
+            node.__exit__(kind, error, trace)
+
+
+class ClusterProcesses(NodeProcesses):
     """``with ClusterProcesses(folder) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
 
     node_type: type[BrokerProcess] = BrokerProcess
@@ -43,7 +67,7 @@ class ClusterProcesses:
             return
         self.voters = ",".join(f"{node}@{self.host_of(node)}:{port}" for node, port in enumerate(ports[count : 2 * count], 1))
         self._properties = {"controller_quorum_voters": self.voters, "controller_listener_names": "CONTROLLER"} | properties
-        self.nodes: dict[int, BrokerProcess] = {}
+        self.nodes = {}
         for node in range(1, count + 1):
             host = self.host_of(node)
             listeners = f"PLAINTEXT://{host}:{ports[node - 1]},CONTROLLER://{host}:{ports[count + node - 1]}"
@@ -78,10 +102,6 @@ class ClusterProcesses:
         return "127.0.0.1"
 
     @property
-    def bootstrap(self) -> str:
-        return ",".join(node.bootstrap for node in self.nodes.values())
-
-    @property
     def controller(self) -> int:
         """The active controller; -1 while there is none."""
         return self.quorum(1).leader_id
@@ -106,21 +126,10 @@ class ClusterProcesses:
         await session.close()
         return PartitionQuorum(0, leader_id=leader_id, leader_epoch=epoch)
 
-    def __enter__(self) -> Self:
-        for node in self.nodes.values():
-            node.spawn()
-        for node in self.nodes.values():
-            node.wait_until_ready()
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for node in self.nodes.values():
-            if node.is_running:
-                node.kill()
+        super().__exit__(kind, error, trace)
         if self._zookeeper is not None:
             self._zookeeper.kill()
-        for node in self.nodes.values():
-            node.__exit__(kind, error, trace)
 
 
 def format_(node: BrokerProcess, cluster_id: str) -> None:
