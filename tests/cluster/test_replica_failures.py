@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import (
@@ -22,20 +24,25 @@ from tests.cluster.replicas import (
     wait_for_in_sync,
     wait_for_leader,
 )
+from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient
-from tests.waiting import eventually
+from tests.waiting import PAUSE_SECONDS, eventually
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.sync import Admin, Consumer, Producer, TopicPartition
 
+ATTEMPTS_MAX = 50
 WAIT_SECONDS_MAX = 30
 ACKNOWLEDGEMENT_SECONDS = 0.3
 """Time enough for many acknowledgements that must not come."""
 
 
 class Stream(threading.Thread):
-    """Records with acks=all, one after the other, by our own client; partition by turns. ``acknowledged`` by partition, in order."""
+    """Records with acks=all, one after the other, by our own client; partition by turns. ``acknowledged`` by partition, in order.
+
+    It ends with its ``with``, whatever happens there: the next test's cluster may have the same ports.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partition_count: int) -> None:
         super().__init__(daemon=True)
@@ -43,6 +50,14 @@ class Stream(threading.Thread):
         self.acknowledged: dict[int, list[tuple[int, bytes]]] = {index: [] for index in range(partition_count)}
         self.failure: BaseException | None = None
         self._stopping = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self.join()
 
     @property
     def count(self) -> int:
@@ -92,29 +107,44 @@ def test_the_drill_three_brokers_three_partitions_two_replicas_and_broker_1_dies
     """Mechanisms 19, 31, 34, 37, 38, 39: under load, and with one broker left of two."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, "t", [[1, 2], [2, 3], [3, 1]], min_insync_replicas="1")
-        stream = Stream(cluster.bootstrap, "t", 3)
-        stream.start()
-        stream.go_on()
-        before = partitions(admin, "t")
-        cluster.nodes[1].kill()
-        stream.go_on()
-        wait_for_in_sync(admin, "t", {3}, 2)
-        after = partitions(admin, "t")
-        assert leaders(admin, "t") == [2, 2, 3]
-        assert [sorted(after[index].in_sync) for index in range(3)] == [[2], [2, 3], [3]]
-        assert after[0].leader_epoch > before[0].leader_epoch
-        assert after[1].leader_epoch == before[1].leader_epoch
+        with Stream(cluster.bootstrap, "t", 3) as stream:
+            stream.go_on()
+            before = partitions(admin, "t")
+            cluster.nodes[1].kill()
+            stream.go_on()
+            wait_for_in_sync(admin, "t", {3}, 2)
+            after = partitions(admin, "t")
+            assert leaders(admin, "t") == [2, 2, 3]
+            assert [sorted(after[index].in_sync) for index in range(3)] == [[2], [2, 3], [3]]
+            assert after[0].leader_epoch > before[0].leader_epoch
+            assert after[1].leader_epoch == before[1].leader_epoch
 
-        cluster.nodes[1].start()
-        wait_for_in_sync(admin, "t", {1, 2}, 0)
-        wait_for_in_sync(admin, "t", {1, 3}, 2)
-        stream.go_on()
-        assert admin.elect_leaders([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
-        wait_for_leader(admin, "t", 1)
-        stream.go_on()
-        stream.stop()
-        stream.check(cluster)
-        assert_replicas_are_equal(cluster, admin, "t")
+            cluster.nodes[1].start()
+            wait_for_in_sync(admin, "t", {1, 2}, 0)
+            wait_for_in_sync(admin, "t", {1, 3}, 2)
+            stream.go_on()
+            assert admin.elect_leaders([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
+            wait_for_leader(admin, "t", 1)
+            stream.go_on()
+            stream.stop()
+            stream.check(cluster)
+            assert_replicas_are_equal(cluster, admin, "t")
+
+
+def stand_still(stream: Stream, leader: BrokerProcess, followers: Sequence[BrokerProcess]) -> None:
+    """The followers do, and lack a record that the leader has: not so where they stop before they have told it of the last one."""
+    for _ in range(ATTEMPTS_MAX):
+        for follower in followers:
+            follower.send_signal(signal.SIGSTOP)
+        had, deadline = max(stored_end(follower.data / "t-0") for follower in followers), time.monotonic() + 1
+        while time.monotonic() < deadline:
+            if stored_end(leader.data / "t-0") > had:
+                return
+            time.sleep(PAUSE_SECONDS)
+        for follower in followers:
+            follower.send_signal(signal.SIGCONT)
+        stream.go_on(1)
+    raise AssertionError("the followers never lack anything")
 
 
 def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
@@ -124,26 +154,22 @@ def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_double
     """
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, "t", [[1, 2, 3]], min_insync_replicas="2")
-        stream = Stream(cluster.bootstrap, "t", 1)
-        stream.start()
-        for leader, successor in ((1, 2), (2, 1)):
-            stream.go_on()
-            others = [cluster.nodes[node] for node in (1, 2, 3) if node != leader]
-            for other in others:
-                other.send_signal(signal.SIGSTOP)
-            had = max(stored_end(other.data / "t-0") for other in others)
-            eventually(lambda n=leader: stored_end(cluster.nodes[n].data / "t-0"), lambda end, had=had: end > had)  # type: ignore[misc]
-            time.sleep(ACKNOWLEDGEMENT_SECONDS)
-            cluster.nodes[leader].kill()
-            for other in others:
-                other.send_signal(signal.SIGCONT)
-            wait_for_leader(admin, "t", successor)
-            stream.go_on()
-            cluster.nodes[leader].start()
-            wait_for_in_sync(admin, "t", {1, 2, 3})
-        stream.stop()
-        stream.check(cluster)
-        assert_replicas_are_equal(cluster, admin, "t")
+        with Stream(cluster.bootstrap, "t", 1) as stream:
+            for leader, successor in ((1, 2), (2, 1)):
+                stream.go_on()
+                others = [cluster.nodes[node] for node in (1, 2, 3) if node != leader]
+                stand_still(stream, cluster.nodes[leader], others)
+                time.sleep(ACKNOWLEDGEMENT_SECONDS)
+                cluster.nodes[leader].kill()
+                for other in others:
+                    other.send_signal(signal.SIGCONT)
+                wait_for_leader(admin, "t", successor)
+                stream.go_on()
+                cluster.nodes[leader].start()
+                wait_for_in_sync(admin, "t", {1, 2, 3})
+            stream.stop()
+            stream.check(cluster)
+            assert_replicas_are_equal(cluster, admin, "t")
 
 
 def test_a_consumer_never_sees_a_record_that_a_later_failover_removes(tmp_path: Path) -> None:
@@ -216,22 +242,21 @@ def test_a_leader_that_is_stopped_in_order_hands_over_first_and_no_producer_gets
     """Each of three in turn, by SIGTERM."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, "t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas="2")
-        stream = Stream(cluster.bootstrap, "t", 3)
-        stream.start()
-        for node in (1, 2, 3):
-            stream.go_on()
-            cluster.nodes[node].stop()
-            for index in range(3):
-                wait_for_in_sync(admin, "t", {1, 2, 3} - {node}, index)
-            assert node not in leaders(admin, "t")
-            stream.go_on()
-            cluster.nodes[node].start()
-            for index in range(3):
-                wait_for_in_sync(admin, "t", {1, 2, 3}, index)
-        stream.stop()
-        stream.check(cluster)
-        assert not [line for line in logged(cluster, "broker_fenced") if line.get("reason") == "its process has ended"]
-        assert_replicas_are_equal(cluster, admin, "t")
+        with Stream(cluster.bootstrap, "t", 3) as stream:
+            for node in (1, 2, 3):
+                stream.go_on()
+                cluster.nodes[node].stop()
+                for index in range(3):
+                    wait_for_in_sync(admin, "t", {1, 2, 3} - {node}, index)
+                assert node not in leaders(admin, "t")
+                stream.go_on()
+                cluster.nodes[node].start()
+                for index in range(3):
+                    wait_for_in_sync(admin, "t", {1, 2, 3}, index)
+            stream.stop()
+            stream.check(cluster)
+            assert not [line for line in logged(cluster, "broker_fenced") if line.get("reason") == "its process has ended"]
+            assert_replicas_are_equal(cluster, admin, "t")
 
 
 def test_committed_offsets_survive_the_death_of_their_coordinator(tmp_path: Path) -> None:
