@@ -154,7 +154,7 @@ def bad_lines() -> Iterator[tuple[bytes, str]]:
     yield b'{"process": "p", "type": "ok", "f": "commit"}', "names its group"
 
 
-@pytest.mark.parametrize(("line", "why"), bad_lines())
+@pytest.mark.parametrize(("line", "why"), list(bad_lines()))
 def test_a_line_that_is_no_event_is_named(line: bytes, why: str) -> None:
     good = json.dumps(poll("c", *ALL)).encode()
     with pytest.raises(HistoryError, match=r"line 2") as caught:

@@ -12,7 +12,15 @@ from tests.wire.strategies import CLASSES, name_of
 from ottla.wire.schema import DECLARATIONS, FIELDS, VERSION_MAX, Field, Message, Request, Response
 
 KIO_HAS = (
-    *("UnregisterBroker", "BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "AllocateProducerIds", "Envelope"),
+    *(
+        "UnregisterBroker",
+        "BrokerRegistration",
+        "BrokerHeartbeat",
+        "ControllerRegistration",
+        "AllocateProducerIds",
+        "AssignReplicasToDirs",
+        "Envelope",
+    ),
     "AlterPartition",
     *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
 )
