@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -66,7 +67,8 @@ async def consume(
         await consumer.commit()
         return got, {index: await consumer.committed(TopicPartition(topic, index)) or 0 for index in range(PARTITION_COUNT)}
     finally:
-        await consumer.stop()
+        with suppress(asyncio.CancelledError):  # aiokafka's own, of a fetch that waits to be tried again while it stops
+            await consumer.stop()
 
 
 async def create_topic(broker: BrokerProcess, topic: str) -> None:
