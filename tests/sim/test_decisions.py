@@ -40,6 +40,7 @@ def led_by(leader: int, isr: tuple[int, ...], before: PartitionImage = LED, **ch
         (image(LED), image(replace(LED, isr=(1, 2, 3), partition_epoch=10))),
         (image(replace(LED, isr=(), leader=NO_LEADER, elr=(3,))), image(led_by(3, (3,), elr=()))),
         (image(replace(LED, isr=(1,))), image(led_by(NO_LEADER, (1,)), fenced=(1,))),
+        (image(LED), image(led_by(NO_LEADER, (3,), leader_epoch=7, partition_epoch=11, is_recovering=True), fenced=(1, 2, 3))),
         (
             image(replace(LED, isr=(1,), leader=NO_LEADER)),
             image(led_by(2, (2,), is_recovering=True), unclean_leader_election_enable="true"),

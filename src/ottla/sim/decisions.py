@@ -78,7 +78,8 @@ def _of_a_change(image: ClusterImage, before: PartitionImage, after: PartitionIm
             yield "another leader in the same epoch"
         if after.leader != NO_LEADER:
             yield from _of_a_leader(image, before, after, may_lose=may_lose)
-    for node in set(after.isr) - set(before.isr) - {after.leader}:
+    is_left = after.leader == NO_LEADER and len(after.isr) == 1  # one step may be two decisions: it was elected, and is gone
+    for node in set() if is_left else set(after.isr) - set(before.isr) - {after.leader}:
         broker = image.brokers.get(node)
         if not _is_available(broker) or (broker is not None and broker.in_controlled_shutdown):
             yield f"broker {node} joins the ISR, and is fenced or stops"
