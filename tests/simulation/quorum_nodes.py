@@ -27,7 +27,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
-KILLED = "node_killed"
+KILLED, STOPPED = "node_killed", "broker_stopped"
 SUCCESSION_SECONDS_MAX = 1
 log = get_logger(__name__)
 
@@ -146,8 +146,9 @@ def needless_fences(events: Sequence[Mapping[str, Any]]) -> list[str]:
     for event in events:
         if event["event"] == "broker_registered":
             last_epochs[event["broker_id"]] = event["broker_epoch"]
-        elif event["event"] == KILLED:
-            killed.add((event["node"], last_epochs.get(event["node"], -1)))
+        elif event["event"] in (KILLED, STOPPED):
+            node = event["node" if event["event"] == KILLED else "node_id"]
+            killed.add((node, last_epochs.get(node, -1)))
         elif event["event"] == "broker_fenced" and event.get("reason") == "its process has ended":
             process = event["broker_id"], event["broker_epoch"]
             if process not in killed:

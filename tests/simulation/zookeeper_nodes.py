@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.quorum_nodes import KILLED, NODES, WORK_SECONDS, QuorumNode, Run
+from tests.simulation.quorum_nodes import KILLED, NODES, STOPPED, WORK_SECONDS, QuorumNode, Run
 from tests.simulation.replicated_nodes import REPLICATION, explore_replication
 
 from ottla.ports import World
@@ -107,8 +107,9 @@ def needless_deletions(events: Sequence[Mapping[str, Any]]) -> list[str]:
     for event in events:
         if event["event"] == "broker_znode_made":
             made.setdefault(int(event["path"].rpartition("/")[2]), set()).add(event["broker_epoch"])
-        elif event["event"] == KILLED:
-            killed |= {(event["node"], epoch) for epoch in made.get(event["node"], ())}
+        elif event["event"] in (KILLED, STOPPED):
+            node = event["node" if event["event"] == KILLED else "node_id"]
+            killed |= {(node, epoch) for epoch in made.get(node, ())}
         elif event["event"] == "broker_znode_deleted" and (event["broker_id"], event["broker_epoch"]) not in killed:
             found.append(f"the znode of broker {event['broker_id']} of epoch {event['broker_epoch']} was deleted, and it lived")
     return found
