@@ -170,24 +170,35 @@ def run(
                 kills[kind] += 1
                 wait_for_load(history)
                 cluster.nodes[victim].start()
-                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                eventually(partial(are_kept, cluster.bootstrap, confirmed), bool)
                 if round_number % 3 < 2:  # else the next kill finds one that has not caught up
                     for index in range(PARTITION_COUNT):
                         wait_for_in_sync(admin, TOPIC, ALL, index)
                     admin.elect_leaders()
                 if round_number % 4 == 3:
                     members.pop(0).join()
-            for producer in producers:
-                producer.join()
-            log = read_all(cluster.bootstrap)
-            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
-            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
-        check(history, log, folder / HISTORY)
-        assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
-        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
-        assert_replicas_are_equal(cluster, admin, TOPIC)
-        assert_replicas_are_equal(cluster, admin, OFFSETS)
+            log = read_to_the_end(cluster, history, producers, reader)
+        judge(cluster, admin, history, reader, log, folder / HISTORY)
     return Outcome(kills, len(log), history.resumed_count, time.monotonic() - began)
+
+
+def read_to_the_end(cluster: Any, history: History, producers: Sequence[WorkerThread], reader: Reader) -> dict[Place, tuple[bytes, bytes]]:
+    """What lies in the topic once nobody sends any more, and the group and the reader have had all of it."""
+    for producer in producers:
+        producer.join()
+    log = read_all(cluster.bootstrap)
+    history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
+    eventually(lambda: len(reader.seen), lambda count: count >= len(log))
+    return log
+
+
+def judge(cluster: Any, admin: Admin, history: History, reader: Reader, log: dict[Place, tuple[bytes, bytes]], file: Path) -> None:
+    """Nothing is lost, doubled or out of order, nothing was shown that is not there, and the replicas are equal."""
+    check(history, log, file)
+    assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
+    assert_commits_are_kept(cluster.bootstrap, history.confirmed)
+    for topic in (TOPIC, OFFSETS):
+        assert_replicas_are_equal(cluster, admin, topic)
 
 
 @contextmanager
@@ -216,7 +227,7 @@ def _victim(cluster: Any, admin: Admin, kind: str) -> int:
     return eventually(lambda: cluster.controller, lambda found: found in ALL)
 
 
-def _are_kept(bootstrap: str, confirmed: dict[int, int]) -> bool:
+def are_kept(bootstrap: str, confirmed: dict[int, int]) -> bool:
     """Whether the group's coordinator can say what is committed; AssertionError when that is less than was confirmed."""
     try:
         assert_commits_are_kept(bootstrap, confirmed)

@@ -43,6 +43,10 @@ class Place(Protocol):
         """The service ends the session."""
         ...
 
+    async def stored(self, path: str) -> bytes:
+        """What the service has at the path, asked past whatever was done to connections."""
+        ...
+
 
 Case = Callable[[Place], Coroutine[Any, Any, None]]
 
@@ -91,6 +95,13 @@ class RealPlace:
 
         await asyncio.to_thread(take_over)
 
+    async def stored(self, path: str) -> bytes:
+        session = await ZooKeeper().connect(self._server.address + self._chroot, session_timeout_ms=SESSION_MS)
+        try:
+            return (await session.get(path))[0]
+        finally:
+            await session.close()
+
     async def close(self) -> None:
         self._proxy.swallow()
         for session in self._sessions:
@@ -124,6 +135,10 @@ class SimPlace:
     async def expire(self, session: Session) -> None:
         assert isinstance(session, SimSession)
         self._service.expire(session.session_id)
+
+    async def stored(self, path: str) -> bytes:
+        await asyncio.sleep(0.01)  # on the simulated clock, which stands still until somebody waits
+        return self._service.tree.paths()[path]
 
 
 def run_on_sim(case: Case) -> None:

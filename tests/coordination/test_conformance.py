@@ -291,13 +291,18 @@ async def a_session_outlives_its_connection(place: Place) -> None:
     assert stat.ephemeral_owner == session.session_id
 
 
+async def _is_stored(place: Place, path: str, data: bytes) -> bool:
+    return await place.stored(path) == data
+
+
 @case
 async def what_became_of_a_request_on_a_lost_connection_is_unknown(place: Place) -> None:
     session = await place.connect()
     await session.create("/a")
     place.lose_answers()
     task = asyncio.create_task(session.set("/a", b"done all the same", 0))
-    await asyncio.sleep(0.3)
+    await until(lambda: _is_stored(place, "/a", b"done all the same"))
+    assert not task.done()
     place.break_connections()
     with pytest.raises(ConnectionLostError):
         await task

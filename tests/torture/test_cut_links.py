@@ -11,10 +11,10 @@ from random import Random
 from typing import Final
 
 from tests.cluster.links import CLIENTS, Hosts, LinkedCluster
-from tests.cluster.replicas import assert_replicas_are_equal, create, wait_for_in_sync
-from tests.cluster.replicated_killing import ALL, OFFSETS, PROPERTIES, REPLICAS, _are_kept, working
-from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_group, wait_for_load
-from tests.durability.load import PARTITION_COUNT, TOPIC, History, check, read_all
+from tests.cluster.replicas import create, wait_for_in_sync
+from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, judge, read_to_the_end, working
+from tests.durability.killing import SENT_PER_ROUND, wait_for_group, wait_for_load
+from tests.durability.load import PARTITION_COUNT, TOPIC, History
 from tests.waiting import eventually
 
 from ottla.sync import Admin
@@ -77,19 +77,12 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
                 cut(cluster.hosts, node, other)
                 time.sleep(SECONDS[number // len(CUTS) % len(SECONDS)])
                 cluster.hosts.heal()
-                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                eventually(partial(are_kept, cluster.bootstrap, confirmed), bool)
                 if number % 2:  # else the next cut finds some that have not caught up
                     for index in range(PARTITION_COUNT):
                         wait_for_in_sync(admin, TOPIC, ALL, index)
-            for producer in producers:
-                producer.join()
-            log = read_all(cluster.bootstrap)
-            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
-            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
-        check(history, log, tmp_path / "history.jsonl")
-        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
-        for topic in (TOPIC, OFFSETS):
-            assert_replicas_are_equal(cluster, admin, topic)
+            log = read_to_the_end(cluster, history, producers, reader)
+        judge(cluster, admin, history, reader, log, tmp_path / HISTORY)
         logs = "".join(node.log() for node in cluster.nodes.values())
         assert "broker_fenced" in logs, "some cuts were longer than the session"
         assert "its process has ended" not in logs, "a broker that cannot be reached was taken for dead"

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from tests.cluster.power import PoweredCluster
-from tests.cluster.replicas import assert_replicas_are_equal, create, wait_for_in_sync
-from tests.cluster.replicated_killing import ALL, OFFSETS, PROPERTIES, REPLICAS, _are_kept, run, working
-from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_load
-from tests.durability.load import PARTITION_COUNT, TOPIC, History, check, read_all
+from tests.cluster.replicas import create, wait_for_in_sync
+from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, judge, read_to_the_end, run, working
+from tests.durability.killing import SENT_PER_ROUND, wait_for_load
+from tests.durability.load import PARTITION_COUNT, TOPIC, History
 from tests.waiting import eventually
 
 from ottla.sync import Admin
@@ -36,17 +36,9 @@ def test_five_power_cuts_of_all_nodes_at_once_lose_nothing_that_was_synced_befor
                 confirmed = dict(history.confirmed)
                 cluster.cut_all()
                 cluster.return_all()
-                eventually(partial(_are_kept, cluster.bootstrap, confirmed), bool)
+                eventually(partial(are_kept, cluster.bootstrap, confirmed), bool)
                 for index in range(PARTITION_COUNT):
                     wait_for_in_sync(admin, TOPIC, ALL, index)
-            for producer in producers:
-                producer.join()
-            log = read_all(cluster.bootstrap)
-            history.wait_for("the group reads to the end", lambda: len(history.received) >= len(log))
-            eventually(lambda: len(reader.seen), lambda count: count >= len(log))
-        check(history, log, tmp_path / "history.jsonl")
-        assert reader.seen == {place: value for place, (_, value) in log.items()}, "what was read once is there"
-        assert_commits_are_kept(cluster.bootstrap, history.confirmed)
-        for topic in (TOPIC, OFFSETS):
-            assert_replicas_are_equal(cluster, admin, topic)
+            log = read_to_the_end(cluster, history, producers, reader)
+        judge(cluster, admin, history, reader, log, tmp_path / HISTORY)
     print(f"{CUTS_OF_ALL_COUNT} power cuts of all three nodes, {len(log)} records")
