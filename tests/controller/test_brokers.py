@@ -195,6 +195,20 @@ def test_who_left_below_min_isr_is_eligible_unless_it_went_down_uncleanly() -> N
     assert (cluster.partition().leader, cluster.partition().isr, cluster.partition().elr) == (2, (2,), ())
 
 
+def test_who_was_killed_before_it_knew_its_epoch_stays_eligible() -> None:
+    cluster = Cluster(has_elr=True, min_isr=2)
+    epochs = {broker: cluster.serve(broker) for broker in (1, 2)}
+    cluster.create([1, 2])
+    cluster.fence(2)
+    assert (cluster.partition().isr, cluster.partition().elr) == ((1,), (2,))
+    cluster.register(2, incarnation=2, previous_epoch=epochs[2])
+    third = {"previous_epoch": epochs[2], "previous_incarnations": [process(2, incarnation=2).incarnation_id]}
+    cluster.register(2, incarnation=3, **third)
+    assert cluster.partition().elr == (2,)
+    cluster.register(2, incarnation=4, **third)
+    assert cluster.partition().elr == (), "of the third nothing is known"
+
+
 def test_an_orderly_stop_hands_over_first_and_is_not_told_to_end_before_the_others_know() -> None:
     cluster = Cluster(has_elr=True)
     for broker in (1, 2):

@@ -11,10 +11,12 @@ from ottla.records.control import build_end_marker
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.directory.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory
+from ottla.storage.directory.predecessors import Predecessors
 from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
 from ottla.types import TopicPartition
 
 IDS = FolderIdentity("cluster-one", 1, "directory-one")
+FIRST, SECOND, THIRD = (bytes([number]) * 16 for number in (1, 2, 3))  # incarnations
 
 
 def open_folder(disk: InstantDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
@@ -75,30 +77,57 @@ def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
 def test_a_clean_stop_says_which_broker_epoch_it_was() -> None:
     """KIP-966: the controller takes a broker whose mark does not have its last epoch for one that may have lost records."""
     disk = InstantDisk()
-    assert open_folder(disk).previous_epoch == -1
+    assert open_folder(disk).predecessors == Predecessors()
     run(open_folder(disk).mark_clean(17))
-    assert open_folder(disk).previous_epoch == 17
-    assert open_folder(disk).previous_epoch == -1, "believed once"
-    for said in (b"", b"{}", b"[]", b"not json", b'{"brokerEpoch": "x"}'):
+    assert open_folder(disk).predecessors == Predecessors(17)
+    assert open_folder(disk).predecessors == Predecessors(), "believed once"
+    for said in (b"", b"{}", b"[]", b"not json", b'{"brokerEpoch": "x"}', b'{"brokerEpoch": 1, "incarnations": [7]}'):
         run(disk.write_file_atomic("/data/.kafka_cleanshutdown", said))
         found = open_folder(disk)
-        assert (found.was_clean, found.previous_epoch) == (True, -1)
+        assert (found.was_clean, found.predecessors) == (True, Predecessors())
 
 
 def test_a_process_that_was_killed_has_lost_nothing_unless_the_machine_was_switched_off() -> None:
     disk = InstantDisk()
-    run(open_folder(disk).mark_running(17))
+    run(open_folder(disk).mark_running(FIRST, 17))
     found = open_folder(disk)
-    assert (found.was_clean, found.previous_epoch) == (False, 17)
+    assert (found.was_clean, found.predecessors) == (False, Predecessors(17, (FIRST,)))
     run(open_folder(disk).mark_clean(18))
-    assert open_folder(disk).previous_epoch == 18, "a clean stop counts more"
+    assert open_folder(disk).predecessors == Predecessors(18), "a clean stop counts more"
     disk.cut_power()
     disk.restart()
-    assert open_folder(disk).previous_epoch == -1
+    assert open_folder(disk).predecessors == Predecessors()
     folder = open_folder(disk)
-    run(folder.mark_running(19))
+    run(folder.mark_running(FIRST, 19))
     run(folder.unmark_running())
-    assert open_folder(disk).previous_epoch == -1, "its disk has failed"
+    assert open_folder(disk).predecessors == Predecessors(), "its disk has failed"
+
+
+def test_a_process_that_is_killed_before_it_knows_its_epoch_is_remembered() -> None:
+    """Its registration may have been committed, so that the controller knows it, and not the one before."""
+    disk = InstantDisk()
+    run(open_folder(disk).mark_running(FIRST, 17))
+    run(open_folder(disk).mark_running(SECOND))
+    assert open_folder(disk).predecessors == Predecessors(17, (FIRST, SECOND))
+    run(open_folder(disk).mark_running(THIRD))
+    assert open_folder(disk).predecessors == Predecessors(17, (FIRST, SECOND, THIRD))
+    run(open_folder(disk).mark_running(THIRD, 20))
+    assert open_folder(disk).predecessors == Predecessors(20, (THIRD,))
+    for number in range(40):
+        run(open_folder(disk).mark_running(bytes([number] * 16)))
+    assert len(open_folder(disk).predecessors.incarnations) == 16, "a process that always dies does not fill the disk"
+    disk.cut_power()
+    disk.restart()
+    run(open_folder(disk).mark_running(SECOND))
+    assert open_folder(disk).predecessors == Predecessors(-1, (SECOND,))
+
+
+def test_several_directories_have_everything_of_those_whom_all_of_them_name() -> None:
+    """A process is killed while it marks one after the other."""
+    before, asked, knew = Predecessors(17, (FIRST,)), Predecessors(17, (FIRST, SECOND)), Predecessors(20, (SECOND,))
+    assert Predecessors.of_all([before, asked]) == before
+    assert Predecessors.of_all([knew, asked]) == Predecessors(-1, (SECOND,))
+    assert Predecessors.of_all([Predecessors(), asked]) == Predecessors(), "one of them is new, or was restored"
 
 
 def test_partition_directories_are_found_with_their_topic_ids() -> None:

@@ -41,6 +41,7 @@ from ottla.messages.broker_registration import BrokerRegistrationRequest, Featur
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
 from ottla.ports import World
+from ottla.storage.directory.predecessors import Predecessors
 from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
@@ -195,10 +196,10 @@ class AmongOthers:
         """Where the active controller is asked."""
         return self.voters.address_of(self._replica.leader_id)
 
-    async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:
+    async def join(self, own: BrokerImage, before: Predecessors, controller: ActiveController, publisher: Publisher) -> None:
         """The broker is one of the cluster, and may serve. KafkaError when it is refused.
 
-        ``previous_epoch`` is the one that it had before it stopped in order; -1 when it did not, and may have lost records.
+        ``before`` are the processes of which the log directories have everything.
         """
         self._incarnation_id = own.incarnation_id
         request = BrokerRegistrationRequest(
@@ -209,7 +210,8 @@ class AmongOthers:
             features=[Feature(name, low, high) for name, (low, high) in sorted(own.features.items())],
             rack=own.rack,
             log_dirs=list(own.directories),
-            previous_broker_epoch=previous_epoch,
+            previous_broker_epoch=before.broker_epoch,
+            previous_incarnations=list(before.incarnations),
         )
         remote = controller.remote
         assert remote is not None, "the parts are connected"

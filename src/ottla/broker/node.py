@@ -52,6 +52,7 @@ from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
+from ottla.storage.directory.predecessors import Predecessors
 from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
@@ -160,9 +161,11 @@ class Broker:
         others.prepare(self.gate, self.router, self._own_registration)
         self._metadata.start()
         if self._roles.is_broker:
-            await self._unless_failed(others.join(self._own_registration(), self._previous_epoch, self.controller, self._publisher))
-            for folder in self._folders:
-                await folder.mark_running(others.broker_epoch)
+            own, before = self._own_registration(), Predecessors.of_all([folder.predecessors for folder in self._folders])
+            await self._mark_running(own.incarnation_id)
+            before = Predecessors() if self._has_offline_folders else before
+            await self._unless_failed(others.join(own, before, self.controller, self._publisher))
+            await self._mark_running(own.incarnation_id, others.broker_epoch)
             await self.partitions.set_strays_aside()
         others.joined(self.router)
 
@@ -328,11 +331,9 @@ class Broker:
             directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self._folders),
         )
 
-    @property
-    def _previous_epoch(self) -> int:
-        """The broker epoch that the last process had, if all that it wrote is there; else -1. It may have been killed, the machine not."""
-        epochs = {folder.previous_epoch for folder in self._folders}
-        return -1 if len(epochs) > 1 or self._has_offline_folders else epochs.pop()
+    async def _mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
+        for folder in self._folders:
+            await folder.mark_running(incarnation, broker_epoch)
 
     def _on_metadata_failed(self, reason: str) -> None:
         if self.failure is None:

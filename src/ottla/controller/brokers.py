@@ -32,14 +32,21 @@ class Registered:
 
 
 def register_broker(
-    image: ClusterImage, wanted: BrokerImage, *, has_session: bool, previous_epoch: int, rules: TopicRules, is_unfenced: bool = False
+    image: ClusterImage,
+    wanted: BrokerImage,
+    *,
+    has_session: bool,
+    previous_epoch: int,
+    previous_incarnations: Container[bytes] = (),
+    rules: TopicRules,
+    is_unfenced: bool = False,
 ) -> Registered:
     """The registration of a process, fenced unless ``is_unfenced``; its epoch is the offset of its record, or stays as it is.
 
     ``wanted`` has no epoch yet. ``has_session`` says whether the process that is registered under the id is taken to be alive: another one
-    is refused then, DUPLICATE_BROKER_REGISTRATION. ``previous_epoch`` is what the broker's mark of an orderly stop says; when that
-    is not its last epoch, it may have lost what it had. INVALID_REGISTRATION for directories that cannot be, UNSUPPORTED_VERSION for
-    a broker that does not know the cluster's features.
+    is refused then, DUPLICATE_BROKER_REGISTRATION. ``previous_epoch`` and ``previous_incarnations`` are of processes of
+    which the broker has everything; when the last one is not among them, it may have lost what it had. INVALID_REGISTRATION for
+    directories that cannot be, UNSUPPORTED_VERSION for a broker that does not know the cluster's features.
     """
     known = image.brokers.get(wanted.broker_id)
     is_same = known is not None and known.incarnation_id == wanted.incarnation_id
@@ -55,7 +62,8 @@ def register_broker(
         return Registered((broker_record(kept),), known.broker_epoch)
     records: list[Stored] = []
     if known is not None:
-        records += leaving(image, wanted.broker_id, rules, is_clean=known.broker_epoch == previous_epoch)
+        is_clean = known.broker_epoch == previous_epoch or known.incarnation_id in previous_incarnations
+        records += leaving(image, wanted.broker_id, rules, is_clean=is_clean)
     epoch = image.end_offset + len(records)
     records.append(broker_record(replace(wanted, broker_epoch=epoch, is_fenced=not is_unfenced)))
     return Registered(tuple(records), epoch)

@@ -31,6 +31,8 @@ class BrokerRegistrationRequest(Request, api_key=62, versions=(0, 4), flexible=0
     is_migrating_zk_broker: bool = boolean(since=1)
     log_dirs: list[bytes] = array(uuid(), since=2)
     previous_broker_epoch: int = int64(default=-1, since=3)
+    previous_incarnations: list[bytes] = array(uuid(), since=3, tag=10_000)
+    """Ottla's own, which others pass over: processes of the broker that were killed before they knew their epochs, and lost nothing."""
 
 
 class BrokerRegistrationResponse(Response, api_key=62, versions=(0, 4), flexible=0):

@@ -118,6 +118,7 @@ class Membership:
                 wanted,
                 has_session=has_session,
                 previous_epoch=request.previous_broker_epoch,
+                previous_incarnations=request.previous_incarnations,
                 rules=self._controller.rules(image),
             )
             self._sessions.begin(broker_id, registered.broker_epoch, self._now_ms())

@@ -39,6 +39,7 @@ from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.fetch import FetchRequest
 from ottla.metadata.image import BrokerImage
 from ottla.ports import World
+from ottla.storage.directory.predecessors import Predecessors
 
 log = get_logger(__name__)
 
@@ -119,7 +120,7 @@ class AmongZookeeper(AmongOthers):
         super().replicate(partitions, controller)
         self._give_up = lambda: eager.run(partitions.lead_nothing(), _given_up)
 
-    async def join(self, own: BrokerImage, previous_epoch: int, controller: ActiveController, publisher: Publisher) -> None:
+    async def join(self, own: BrokerImage, before: Predecessors, controller: ActiveController, publisher: Publisher) -> None:
         """The broker has its znode, has followed the controller, and may serve."""
         remote = controller.remote
         assert remote is not None, "the parts are connected"

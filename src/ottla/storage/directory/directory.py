@@ -21,6 +21,7 @@ from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
+from ottla.storage.directory.predecessors import Predecessors
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
 
@@ -67,31 +68,19 @@ class FolderIdentity:
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
 
 
-def _broker_epoch(mark: bytes, *, boot_id: str | None = None) -> int:
-    """What the mark says; -1 when it says nothing, as before KIP-966, or is of another boot than the given one."""
-    try:
-        said = json.loads(mark or b"{}")
-        if boot_id is not None and (not boot_id or said.get("bootId") != boot_id):
-            return -1
-        return int(said.get("brokerEpoch", -1))
-    except (ValueError, TypeError, AttributeError):
-        return -1
-
-
 class LogDirectory:
     """An open log directory. Made by ``open``."""
 
-    __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "previous_epoch", "was_clean")
+    __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "predecessors", "was_clean")
 
-    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, previous_epoch: int) -> None:
+    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, predecessors: Predecessors) -> None:
         self._disk: Final = disk
         self._is_marked = False  # as that of a process that runs
         self.path: Final = path
         self.identity: Final = identity
         self.was_clean: Final = was_clean
         """Whether the last one who had it closed it in order."""
-        self.previous_epoch: Final = previous_epoch
-        """The broker epoch of the last one, when nothing of what it had written can be missing; -1 when that is not known (KIP-966)."""
+        self.predecessors: Final = predecessors
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
@@ -111,25 +100,30 @@ class LogDirectory:
         if cluster_id is not None and identity.cluster_id != cluster_id:
             raise StorageError(f"{path} belongs to cluster {identity.cluster_id}, this is cluster {cluster_id}")
         mark = f"{path}/{CLEAN_SHUTDOWN_NAME}"
-        previous_epoch = -1
+        predecessors = Predecessors()
         was_clean = await disk.exists(mark)
         if was_clean:
-            previous_epoch = _broker_epoch(await disk.read_file(mark))
+            predecessors = Predecessors.from_mark(await disk.read_file(mark))
             await disk.remove(mark)
             await disk.sync_dir(path)
         elif await disk.exists(f"{path}/{RUNNING_NAME}"):  # it was killed: if nothing worse has happened, all that it wrote is there
-            previous_epoch = _broker_epoch(await disk.read_file(f"{path}/{RUNNING_NAME}"), boot_id=disk.boot_id())
-        return cls(disk, path, identity, was_clean=was_clean, previous_epoch=previous_epoch)
+            predecessors = Predecessors.from_mark(await disk.read_file(f"{path}/{RUNNING_NAME}"), boot_id=disk.boot_id())
+        return cls(disk, path, identity, was_clean=was_clean, predecessors=predecessors)
 
     async def mark_clean(self, broker_epoch: int = -1) -> None:
         """The next start trusts the files. To be called once every log is closed."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode())
 
-    async def mark_running(self, broker_epoch: int) -> None:
-        """A process that is registered with this epoch has the directory: the next one can tell whether only that process has died."""
-        text = json.dumps({"brokerEpoch": broker_epoch, "bootId": self._disk.boot_id()})
-        await self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", text.encode())
+    async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
+        """The process with this incarnation has the directory: the next one can tell whether only that process has died.
+
+        Once it is registered it has an epoch, and those before it do not count any more. A registration may be committed while its process
+        is killed: it has to be marked before it asks for one, too.
+        """
+        known = self.predecessors if broker_epoch is None else Predecessors(broker_epoch)
+        mark = known.followed_by(incarnation).to_mark(self._disk.boot_id())
+        await self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", mark)
         self._is_marked = True
 
     async def unmark_running(self) -> None:

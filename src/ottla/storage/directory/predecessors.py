@@ -1,0 +1,49 @@
+"""Whose records a log directory certainly has: what its marks of a clean stop and of a running process say (KIP-966).
+
+A process that is killed has lost nothing, as long as the machine runs on. Its mark names the machine's boot for that reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_INCARNATIONS_MAX: Final = 16  # that were killed one after the other before they knew their epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessors:
+    """The processes that had a log directory before, and of which nothing that they had written can be missing (KIP-966)."""
+
+    broker_epoch: int = -1
+    """Of the last one that knew its epoch; -1 when that is not known."""
+    incarnations: tuple[bytes, ...] = ()
+    """Of those that came after it, and may have been registered: each was killed before it could write down its epoch."""
+
+    @classmethod
+    def from_mark(cls, mark: bytes, *, boot_id: str | None = None) -> Predecessors:
+        """Those that the mark names; none when it says nothing, as before KIP-966, or is of another boot than the given one."""
+        try:
+            said = json.loads(mark or b"{}")
+            if boot_id is not None and (not boot_id or said.get("bootId") != boot_id):
+                return cls()
+            return cls(int(said.get("brokerEpoch", -1)), tuple(map(bytes.fromhex, said.get("incarnations", ()))))
+        except (ValueError, TypeError, AttributeError):
+            return cls()
+
+    def to_mark(self, boot_id: str) -> bytes:
+        known = [incarnation.hex() for incarnation in self.incarnations]
+        return json.dumps({"brokerEpoch": self.broker_epoch, "bootId": boot_id, "incarnations": known}).encode()
+
+    def followed_by(self, incarnation: bytes) -> Predecessors:
+        """A process that is about to register is one of them: it may be killed before it hears of its epoch."""
+        return Predecessors(self.broker_epoch, (*self.incarnations, incarnation)[-_INCARNATIONS_MAX:])
+
+    @classmethod
+    def of_all(cls, found: Sequence[Predecessors]) -> Predecessors:
+        """Of several log directories: who had written to each of them."""
+        first, *others = found
+        epoch = first.broker_epoch if all(other.broker_epoch == first.broker_epoch for other in others) else -1
+        return cls(epoch, tuple(one for one in first.incarnations if all(one in other.incarnations for other in others)))
