@@ -119,7 +119,7 @@ def test_groups_are_coordinated_by_one_broker_each_and_go_on_after_it_was_killed
         for node in (1, 2):
             after = eventually(lambda asked=node: coordinators(cluster, asked), lambda now: -1 in now.values())  # type: ignore[misc]
             assert {group for group, at in after.items() if at == -1} == lost
-            assert alive(cluster, node) == ({1, 2}, {1, 2})
+            eventually(lambda asked=node: alive(cluster, asked), lambda found: found == ({1, 2}, {1, 2}))  # type: ignore[misc]
             for leader, code, offline in leaders(cluster, node).values():
                 assert (leader == -1) == (code == ErrorCode.LEADER_NOT_AVAILABLE) == (offline == [3])
             assert -1 in {leader for leader, _, _ in leaders(cluster, node).values()}

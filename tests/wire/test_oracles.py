@@ -21,8 +21,8 @@ from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_
 from tests.wire.test_declarations import KIO_HAS
 
 from ottla.messages.api_versions import ApiVersionsResponse
-from ottla.messages.consumer_protocol import StickyUserData
 from ottla.messages.broker_registration import BrokerRegistrationRequest
+from ottla.messages.consumer_protocol import StickyUserData
 from ottla.messages.envelope import EnvelopeResponse
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (

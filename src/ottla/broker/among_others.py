@@ -18,6 +18,7 @@ from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.controller_enrolment import ControllerEnrolment
 from ottla.broker.peers.directory_reports import DirectoryReports
+from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
@@ -67,6 +68,7 @@ class AmongOthers:
         self.voters = Voters(world, roles.voters, self._quorum_peers, client_id=f"{node}-quorum", is_probing=sees)
         self._sentinels: Sentinels | None = None
         self._replication: Replication | None = None
+        self.failing = FailingBrokers(world)
         self._incarnation_id = b""  # none before it joins
         self._fetchers: ReplicaFetchers | None = None
         self._isr_requests: IsrRequests | None = None
@@ -74,6 +76,7 @@ class AmongOthers:
         self._failed_directories: Callable[[], list[bytes]] = list
         if sees and roles.is_controller:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers)
+            self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
         self._channel: ControllerChannel
         self._replica: MetadataHome
         self._lifecycle: Lifecycle | None = None
@@ -98,6 +101,7 @@ class AmongOthers:
 
     def followed(self, delta: ImageDelta) -> None:
         """What this broker has of the newer image is open."""
+        self.failing.follow(delta)
         if self._reports is not None:
             self._reports.follow(delta.changed_topics)
 
@@ -122,7 +126,7 @@ class AmongOthers:
         partitions.on_partition_failed = reports.look_soon
         partitions.on_relocated = lambda partition: reports.look_soon((partition.topic,))
         shared.may_lead = False
-        self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch)
+        self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch, self.failing)
         self._isr_requests = IsrRequests(self._world, shared, self._channel, lambda: self.broker_epoch, partitions.all)
         shared.may_join, shared.on_following = may_join, self._fetchers.follow
         self._isr_requests.start()

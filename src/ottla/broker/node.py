@@ -25,6 +25,7 @@ from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
+from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.finding_voters import find_voters
 from ottla.broker.replicas.leadership import Leadership
 from ottla.broker.replicas.mover import ReplicaMover
@@ -230,6 +231,7 @@ class Broker:
             membership=membership,
             voters={} if others is None else self._roles.voters,
             known_controller=(lambda: -1) if zookeeper is None else (lambda: zookeeper.home.leader_id),
+            failing=FailingBrokers(world) if others is None else others.failing,
             partitions=self.partitions,
             groups=self.groups,
             mover=self.mover,

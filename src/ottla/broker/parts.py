@@ -9,6 +9,7 @@ from ottla.broker.authorization import AllowAll
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.membership import Membership
+from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.parking import Parking
@@ -35,6 +36,7 @@ class Parts:
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
     controller: ActiveController
     membership: Membership
+    failing: FailingBrokers
     partitions: PartitionStore
     groups: GroupShards
     mover: ReplicaMover
@@ -63,10 +65,11 @@ class Parts:
         known = self.known_controller()
         return self.node_id if known < 0 else known
 
-    def endpoints_for(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of each broker, as clients of this listener reach it."""
+    def endpoints_for(self, listener: str, *, with_just_fenced: bool = False) -> list[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now."""
+        fenced = self.failing.just_fenced if with_just_fenced else []
         return [
             (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
-            for broker in self.image.live_brokers
+            for broker in [*self.image.live_brokers, *fenced]
             if listener in broker.endpoints
         ]

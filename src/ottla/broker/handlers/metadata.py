@@ -2,8 +2,8 @@
 
 All topics: an empty list in v0, null from v1 on. v4 says whether unknown topics may be created; v10 answers with
 topic ids, v12 also asks by them: where one topic has an id, ids alone are looked at, as Kafka does. A topic
-that has just been created is answered with its partitions at once. All is as the image has it: fenced brokers are not listed, what they led
-has no leader.
+that has just been created is answered with its partitions at once. All is as the image has it: what a fenced broker led has another leader,
+or none. While a broker fails the answer waits a moment for the new leaders (``peers/failing_brokers.py``).
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    if request.topics is None or request.topics:
+        await parts.failing.settled()
     slices = Slices(parts.world.clock)
     topics = []
     async for topic in _topics(parts, context, request, slices):
@@ -45,7 +47,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
-            for broker_id, host, port, rack in parts.endpoints_for(context.connection.listener)
+            for broker_id, host, port, rack in parts.endpoints_for(context.connection.listener, with_just_fenced=True)
         ],
         cluster_id=parts.cluster_id,
         controller_id=parts.controller_id,

@@ -45,6 +45,8 @@ class Probe:
         self._is_heard = is_heard
         self.ended = asyncio.Event()
         """Set once ``connection`` has ended."""
+        self.on_ended: Callable[[], None] = lambda: None
+        """Called then, and at once."""
         self.connection: PeerConnection | None = None
 
     async def run(self) -> Proof:
@@ -84,7 +86,12 @@ class Probe:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bool] = loop.create_future()
         self.ended = ended = asyncio.Event()
-        self.connection = connection = PeerConnection(self._client_id, ended.set)
+
+        def on_end() -> None:
+            ended.set()
+            self.on_ended()
+
+        self.connection = connection = PeerConnection(self._client_id, on_end)
         clock = self._world.clock
         try:
             await self._world.network.connect(*self._address, lambda transport: connection.on_open(transport, clock.monotonic_ms()))

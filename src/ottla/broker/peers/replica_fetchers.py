@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.replicas.following import append, truncate
 from ottla.broker.replicas.partition import Partition
@@ -38,7 +39,10 @@ LATEST, EARLIEST = -1, -2
 class ReplicaFetchers:
     """``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
-    def __init__(self, world: World, config: BrokerConfig, listener: str | None, broker_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, listener: str | None, broker_epoch: Callable[[], int], failing: FailingBrokers
+    ) -> None:
+        self._failing = failing
         self._world = world
         self._config = config
         self._listener = listener
@@ -62,8 +66,10 @@ class ReplicaFetchers:
             return
         fetcher = self._fetchers.get(followed.leader_id)
         if fetcher is None:
-            fetcher = ReplicaFetcher(self._world, self._config, self._peers, partial(self._address, followed.leader_id), self._broker_epoch)
-            self._fetchers[followed.leader_id] = fetcher
+            leader = followed.leader_id
+            fetcher = ReplicaFetcher(self._world, self._config, self._peers, partial(self._address, leader), self._broker_epoch)
+            fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
+            self._fetchers[leader] = fetcher
         self._of[partition] = fetcher
         fetcher.join(partition)
 
@@ -98,6 +104,9 @@ class ReplicaFetcher:
         self._retry_ms = RETRY_MS
         self._timer: TimerHandle | None = None
         self._timer_at_ms = NEVER
+        self.on_lost: Callable[[], None] = lambda: None
+        """The connection to the leader has ended, or none could be made."""
+        self.on_answered: Callable[[], None] = lambda: None
 
     def join(self, partition: Partition) -> None:
         self._partitions[partition.topic_id, partition.index] = partition
@@ -188,12 +197,14 @@ class ReplicaFetcher:
             return
         self._is_fetching = False
         if response is None:
+            self.on_lost()
             self._session.reset()
             self._wake_in(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, RETRY_MS_MAX)
             return
         assert isinstance(response, FetchResponse), "an API has one response type"
         self._retry_ms = RETRY_MS
+        self.on_answered()
         if response.error_code:
             log.info("replica_fetch_refused", reason=ErrorCode(response.error_code).name)
             self._session.reset()

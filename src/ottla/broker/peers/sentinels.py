@@ -36,6 +36,9 @@ class Sentinels:
         """Whether the broker of that epoch is known to live by other means."""
         self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
         """The process that has registered as the broker with that epoch has ended."""
+        self.on_ended: Callable[[int], None] = lambda broker_id: None
+        """The connection to the broker has ended, which proves nothing."""
+        self.on_answered: Callable[[int], None] = lambda broker_id: None
 
     def follow(self, image: ClusterImage) -> None:
         """Every other broker that serves is watched, and no other."""
@@ -51,7 +54,7 @@ class Sentinels:
         for broker_id, broker in wanted.items():
             address = self._address_of(broker)
             if broker_id not in self._sentinels and address is not None:
-                self._sentinels[broker_id] = Sentinel(self._world, self._node_id, broker, address, self.is_heard, self.on_dead)
+                self._sentinels[broker_id] = Sentinel(self, self._world, self._node_id, broker, address)
 
     def _is_wanted(self, broker: BrokerImage) -> bool:
         return broker.broker_id != self._node_id and broker.broker_id not in self._untrusted
@@ -96,19 +99,19 @@ class Sentinel:
 
     def __init__(
         self,
+        owner: Sentinels,
         world: World,
         node_id: int,
         broker: BrokerImage,
         address: Address,
-        is_heard: Callable[[int, int], bool],
-        on_dead: Callable[[int, int], None],
     ) -> None:
+        self._owner = owner
         self._world = world
         self.epoch = epoch = broker.broker_epoch
         self.address = address
         self._broker_id = broker_id = broker.broker_id
-        self._on_dead = on_dead
-        self._probe = Probe(world, address, f"node-{node_id}-sentinel", is_heard=lambda: is_heard(broker_id, epoch))
+        self._probe = Probe(world, address, f"node-{node_id}-sentinel", is_heard=lambda: owner.is_heard(broker_id, epoch))
+        self._probe.on_ended = self._on_ended
         self._wakes = asyncio.Event()
         self.has_answered = False
         """Only of a broker that has answered there do refusals say something."""
@@ -123,19 +126,24 @@ class Sentinel:
             if proof is Proof.ALIVE:
                 self.has_answered = self.is_connected = True
                 retry_ms = RETRY_MS
+                self._owner.on_answered(self._broker_id)
                 log.info("broker_watched", broker_id=self._broker_id, broker_epoch=self.epoch)
                 await self._probe.ended.wait()
                 self.is_connected = False
                 log.info("broker_connection_ended", broker_id=self._broker_id, broker_epoch=self.epoch)
                 continue
             if proof is Proof.DEAD and self.has_answered:
-                self._on_dead(self._broker_id, self.epoch)
+                self._owner.on_dead(self._broker_id, self.epoch)
             self._wakes.clear()
             try:
                 async with asyncio.timeout(retry_ms / 1000):
                     await self._wakes.wait()
             except TimeoutError:
                 retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+
+    def _on_ended(self) -> None:
+        if self.is_connected:
+            self._owner.on_ended(self._broker_id)
 
     def check(self) -> None:
         """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe begins."""
@@ -145,6 +153,7 @@ class Sentinel:
         self._wakes.set()
 
     def close(self) -> None:
+        self.is_connected = False
         self._task.cancel()
         self._probe.close()
 

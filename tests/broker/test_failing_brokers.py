@@ -1,0 +1,172 @@
+"""What clients are told while a broker fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.simulation.quorum_nodes import NODES, QuorumNode
+
+from ottla.broker.peers.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, FailingBrokers
+from ottla.client.admin import Admin, NewTopic
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage
+from ottla.ports import World
+from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.loop import run
+
+
+def image_of(*serving: int, fenced: tuple[int, ...] = ()) -> ClusterImage:
+    brokers = {broker: BrokerImage(broker, 1, {}, None, is_fenced=broker in fenced) for broker in (*serving, *fenced)}
+    return ClusterImage(brokers=brokers)
+
+
+class Watched:
+    """``FailingBrokers`` on a simulated clock; three brokers serve."""
+
+    def __init__(self, world: World) -> None:
+        self.failing = FailingBrokers(world)
+        self.image = EMPTY_IMAGE
+        self._clock = world.clock
+        self.follow(image_of(1, 2, 3))
+
+    def follow(self, image: ClusterImage) -> None:
+        self.failing.follow(ImageDelta(self.image, image))
+        self.image = image
+
+    async def asked(self) -> int:
+        """How many milliseconds an answer waits."""
+        began_ms = self._clock.monotonic_ms()
+        await self.failing.settled()
+        return self._clock.monotonic_ms() - began_ms
+
+    @property
+    def listed(self) -> list[int]:
+        return [broker.broker_id for broker in self.failing.just_fenced]
+
+
+def watched(body: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        machine = Simulation(0).machine("node")
+        await machine.run(body(Watched(machine.boot())))
+
+    run(main())
+
+
+def test_an_answer_waits_until_the_broker_is_fenced_which_is_still_listed_for_a_moment() -> None:
+    async def body(watched: Watched) -> None:
+        assert await watched.asked() == 0
+        watched.failing.doubt(2)
+        answers = [asyncio.ensure_future(watched.asked()) for _ in range(3)]
+        await asyncio.sleep(0.04)
+        assert not any(answer.done() for answer in answers)
+        watched.follow(image_of(1, 3, fenced=(2,)))
+        assert await asyncio.gather(*answers) == [40, 40, 40]
+        assert await watched.asked() == 0
+        watched.failing.doubt(2)
+        assert await watched.asked() == 0, "it is known not to serve"
+        assert watched.listed == [2]
+        await asyncio.sleep(LINGER_MS / 1000)
+        assert watched.listed == []
+
+    watched(body)
+
+
+def test_an_answer_waits_until_the_broker_has_answered() -> None:
+    async def body(watched: Watched) -> None:
+        watched.failing.doubt(2)
+        watched.failing.doubt(3)
+        answer = asyncio.ensure_future(watched.asked())
+        await asyncio.sleep(0.01)
+        watched.failing.trust(2)
+        await asyncio.sleep(0.01)
+        assert not answer.done(), "the other one has not"
+        watched.failing.trust(3)
+        assert await answer == 20
+        assert watched.listed == []
+
+    watched(body)
+
+
+def test_no_answer_waits_for_long_and_nobody_waits_for_a_doubt_that_is_old() -> None:
+    async def body(watched: Watched) -> None:
+        watched.failing.doubt(2)
+        await asyncio.sleep(0.1)
+        watched.failing.doubt(2)
+        assert await watched.asked() == HOLD_MS - 100
+        assert await watched.asked() == 0
+        watched.failing.doubt(2)
+        assert await watched.asked() == 0, "it has been in doubt all the time"
+
+    watched(body)
+
+
+def test_no_more_than_so_many_answers_wait() -> None:
+    async def body(watched: Watched) -> None:
+        watched.failing.doubt(2)
+        answers = [asyncio.ensure_future(watched.asked()) for _ in range(HELD_MAX)]
+        await asyncio.sleep(0.01)
+        assert await watched.asked() == 0
+        assert await asyncio.gather(*answers) == [HOLD_MS] * HELD_MAX
+
+    watched(body)
+
+
+def test_who_was_unregistered_stopped_in_order_or_is_back_is_not_listed_as_failing() -> None:
+    async def body(watched: Watched) -> None:
+        watched.follow(image_of(1, 3))
+        assert watched.listed == []
+        image = image_of(1, 3)
+        watched.follow(replace(image, brokers={**image.brokers, 3: replace(image.brokers[3], in_controlled_shutdown=True)}))
+        watched.follow(image_of(1, fenced=(3,)))
+        assert watched.listed == []
+        watched.follow(image_of(1, 2, 3))
+        watched.follow(image_of(1, 3, fenced=(2,)))
+        assert watched.listed == [2]
+        watched.follow(image_of(1, 2, 3))
+        assert watched.listed == []
+
+    watched(body)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whoever_asks_right_after_a_leader_has_died_is_told_of_the_new_one_at_once(seed: int) -> None:
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        nodes = {node: QuorumNode(simulation, node) for node in range(1, NODES + 1)}
+        for node in nodes.values():
+            await node.format()
+            node.begin()
+        client = SimClient(simulation, "client", nodes[1].bootstrap)
+        async with asyncio.timeout(60):
+            for node in nodes.values():
+                assert node.starting is not None
+                await node.starting
+            await client.machine.run(work(client, nodes))
+
+    async def work(client: SimClient, nodes: dict[int, QuorumNode]) -> None:
+        cluster = client.cluster()
+        await cluster.refresh()
+        assert await Admin(cluster).create_topics([NewTopic("t", assignments={0: [2, 1, 3]})]) == {"t": None}
+        await asyncio.sleep(3)  # all are watched by now: of the simulated clock
+
+        async def told() -> tuple[int, list[int]]:
+            answer = await cluster.ask(1, MetadataRequest([MetadataRequestTopic(name="t")]), MetadataResponse)
+            return answer.topics[0].partitions[0].leader_id, sorted(broker.node_id for broker in answer.brokers)
+
+        assert await told() == (2, [1, 2, 3])
+        nodes[2].kill(power_cut=False)
+        await asyncio.sleep(0.005)  # the connections' ends are on their way to the client, too
+        leader, listed = await told()
+        assert leader in (1, 3)
+        assert listed == [1, 2, 3]
+        await asyncio.sleep(2 * LINGER_MS / 1000)
+        assert await told() == (leader, [1, 3])
+        await cluster.close()
+
+    run(main())
