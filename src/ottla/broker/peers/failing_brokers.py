@@ -19,7 +19,7 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
 from ottla.ports import TimerHandle, World
 
-HOLD_MS: Final = 250
+HOLD_MS: Final = 500
 """Several times what a new controller and its first decision take."""
 HELD_MAX: Final = 100
 """Answers that wait at a time; more leave as they are, so that the broker is never busy with waiting (``queued.max.requests``)."""
