@@ -1,7 +1,8 @@
 """Nodes on hosts of their own: each in a network namespace, on a bridge that clients are on, too; links can be cut in one direction.
 
 A cut is silent, as a cable's: the sender is given a permanent neighbour entry with an address that no host has, so that what it
-sends to the other one arrives nowhere. It takes root, and ``ip``.
+sends to the other one arrives nowhere. A slow host sends no faster than ``SLOW_RATE``, and drops what does not fit into its queue. It takes
+root, ``ip``, ``tc`` and ``ss``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.broker_process import BrokerProcess
 
 NO_HOST: Final = "02:00:00:00:00:fe"
+SLOW_RATE: Final = "2mbit"
 CLIENTS: Final = 0
 """Stands for the clients' host among the nodes' ids."""
 
@@ -29,6 +31,7 @@ class Hosts:
         self._name, self._net = f"o{pid}", f"10.{200 + pid % 50}.{pid % 250}"
         self._node_ids = list(node_ids)
         self._cuts: set[tuple[int, int]] = set()
+        self._slow: set[int] = set()
         call("ip", "link", "add", self._name, "type", "bridge")
         call("ip", "addr", "add", f"{self.address(CLIENTS)}/24", "dev", self._name)
         call("ip", "link", "set", self._name, "up")
@@ -64,8 +67,21 @@ class Hosts:
             self._device(sender),
         )
 
+    def slow(self, node: int) -> None:
+        """What the node sends takes its time."""
+        self._slow.add(node)
+        shape = ("tbf", "rate", SLOW_RATE, "burst", "32kbit", "latency", "400ms")
+        call("tc", "-n", self.namespace(node), "qdisc", "replace", "dev", self._device(node), "root", *shape)
+
+    def reset(self, node: int) -> None:
+        """Every connection of the node's ends, at both ends; it may make others at once."""
+        call("ip", "netns", "exec", self.namespace(node), "ss", "-K", "-t", "state", "established")
+
     def heal(self) -> None:
         """Every link works."""
+        for node in self._slow:
+            call("tc", "-n", self.namespace(node), "qdisc", "del", "dev", self._device(node), "root")
+        self._slow.clear()
         for sender, receiver in self._cuts:
             call(*self._ip(sender), "neigh", "del", self.address(receiver), "dev", self._device(sender))
         self._cuts.clear()

@@ -1,4 +1,4 @@
-"""Links between nodes, and to clients, that are cut under load, one way or both: no process ends, and none may be taken for dead."""
+"""Links between nodes, and to clients, under load: cut one way or both, slow, or reset. No process ends, and none may be taken for dead."""
 
 from __future__ import annotations
 
@@ -51,7 +51,15 @@ def hears_nobody(hosts: Hosts, node: int, _: int) -> None:
         hosts.cut(other, node)
 
 
-CUTS: Final[tuple[Cut, ...]] = (one_way, both_ways, alone, dark, hears_nobody)
+def slow(hosts: Hosts, node: int, _: int) -> None:
+    hosts.slow(node)
+
+
+def reset(hosts: Hosts, node: int, _: int) -> None:
+    hosts.reset(node)
+
+
+CUTS: Final[tuple[Cut, ...]] = (one_way, both_ways, alone, dark, hears_nobody, slow, reset)
 
 
 def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tmp_path: Path) -> None:
@@ -86,4 +94,5 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
         logs = "".join(node.log() for node in cluster.nodes.values())
         assert "broker_fenced" in logs, "some cuts were longer than the session"
         assert "its process has ended" not in logs, "a broker that cannot be reached was taken for dead"
+        assert "broker_connection_ended" in logs, "some connections were reset"
     print(f"{SCHEDULE_COUNT} schedules, {len(log)} records, fenced {logs.count('broker_fenced')} times")
