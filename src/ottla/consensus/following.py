@@ -45,6 +45,8 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
     else:
         role = state.role
         is_new = state.learn(request.leader_id, request.epoch, now_ms)
+        if state.loss is LeaderLoss.SILENT:  # it is not: this replica speaks for it again before the first fetch is answered
+            state.loss = LeaderLoss.NONE
         if not is_new and isinstance(role, Prospective) and not state.is_fatal:
             if state.loss < LeaderLoss.DEAD:
                 state.become_follower(request.leader_id, request.epoch, now_ms)
