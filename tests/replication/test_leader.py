@@ -44,8 +44,10 @@ class Log:
         self.end += count
         return self.leader.advance(self.end, self.now_ms)
 
-    def fetch(self, node: int, offset: int, *, broker_epoch: int = 100) -> bool:
-        return self.leader.on_fetch(node, broker_epoch=broker_epoch, offset=offset, start_offset=0, end_offset=self.end, now_ms=self.now_ms)
+    def fetch(self, node: int, offset: int, *, broker_epoch: int = 100, start: int = 0) -> bool:
+        return self.leader.on_fetch(
+            node, broker_epoch=broker_epoch, offset=offset, start_offset=start, end_offset=self.end, now_ms=self.now_ms
+        )
 
     def look_after(self, ms: int) -> None:
         self.now_ms += ms
@@ -234,3 +236,20 @@ def test_whatever_happens_all_that_may_be_elected_have_what_is_committed(data: s
         assert before <= log.high_watermark <= log.end
         has = {OWN: log.end} | ends
         assert all(has[node] >= log.high_watermark for node in recorded), "whoever may be elected has what is committed"
+
+
+def test_the_low_watermark_is_the_smallest_start_of_the_replicas_that_live() -> None:
+    log, live = Log(), {F, G}
+
+    def low_watermark() -> int:
+        return log.leader.low_watermark(7, live.__contains__)
+
+    assert low_watermark() == -1, "neither has fetched"
+    log.fetch(F, 10, start=5)
+    log.fetch(G, 10, start=9)
+    assert low_watermark() == 5
+    live.remove(F)
+    assert low_watermark() == 7, "the leader's own"
+    live.add(F)
+    log.fetch(F, 10, start=7)
+    assert low_watermark() == 7

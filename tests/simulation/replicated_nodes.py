@@ -15,7 +15,7 @@ import structlog
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, trouble, with_time
 from tests.simulation.replicated_trouble import Trouble
 from tests.simulation.replicated_watch import Watch
-from tests.simulation.replicated_work import PARTITION_COUNTS, Work
+from tests.simulation.replicated_work import PARTITION_COUNTS, TRIMMED, Work
 
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.node import Broker
@@ -111,6 +111,12 @@ async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, wa
     result.findings += idempotent_producers_store_once_and_in_order(work.history, logs)
     result.findings += nothing_is_invented(work.history, logs)
     result.findings += work.what_was_read_is_there(logs)
+    for node, broker in brokers.items():
+        start = broker.partitions.by_name[TRIMMED][0].log.log_start_offset
+        if start < work.trimmed_to:
+            result.findings.append(
+                f"node {node} has records from {start} on again: a client was told that all below {work.trimmed_to} are deleted"
+            )
     client = SimClient(simulation, "judge", work.bootstrap, request_timeout_ms=5000)
 
     async def ask() -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""What clients do with replicated partitions: they produce, read, commit, move replicas and leaders."""
+"""What clients do with replicated partitions: they produce, read, commit, delete records, move replicas and leaders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.workload import History, commit_up, count_while
 from ottla.types import TopicPartition
 
-REPLICATED, MOVING, LOOSE = "replicated", "moving", "loose"
+REPLICATED, MOVING, LOOSE, TRIMMED = "replicated", "moving", "loose", "trimmed"
 PARTITION_COUNTS = {REPLICATED: 3, MOVING: 1}
 TOPICS = [
     NewTopic(REPLICATED, PARTITION_COUNTS[REPLICATED], 3),
     NewTopic(MOVING, assignments={0: [1, 2]}),
+    NewTopic(TRIMMED, 1, 3),
     NewTopic(LOOSE, assignments={0: [2, 3]}, configs={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}),
 ]
 ALL = [TopicPartition(topic, index) for topic, count in PARTITION_COUNTS.items() for index in range(count)]
@@ -38,6 +39,8 @@ class Work:
         self._simulation = simulation
         self._is_over = is_over
         self._states = states
+        self.trimmed_to = 0
+        """Below, a client was answered, all records of topic TRIMMED are deleted."""
         self._read: dict[tuple[TopicPartition, int], bytes] = {}
         self._admin = self._client("admin")
 
@@ -52,6 +55,8 @@ class Work:
             self._produce("all-a", ALL, self.history),
             self._produce("all-b", ALL, self.history),
             self._produce("loose", [TopicPartition(LOOSE, 0)], History(), acks=1, pause_seconds_max=8),
+            self._produce("trimmed", [TopicPartition(TRIMMED, 0)], History(), pause_seconds_max=2),
+            self._trim(self._client("trimming")),
             commits.machine.run(group),
             reader.machine.run(self._read_all(reader)),
             self._admin.machine.run(self._administer()),
@@ -123,6 +128,28 @@ class Work:
             except (KafkaError, ValueError):
                 continue
         await admin.close()
+
+    async def _trim(self, client: SimClient) -> None:
+        """Records are deleted, up to the high watermark or to where that was; whoever leads says when they are deleted everywhere."""
+        rng, partition = self._simulation.random("trimming"), TopicPartition(TRIMMED, 0)
+
+        async def run() -> None:
+            admin = Admin(client.cluster())
+            while not self._is_over.is_set():
+                await asyncio.sleep(rng.uniform(0.1, 2))
+                try:
+                    wanted = {partition: rng.choice([-1, self.trimmed_to + rng.randrange(3)])}
+                    [outcome] = (await admin.delete_records(wanted, timeout_ms=rng.choice([500, 4000]))).values()
+                except KafkaError:
+                    continue
+                if isinstance(outcome, int):
+                    self._states["records deleted everywhere"] += outcome > self.trimmed_to
+                    self.trimmed_to = max(self.trimmed_to, outcome)
+                else:
+                    self._states[f"records not deleted: {outcome.code.name}"] += 1
+            await admin.close()
+
+        await client.machine.run(run())
 
     def what_was_read_is_there(self, logs: Mapping[TopicPartition, Sequence[tuple[int, bytes]]]) -> list[str]:
         """No reader was ever shown what is not, in the end, at that offset."""

@@ -92,6 +92,7 @@ class AmongOthers:
         own = image.brokers.get(self._config.node_id)
         if self._replication is not None:
             self._replication.may_lead = own is not None and own.incarnation_id == self._incarnation_id
+            self._replication.brokers_changed()
         if self._sentinels is not None:
             self._sentinels.follow(image)
         if self._fetchers is not None:
@@ -117,6 +118,10 @@ class AmongOthers:
             broker = controller.image.brokers.get(node)
             return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown and epoch in (-1, broker.broker_epoch)
 
+        def is_live(node: int) -> bool:
+            broker = controller.image.brokers.get(node)
+            return broker is not None and not broker.is_fenced
+
         shared, listener = partitions.replication, self._between_brokers
         self._replication = shared
         self._failed_directories = lambda: partitions.failed_directories
@@ -126,9 +131,11 @@ class AmongOthers:
         partitions.on_partition_failed = reports.look_soon
         partitions.on_relocated = lambda partition: reports.look_soon((partition.topic,))
         shared.may_lead = False
-        self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch, self.failing)
+        self._fetchers = ReplicaFetchers(
+            self._world, self._config, listener, lambda: self.broker_epoch, self.failing, partitions.write_checkpoints
+        )
         self._isr_requests = IsrRequests(self._world, shared, self._channel, lambda: self.broker_epoch, partitions.all)
-        shared.may_join, shared.on_following = may_join, self._fetchers.follow
+        shared.may_join, shared.is_live, shared.on_following = may_join, is_live, self._fetchers.follow
         self._isr_requests.start()
 
     @property

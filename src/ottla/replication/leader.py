@@ -23,6 +23,9 @@ from ottla.types import NO_OFFSET
 MayJoin = Callable[[int, int], bool]
 """Whether the broker, which fetched under that epoch (-1: it did not say), serves, is not stopping, and still has that epoch."""
 
+IsLive = Callable[[int], bool]
+"""Whether the broker is registered, and not fenced."""
+
 _NOT_APPLIED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 _NEWER_IMAGE_COMES: Final = frozenset(
     {
@@ -199,10 +202,12 @@ class Leader:
         assert follower is not None, "the ISR is within the replicas"
         return follower
 
-    @property
-    def low_watermark(self) -> int:
-        """From here on every replica has its records still, as far as is known; for DeleteRecords. -1 while one has not fetched."""
-        return min((follower.start_offset for follower in self.followers.values()), default=2**63 - 1)
+    def low_watermark(self, start_offset: int, is_live: IsLive) -> int:
+        """Below, every live replica has deleted its records, as far as is known; the leader's own begin at ``start_offset``.
+
+        -1 while a live replica has not fetched. One whose broker is gone or fenced counts again when it is back.
+        """
+        return min([start_offset, *(follower.start_offset for node, follower in self.followers.items() if is_live(node))])
 
     # -- the ISR
 

@@ -1,7 +1,8 @@
 """DeleteRecords, versions 0-2: the logs begin at the offsets named (-1 means the high watermark).  v2 flexible.
 
-The new start is on disk before the answer; the next round of retention deletes the segments below it. A partition whose topic is
-only compacted keeps its records (POLICY_VIOLATION).
+The new start is on the leader's disk before the answer; the next round of retention deletes the segments below it. The answer waits
+until every replica whose broker lives begins there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the followers will, later);
+NOT_LEADER_OR_FOLLOWER when the leader resigns meanwhile. A partition whose topic is only compacted keeps its records (POLICY_VIOLATION).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.replicas.access import led
+from ottla.broker.replicas.deletions import Deletion
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -25,15 +27,17 @@ from ottla.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
+    from ottla.broker.replicas.leading import Leading
 
 log = get_logger(__name__)
 
 TO_HIGH_WATERMARK = -1
 
 
-async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    topics = []
+async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    topics: list[DeleteRecordsTopicResult] = []
     advanced: list[DeleteRecordsPartitionResult] = []
+    awaited = AwaitedDeletion(parts, context, request.timeout_ms, DeleteRecordsResponse(topics=topics))
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
         results = []
@@ -41,19 +45,90 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
             result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
             results.append(result)
             try:
-                before, result.low_watermark = _advance(parts, topic.name, wanted)
-                if result.low_watermark > before:
+                if _advance(parts, topic.name, wanted, result, awaited):
                     advanced.append(result)
             except KafkaError as error:
                 result.error_code = error.code
         topics.append(DeleteRecordsTopicResult(topic.name, results))
     if advanced:
-        await _make_durable(parts, advanced)
-    return DeleteRecordsResponse(topics=topics)
+        await _make_durable(parts, advanced, awaited)
+    return awaited.begin()
 
 
-def _advance(parts: Parts, topic: str, wanted: DeleteRecordsPartition) -> tuple[int, int]:
-    """Where the log began, and where it begins now; KafkaError when it may not be changed."""
+class AwaitedDeletion:
+    """A request whose followers are to delete the records, too: until they have, or its time has passed."""
+
+    __slots__ = ("_context", "_has_begun", "_parts", "_pending", "_response", "_timeout_ms", "is_done")
+
+    def __init__(self, parts: Parts, context: RequestContext, timeout_ms: int, response: DeleteRecordsResponse) -> None:
+        self._parts = parts
+        self._context = context
+        self._timeout_ms = timeout_ms
+        self._response = response
+        self._pending: dict[int, tuple[Leading, DeleteRecordsPartitionResult]] = {}  # by identity of the result
+        self._has_begun = False
+        self.is_done = False
+
+    def wait(self, leading: Leading, offset: int, result: DeleteRecordsPartitionResult) -> None:
+        """The partition is answered for when its low watermark has reached the offset."""
+        if not self._pending:
+            self._context.connection.parked[self] = None
+        self._pending[id(result)] = leading, result
+        leading.wait_for_deletion(Deletion(offset, self, result))
+
+    def leave(self, result: DeleteRecordsPartitionResult) -> None:
+        """The partition is answered for, whatever its followers do."""
+        leading, _ = self._pending.pop(id(result), (None, result))
+        if leading is not None:
+            leading.leave_deletion(result)
+
+    def begin(self) -> DeleteRecordsResponse | None:
+        """The answer, or None when it waits for the followers. The leader's part is done."""
+        self._has_begun = True
+        if not self._pending:
+            self._leave()
+            return self._response
+        self._parts.parking.park(self, max(0, self._timeout_ms))
+        return None
+
+    def on_deleted(self, what: DeleteRecordsPartitionResult, low_watermark: int, error: KafkaError | None) -> None:
+        if self._pending.pop(id(what), None) is None:
+            return
+        what.low_watermark = low_watermark
+        if error is not None:
+            what.error_code = error.code
+        if not self._pending and self._has_begun:
+            self._parts.parking.unpark()
+            self._reply()
+
+    def expire(self) -> None:
+        """The logs begin there on the leaders; those followers that were too slow take it over when they fetch."""
+        for leading, result in self._pending.values():
+            result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, leading.low_watermark
+        self._reply()
+
+    def abandon(self) -> None:
+        """The client is gone: nobody is answered."""
+        if self._has_begun:
+            self._parts.parking.unpark()
+        self._leave()
+
+    def _reply(self) -> None:
+        self._leave()
+        self._context.reply(self._response)
+
+    def _leave(self) -> None:
+        self.is_done = True
+        self._context.connection.parked.pop(self, None)
+        pending, self._pending = self._pending, {}
+        for leading, result in pending.values():
+            leading.leave_deletion(result)
+
+
+def _advance(
+    parts: Parts, topic: str, wanted: DeleteRecordsPartition, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion
+) -> bool:
+    """The log begins at the offset; True when it began before it. KafkaError when it may not be changed."""
     if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = led(parts.partitions, parts.image, topic, wanted.partition_index)
@@ -64,15 +139,22 @@ def _advance(parts: Parts, topic: str, wanted: DeleteRecordsPartition) -> tuple[
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     before = partition.log.log_start_offset
     partition.log.advance_log_start_offset(offset)
-    return before, partition.log.log_start_offset
+    has_moved = partition.log.log_start_offset > before
+    result.low_watermark = partition.low_watermark
+    if partition.leading is not None and result.low_watermark < offset:
+        awaited.wait(partition.leading, offset, result)
+        if has_moved:
+            partition.start_moved()
+    return has_moved
 
 
-async def _make_durable(parts: Parts, advanced: list[DeleteRecordsPartitionResult]) -> None:
+async def _make_durable(parts: Parts, advanced: list[DeleteRecordsPartitionResult], awaited: AwaitedDeletion) -> None:
     try:
         await parts.partitions.write_checkpoints()
     except (OSError, StorageError) as error:
         log.error("log_start_not_written", error=str(error))
         for result in advanced:
+            awaited.leave(result)
             result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
 
 

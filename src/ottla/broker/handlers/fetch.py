@@ -87,7 +87,7 @@ class Reading:
         parts = self._parts
         results: list[tuple[TopicKey, PartitionData]] = []
         self._results = results
-        self.seen: dict[Partition, int] = {}  # readable partitions, and the high watermark that was read to
+        self.seen: dict[Partition, int] = {}  # readable partitions, and what ``progress_of`` was
         self.size_bytes = 0
         self.has_error = False
         self.role_changes = parts.partitions.role_changes  # when this pass began
@@ -141,7 +141,9 @@ class Reading:
             meters = self._parts.partitions.replication.meters  # type: ignore[assignment]  # what it gets is no consumer's
             if self._note_progress(partition, wanted):
                 data.high_watermark = partition.high_watermark
-        self.seen.setdefault(partition, end)
+            self.seen.setdefault(partition, end + start)
+        else:
+            self.seen.setdefault(partition, end)
         if offset >= end or (budget <= 0 and self.size_bytes):
             return
         part = await log.read(
@@ -180,6 +182,11 @@ class Reading:
     @property
     def is_follower(self) -> bool:
         return self._follower is not None
+
+    def progress_of(self, partition: Partition) -> int:
+        """It grows with what this fetch waits for: the high watermark for a consumer, both ends of the log for a follower."""
+        log = partition.log
+        return partition.high_watermark if self._follower is None else log.log_end_offset + log.log_start_offset
 
     def _hint(self, topic: TopicKey, data: PartitionData) -> None:
         name = topic if isinstance(topic, str) else self._parts.image.topic_names.get(topic, "")
@@ -246,7 +253,7 @@ def _follower_of(request: FetchRequest, version: int) -> tuple[int, int] | None:
 class ParkedFetch:
     """A fetch that waits for more bytes: on the list of each of its partitions, and in the purgatory by its deadline."""
 
-    __slots__ = ("_context", "_missing_bytes", "_parts", "_reading", "_request", "is_done")
+    __slots__ = ("_context", "_is_due", "_missing_bytes", "_parts", "_reading", "_request", "is_done")
 
     def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, reading: Reading) -> None:
         self._parts = parts
@@ -254,7 +261,7 @@ class ParkedFetch:
         self._request = request
         self._reading = reading
         self._missing_bytes = request.min_bytes - reading.size_bytes
-        self.is_done = False
+        self.is_done = self._is_due = False
 
     def park(self) -> None:
         is_follower = self._reading.is_follower
@@ -262,19 +269,18 @@ class ParkedFetch:
             (partition.follower_waiters if is_follower else partition.waiters)[self] = None
         self._context.connection.parked[self] = None
         self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        has_grown = any(self._end_of(partition) > seen for partition, seen in self._reading.seen.items())
+        has_grown = any(self._reading.progress_of(partition) > seen for partition, seen in self._reading.seen.items())
         if has_grown or self._parts.partitions.role_changes != self._reading.role_changes:
             self._complete()  # an append came, or a leader, while the last partitions were still being read
-
-    def _end_of(self, partition: Partition) -> int:
-        return partition.log.log_end_offset if self._reading.is_follower else partition.high_watermark
 
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0:
             return
         if self._reading.is_follower:  # it takes what the rest of the burst brings, too
-            asyncio.get_running_loop().call_soon(self._complete)
+            if not self._is_due:
+                self._is_due = True
+                asyncio.get_running_loop().call_soon(self._complete)
         else:
             self._complete()
 

@@ -7,7 +7,7 @@ A partition that comes while a fetch waits at the leader does not wait with it: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,7 @@ from ottla.broker.replicas.following import append, truncate
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import FetchResponse, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -40,13 +40,20 @@ class ReplicaFetchers:
     """``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, listener: str | None, broker_epoch: Callable[[], int], failing: FailingBrokers
+        self,
+        world: World,
+        config: BrokerConfig,
+        listener: str | None,
+        broker_epoch: Callable[[], int],
+        failing: FailingBrokers,
+        write_checkpoints: Callable[[], Awaitable[None]],
     ) -> None:
         self._failing = failing
         self._world = world
         self._config = config
         self._listener = listener
         self._broker_epoch = broker_epoch
+        self._write_checkpoints = write_checkpoints
         self._peers = Peers(world, f"node-{config.node_id}-replica", silence_ms_max=config["replica.socket.timeout.ms"])
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._of: dict[Partition, ReplicaFetcher] = {}
@@ -67,7 +74,8 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(followed.leader_id)
         if fetcher is None:
             leader = followed.leader_id
-            fetcher = ReplicaFetcher(self._world, self._config, self._peers, partial(self._address, leader), self._broker_epoch)
+            address = partial(self._address, leader)
+            fetcher = ReplicaFetcher(self._world, self._config, self._peers, address, self._broker_epoch, self._write_checkpoints)
             fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
             self._fetchers[leader] = fetcher
         self._of[partition] = fetcher
@@ -90,13 +98,20 @@ class ReplicaFetcher:
     """From one leader."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, peers: Peers, address: Callable[[], Address | None], broker_epoch: Callable[[], int]
+        self,
+        world: World,
+        config: BrokerConfig,
+        peers: Peers,
+        address: Callable[[], Address | None],
+        broker_epoch: Callable[[], int],
+        write_checkpoints: Callable[[], Awaitable[None]],
     ) -> None:
         self._world = world
         self._config = config
         self._peers = peers
         self._address = address
         self._broker_epoch = broker_epoch
+        self._write_checkpoints = write_checkpoints
         self._session = ReplicaSession(config.node_id)
         self._partitions: dict[PartitionKey, Partition] = {}
         self._fetch_number = 0  # of the fetch on its way; answers to earlier ones do not count
@@ -225,6 +240,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     async def _take_all(self, response: FetchResponse, said: dict[PartitionKey, Asked]) -> None:
+        begin_later = False
         for topic in response.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
@@ -233,21 +249,30 @@ class ReplicaFetcher:
                 if partition is None or asked is None or followed is None:
                     continue
                 try:
-                    await self._take(partition, followed, asked, data)
+                    begin_later |= await self._take(partition, followed, asked, data)
                 except KafkaError as error:
                     if partition.followed is followed:  # else it follows another leader by now, or nobody
                         log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
                         followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
                 self._want(partition)
+        if begin_later:
+            await self._keep_starts()
 
-    async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData) -> None:
+    async def _keep_starts(self) -> None:
+        """Where logs begin later by their leader's word is on disk before the next fetch reports it: what is deleted stays deleted."""
+        try:
+            await self._write_checkpoints()
+        except StorageError as error:
+            log.error("log_start_not_written", reason=error.message)
+
+    async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData) -> bool:
+        """What the answer says of the partition is done; True when its log begins later by it."""
         now_ms = self._world.clock.monotonic_ms()
         step = followed.on_answer(asked.offset, asked.leader_epoch, data, partition.log, now_ms)
         await self._carry_out(partition, followed, step)
         if isinstance(step, Append):
             followed.leader_high_watermark(data.high_watermark, partition.log)
-        if partition.followed is followed:
-            partition.on_leader_progress(followed)
+        return partition.followed is followed and partition.on_leader_progress(followed)
 
     async def _carry_out(self, partition: Partition, followed: Followed, step: Step) -> None:
         if isinstance(step, Append):

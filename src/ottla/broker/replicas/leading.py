@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import Commits, CommitWaiter, Replication
 from ottla.errors import KafkaError
 from ottla.metadata.image import PartitionImage
@@ -34,13 +35,14 @@ class Led(Protocol):
 class Leading:
     """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
 
-    __slots__ = ("_clock", "_commits", "_on_isr_change", "_partition", "_unread_bytes", "has_ended", "machine")
+    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_unread_bytes", "has_ended", "machine")
 
     def __init__(self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> None:
         self._partition = partition
         self._clock = replication.clock
-        self._on_isr_change = replication.on_isr_change
+        self._replication = replication
         self._commits = Commits()
+        self._deletions = Deletions()
         self.has_ended = False
         self._unread_bytes = 0  # above the high watermark
         end_offset = partition.log.log_end_offset
@@ -79,25 +81,27 @@ class Leading:
     def on_follower_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int) -> bool:
         """A follower has everything below ``offset``. True when the high watermark has moved: ``committed`` is to be called then.
 
-        NOT_LEADER_OR_FOLLOWER for a broker that is no replica.
+        Also when requests wait for records to be deleted, and the follower's log may begin elsewhere by now. NOT_LEADER_OR_FOLLOWER for a
+        broker that is no replica.
         """
         now_ms, machine = self._clock.monotonic_ms(), self.machine
         has_moved = machine.on_fetch(
             node, broker_epoch=broker_epoch, offset=offset, start_offset=start_offset, end_offset=self._end_offset, now_ms=now_ms
         )
         if machine.change is not None:
-            self._on_isr_change(self)
-        return has_moved
+            self._replication.on_isr_change(self)
+        return has_moved or len(self._deletions) > 0
 
     def look_for_laggards(self) -> None:
         """Followers that have not kept up are to leave the ISR."""
         self.machine.look_for_laggards(self._end_offset, self._clock.monotonic_ms())
         if self.machine.change is not None:
-            self._on_isr_change(self)
+            self._replication.on_isr_change(self)
 
     def on_image(self, image: PartitionImage) -> None:
         """The epoch is the same; who else has the partition, and who of them is in sync, may be others."""
-        if self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms()):
+        has_moved = self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms())
+        if has_moved or self._deletions:
             self.committed()
 
     def on_isr_changed(self, change: IsrChange, *, partition_epoch: int, isr: Sequence[int]) -> None:
@@ -107,7 +111,7 @@ class Leading:
             self.committed()
 
     def committed(self) -> None:
-        """The high watermark has moved: those who wait for it are answered."""
+        """The high watermark has moved, or the low one: those who wait for it are answered."""
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
@@ -116,6 +120,8 @@ class Leading:
         if self._unread_bytes:
             grown, self._unread_bytes = self._unread_bytes, 0
             partition.wake(grown)
+        if self._deletions:
+            self.look_at_deletions()
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
         """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
@@ -123,7 +129,35 @@ class Leading:
         if self.machine.high_watermark >= end_offset:
             self.committed()
 
+    @property
+    def low_watermark(self) -> int:
+        """Below, every live replica has deleted its records."""
+        return self.machine.low_watermark(self._partition.log.log_start_offset, self._replication.is_live)
+
+    def wait_for_deletion(self, deletion: Deletion) -> None:
+        """``on_deleted`` of the waiter is called when the low watermark has reached the offset, or never will here."""
+        self._deletions.wait(deletion)
+        self._replication.deleting[self] = None
+        self.look_at_deletions()
+
+    def look_at_deletions(self) -> None:
+        """Requests that wait for the followers to delete records are answered, if they have."""
+        if not self.has_ended:
+            self._deletions.advance(self.low_watermark)
+            self._forget_deletions()
+
+    def leave_deletion(self, what: Any) -> None:
+        """That wait is over."""
+        self._deletions.leave(what)
+        self._forget_deletions()
+
+    def _forget_deletions(self) -> None:
+        if not self._deletions:
+            self._replication.deleting.pop(self, None)
+
     def end(self, error: KafkaError) -> None:
         """This broker leads no more, or cannot."""
         self.has_ended = True
         self._commits.fail(error)
+        self._deletions.fail(error)
+        self._forget_deletions()

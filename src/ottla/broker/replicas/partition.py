@@ -151,12 +151,14 @@ class Partition:
         if self.leading is not None:
             self.leading.machine.min_isr = config.min_insync_replicas
 
-    def on_leader_progress(self, followed: Followed) -> None:
-        """The leader has told what is committed, and where its log begins now."""
+    def on_leader_progress(self, followed: Followed) -> bool:
+        """The leader has told what is committed, and where its log begins now; True when this one begins later for it."""
         self.high_watermark = followed.high_watermark
         start = min(followed.leader_start_offset, followed.high_watermark)
-        if start > self.log.log_start_offset:
-            self.log.advance_log_start_offset(start)
+        if start <= self.log.log_start_offset:
+            return False
+        self.log.advance_log_start_offset(start)
+        return True
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
         """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
@@ -164,6 +166,16 @@ class Partition:
             self.leading.wait_for_commit(end_offset, waiter, what)
         else:
             waiter.on_commit(what, None if self.led_epoch >= 0 else self._not_leader())
+
+    @property
+    def low_watermark(self) -> int:
+        """Below, every live replica has deleted its records, as far as the leader knows."""
+        return self.log.log_start_offset if self.leading is None else self.leading.low_watermark
+
+    def start_moved(self) -> None:
+        """The leader's log begins later by request: followers learn it at once, whatever they wait for."""
+        for waiter in list(self.follower_waiters):
+            waiter.on_append(2**62)
 
     @property
     def key(self) -> TopicPartition:

@@ -14,6 +14,14 @@ from ottla.metrics import IsrMeters, ReplicationMeters
 from ottla.ports import Clock
 
 
+class Deleting(Protocol):
+    """A partition that is led here."""
+
+    def look_at_deletions(self) -> None:
+        """Requests that wait for its followers to delete records are answered, if they have."""
+        ...
+
+
 @dataclass(slots=True)
 class Replication:
     """Of one broker. The node says what becomes of the events; a lone broker has none."""
@@ -25,13 +33,22 @@ class Replication:
     """Whether the image that is followed knows this process: before, it may name it as a leader that it was in an earlier life."""
     may_join: Callable[[int, int], bool] = lambda node, epoch: False
     """Whether the broker, which fetched under that epoch, may be in an ISR."""
+    is_live: Callable[[int], bool] = lambda node: False
+    """Whether the broker is registered, and not fenced."""
     on_isr_change: Callable[[Any], None] = lambda leading: None
     """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
     on_following: Callable[[Any], None] = lambda partition: None
     """The partition (``Partition``) follows another leader than before, or none."""
 
+    deleting: dict[Deleting, None] = field(default_factory=dict)
+    """The partitions of which requests wait for followers to delete records."""
     isr_meters: IsrMeters = field(default_factory=IsrMeters)
     meters: ReplicationMeters = field(default_factory=ReplicationMeters)
+
+    def brokers_changed(self) -> None:
+        """A broker that is not live any more is not waited for."""
+        for deleting in list(self.deleting):
+            deleting.look_at_deletions()
 
     @property
     def lag_ms_max(self) -> int:
