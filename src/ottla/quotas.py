@@ -162,13 +162,17 @@ _NOTHING: Final[Mapping[str, float]] = {}
 
 
 class RateMeter:
-    """A rate over a number of windows. Invariant: ``_sums`` are those of at most ``window_count`` windows, the newest last."""
+    """A rate over a number of windows. Invariant: ``_sums`` are those of at most ``window_count`` windows, the newest last.
 
-    __slots__ = ("_starts", "_sums", "_window_count", "_window_ms", "last_ms")
+    The time is taken to be ``least_ms`` at least, all windows but the current one if that is not given: a short burst is not a high rate.
+    """
 
-    def __init__(self, *, window_count: int, window_ms: int) -> None:
+    __slots__ = ("_least_ms", "_starts", "_sums", "_window_count", "_window_ms", "last_ms")
+
+    def __init__(self, *, window_count: int, window_ms: int, least_ms: int | None = None) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
+        self._least_ms = max(1, window_count - 1) * window_ms if least_ms is None else least_ms
         self._starts: list[int] = []
         self._sums: list[float] = []
         self.last_ms = 0
@@ -182,7 +186,7 @@ class RateMeter:
         self._forget(now_ms)
 
     def rate(self, now_ms: int) -> float:
-        """What was recorded, in a second. Full windows are assumed before the first: a short burst is not a high rate."""
+        """What was recorded, in a second."""
         self._forget(now_ms)
         return sum(self._sums) * 1000 / self._span_ms(now_ms)
 
@@ -194,8 +198,7 @@ class RateMeter:
         return round((rate - limit) / limit * self._span_ms(now_ms))
 
     def _span_ms(self, now_ms: int) -> int:
-        least = max(1, self._window_count - 1) * self._window_ms
-        return max(least, now_ms - self._starts[0]) if self._starts else least
+        return max(self._least_ms, now_ms - self._starts[0]) if self._starts else self._least_ms
 
     def _forget(self, now_ms: int) -> None:
         oldest = now_ms - self._window_count * self._window_ms

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.replicas.log_configs import INTERNAL_SEGMENT_BYTES
+from ottla.broker.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
 from ottla.config.broker import _ELSE
 from ottla.config.keys import reasons
@@ -127,7 +128,7 @@ def is_read(key: ConfigKey) -> bool:
     if fields & LogConfig.__dataclass_fields__.keys() & ATTRIBUTES:
         return True
     if key in TOPIC_KEYS.values():
-        return key.name == INTERNAL_SEGMENT_BYTES  # which is no field of its own
+        return key.name in (INTERNAL_SEGMENT_BYTES, LEADER_REPLICAS, FOLLOWER_REPLICAS)  # which are no fields of the log's
     falls_back_to = {name for name, others in _ELSE.items() if any(other == key.name for other, _ in others)}
     return key.name in TEXTS - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
 

@@ -10,8 +10,12 @@ from tests.cluster.processes import ClusterProcesses
 from tests.interop.tools import run
 from tests.waiting import eventually
 
+from ottla.config import ConfigSource
+from ottla.sync import Admin, NewTopic, Producer
+
 TOOLS = "org.apache.kafka.tools."
 TOOL_SECONDS_MAX = 60
+TOPIC, BROKER = 2, 4
 
 
 def test_kafkas_tools_move_a_partition_and_its_leader(java: list[str], tmp_path: Path) -> None:
@@ -39,3 +43,40 @@ def test_kafkas_tools_move_a_partition_and_its_leader(java: list[str], tmp_path:
         ask("LeaderElectionCommand", "--election-type", "preferred", "--topic", "orders", "--partition", "0")
         eventually(described, lambda shown: re.search(r"Leader: 3\s+Replicas: 3,2\s", shown) is not None)
         assert "orders" not in ask("TopicCommand", "--describe", "--under-replicated-partitions")
+
+
+def test_kafkas_tool_throttles_a_move_and_takes_the_throttle_away_again(java: list[str], tmp_path: Path) -> None:
+    """``--execute --throttle``, which other values replace while it runs, and ``--verify`` (KIP-73)."""
+    with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
+
+        def ask(*arguments: str) -> str:
+            command = TOOLS + "reassign.ReassignPartitionsCommand"
+            plan = ("--bootstrap-server", cluster.nodes[1].bootstrap, "--reassignment-json-file", str(file))
+            return run(*java, command, *plan, *arguments, seconds_max=TOOL_SECONDS_MAX)
+
+        def throttles() -> set[tuple[str, str | None]]:
+            found = [(BROKER, str(node)) for node in (1, 2, 3)] + [(TOPIC, "orders")]
+            return {
+                (config.name, config.value)
+                for kind, name in found
+                for config in admin.describe_configs(kind, name)
+                if ".throttled." in config.name and config.config_source in (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER)
+            }
+
+        assert admin.create_topics([NewTopic("orders", assignments={0: [1, 2]})]) == {"orders": None}
+        with Producer(cluster.bootstrap) as producer:
+            for future in [producer.send("orders", b"x" * 10_000, partition=0) for _ in range(600)]:
+                future.result(30)
+        file = tmp_path / "plan.json"
+        file.write_text(json.dumps({"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [3, 2]}]}))
+        shown = ask("--execute", "--throttle", "1")
+        assert "Successfully started partition reassignment" in shown
+        assert throttles() == {
+            *((f"{side}.replication.throttled.rate", "1") for side in ("leader", "follower")),
+            ("leader.replication.throttled.replicas", "0:1,0:2"),
+            ("follower.replication.throttled.replicas", "0:3"),
+        }
+        assert "is still in progress" in ask("--verify")
+        assert "Successfully started" in ask("--execute", "--additional", "--throttle", "100000000")
+        eventually(lambda: ask("--verify"), lambda found: "is completed" in found)
+        eventually(throttles, lambda found: found == set())

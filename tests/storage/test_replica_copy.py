@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -58,7 +59,7 @@ async def records_of(log: PartitionLog) -> list[Record]:
 
 async def relocate(disk: SimDisk, log: PartitionLog) -> None:
     copy = ReplicaCopy(disk, log, NEW)
-    await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
+    await copy.catch_up(bytes_per_second=lambda: float("inf"), settled=at_once)
     await copy.finish()
     assert (copy.missing_bytes, copy.offset_lag) == (0, 0)
     log.relocate(NEW, await copy.open_files(NEW))
@@ -118,7 +119,7 @@ def test_segments_that_go_while_others_are_copied_go_from_the_copy() -> None:
         disk = disk_of()
         log = await log_of(disk, 20)
         copy = ReplicaCopy(disk, log, NEW)
-        await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
+        await copy.catch_up(bytes_per_second=lambda: float("inf"), settled=at_once)
         first = log.segments[2].base_offset
         await log.delete_segments_below(first, now_ms=NOW_MS)
         await append(log, 10)
@@ -139,6 +140,37 @@ def test_the_copy_of_a_log_that_is_deleted_ends() -> None:
         copy = ReplicaCopy(disk, log, NEW)
         log.retire()
         with pytest.raises(StorageError):
-            await copy.catch_up(bytes_per_second=float("inf"), settled=at_once)
+            await copy.catch_up(bytes_per_second=lambda: float("inf"), settled=at_once)
+
+    run(main())
+
+
+def test_the_rate_of_a_copy_may_change_within_a_segment() -> None:
+    """It is asked for again after five seconds of work, and a mebibyte at least."""
+
+    async def main() -> None:
+        disk = disk_of()
+        for folder in (OLD, NEW):
+            await disk.make_dirs(folder)
+        log = await PartitionLog.open(disk, OLD, config=LogConfig(), now_ms=NOW_MS, clean=False)
+        builder = BatchBuilder()
+        builder.append(None, b"x" * 900_000, timestamp_ms=NOW_MS)
+        for _ in range(9):
+            log.stage(memoryview(bytearray(builder.build())), leader_epoch=0, now_ms=NOW_MS)
+            await log.flush()
+        rates = iter([100.0, 400_000.0])
+        asked: list[float] = []
+
+        def bytes_per_second() -> float:
+            asked.append(next(rates, float("inf")))
+            return asked[-1]
+
+        copy = ReplicaCopy(disk, log, NEW)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await copy.catch_up(bytes_per_second=bytes_per_second, settled=at_once)
+        assert asked == [100.0, 400_000.0, float("inf")]
+        assert copy.missing_bytes == 0
+        assert loop.time() > began + (1 << 20) / 100 - 1, "the first mebibyte at a hundred bytes a second"
 
     run(main())

@@ -138,6 +138,12 @@ def _replicated(status: Status) -> Iterator[Family]:
     meters, prefix = status.partitions.replication.meters, "kafka_server_brokertopicmetrics_replication"
     yield counter(prefix + "bytesin_total", "Bytes of record batches fetched from other brokers.", meters.bytes_in)
     yield counter(prefix + "bytesout_total", "Bytes of record batches that other brokers fetched.", meters.bytes_out)
+    throttles = status.partitions.replication.throttles
+    for name, text, throttle in (
+        ("leader", "Bytes a second of throttled replicas that other brokers fetched.", throttles.leader),
+        ("follower", "Bytes a second of throttled replicas that were fetched from other brokers.", throttles.follower),
+    ):
+        yield gauge(f"kafka_server_{name}replication_byte_rate", text, throttle.rate)
 
 
 def _quorum(status: Status) -> Iterator[Family]:

@@ -84,7 +84,10 @@ Step = Append | Truncate | StartOver | AskOffsets | Wait | None
 class Followed:
     """Of one partition and one leader epoch."""
 
-    __slots__ = ("_backoff_ms", "high_watermark", "is_finding_offsets", "leader_epoch", "leader_id", "leader_start_offset", "wait_until_ms")
+    __slots__ = (
+        "_backoff_ms", "high_watermark", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id", "leader_start_offset",
+        "wait_until_ms",
+    )  # fmt: skip
 
     def __init__(self, leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> None:
         self.leader_id: Final = leader_id
@@ -93,6 +96,8 @@ class Followed:
         self.high_watermark = high_watermark
         self.leader_start_offset = NO_OFFSET
         """Below it the leader has nothing any more; -1 before its first answer."""
+        self.is_caught_up = False
+        """Whether this replica has all that its leader said was committed; a throttle holds back only one that has not."""
         self.wait_until_ms = 0
         self.is_finding_offsets = False
 
@@ -115,6 +120,7 @@ class Followed:
     def leader_high_watermark(self, offset: int, log: FollowedLog) -> None:
         """The leader says that everything below is committed; what of it this replica has, is."""
         self.high_watermark = max(self.high_watermark, min(offset, log.log_end_offset))
+        self.is_caught_up = offset <= log.log_end_offset
 
     def on_truncated(self, end_offset: int) -> None:
         """The log was cut."""

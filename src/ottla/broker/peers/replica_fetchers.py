@@ -15,6 +15,7 @@ from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.replicas.following import append, truncate
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.throttles import Throttle
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -47,6 +48,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         failing: FailingBrokers,
         write_checkpoints: Callable[[], Awaitable[None]],
+        throttle: Throttle,
     ) -> None:
         self._failing = failing
         self._world = world
@@ -54,6 +56,7 @@ class ReplicaFetchers:
         self._listener = listener
         self._broker_epoch = broker_epoch
         self._write_checkpoints = write_checkpoints
+        self._throttle = throttle
         self._peers = Peers(world, f"node-{config.node_id}-replica", silence_ms_max=config["replica.socket.timeout.ms"])
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._of: dict[Partition, ReplicaFetcher] = {}
@@ -75,7 +78,9 @@ class ReplicaFetchers:
         if fetcher is None:
             leader = followed.leader_id
             address = partial(self._address, leader)
-            fetcher = ReplicaFetcher(self._world, self._config, self._peers, address, self._broker_epoch, self._write_checkpoints)
+            fetcher = ReplicaFetcher(
+                self._world, self._config, self._peers, address, self._broker_epoch, self._write_checkpoints, self._throttle
+            )
             fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
             self._fetchers[leader] = fetcher
         self._of[partition] = fetcher
@@ -105,6 +110,7 @@ class ReplicaFetcher:
         address: Callable[[], Address | None],
         broker_epoch: Callable[[], int],
         write_checkpoints: Callable[[], Awaitable[None]],
+        throttle: Throttle,
     ) -> None:
         self._world = world
         self._config = config
@@ -112,6 +118,8 @@ class ReplicaFetcher:
         self._address = address
         self._broker_epoch = broker_epoch
         self._write_checkpoints = write_checkpoints
+        self._throttle = throttle
+        self._waiting: dict[Partition, None] = {}  # that the timer asks for again
         self._session = ReplicaSession(config.node_id)
         self._partitions: dict[PartitionKey, Partition] = {}
         self._fetch_number = 0  # of the fetch on its way; answers to earlier ones do not count
@@ -134,11 +142,13 @@ class ReplicaFetcher:
     def leave(self, partition: Partition) -> None:
         key = partition.topic_id, partition.index
         self._partitions.pop(key, None)
+        self._waiting.pop(partition, None)
         self._session.forget(key)
 
     def close(self) -> None:
         self._is_closed = True
         self._partitions.clear()
+        self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -148,15 +158,28 @@ class ReplicaFetcher:
         """The partition is asked for, unless it waits."""
         key, followed, opened = (partition.topic_id, partition.index), partition.followed, partition.log
         now_ms = self._world.clock.monotonic_ms()
+        self._waiting.pop(partition, None)
         if followed is None or opened.is_failed:
             self._session.forget(key)
         elif not followed.may_fetch(now_ms):
             self._session.forget(key)
             if followed.wait_until_ms != NEVER and not followed.is_finding_offsets:
-                self._wake_in(followed.wait_until_ms - now_ms)
+                self._ask_in(partition, followed.wait_until_ms - now_ms)
+        elif self._is_held_back(partition, followed):
+            self._session.forget(key)
+            self._ask_in(partition, self._throttle.wait_ms)
         else:
             asked = Asked(opened.log_end_offset, followed.leader_epoch, opened.epochs.latest_epoch, opened.log_start_offset)
             self._session.want(key, asked)
+
+    def _is_held_back(self, partition: Partition, followed: Followed) -> bool:
+        """Whether a replica that catches up is throttled, and the rate is exceeded (KIP-73)."""
+        throttle = self._throttle
+        return bool(throttle.topics) and not followed.is_caught_up and throttle.is_throttled(partition.key) and throttle.is_exceeded
+
+    def _ask_in(self, partition: Partition, delay_ms: int) -> None:
+        self._waiting[partition] = None
+        self._wake_in(delay_ms)
 
     def _wake_in(self, delay_ms: int, *, give_up: bool = False) -> None:
         at_ms = self._world.clock.monotonic_ms() + max(0, delay_ms)
@@ -171,7 +194,7 @@ class ReplicaFetcher:
         self._timer, self._timer_at_ms = None, NEVER
         if self._is_closed:
             return
-        for partition in self._partitions.values():
+        for partition in list(self._waiting):
             self._want(partition)
         if give_up and self._is_fetching and number == self._fetch_number and not self._is_taking:
             self._give_up()
@@ -235,6 +258,8 @@ class ReplicaFetcher:
         if error is not None and not self._is_closed:
             log.error("replica_fetch_failed", exc_info=error)
             self._session.reset()
+            for partition in self._partitions.values():  # some may not have been come to
+                self._want(partition)
             self._wake_in(RETRY_MS_MAX)
             return
         self._fetch_soon()

@@ -13,6 +13,7 @@ from ottla.broker.replicas.replication import Commits, CommitWaiter, Replication
 from ottla.errors import KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import IsrChange, Leader
+from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.storage.log.partition_log import PartitionLog
@@ -128,6 +129,16 @@ class Leading:
         self._commits.wait(end_offset, waiter, what)
         if self.machine.high_watermark >= end_offset:
             self.committed()
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether what followers are sent counts for the rate of throttled replicas."""
+        throttle = self._replication.throttles.leader
+        return bool(throttle.topics) and throttle.is_throttled(TopicPartition(self._partition.topic, self._partition.index))
+
+    def holds_back(self, node: int) -> bool:
+        """Whether the follower gets nothing for now: it is throttled, and not in sync."""
+        return self.is_throttled and node not in self.machine.isr and self._replication.throttles.leader.is_exceeded
 
     @property
     def low_watermark(self) -> int:

@@ -135,12 +135,15 @@ class ReplicaMover:
         try:
             copy = ReplicaCopy(disk, partition.log, future)
             self._current = key, copy
-            rate = max(1, self._config["replica.alter.log.dirs.io.max.bytes.per.second"])
-            await copy.catch_up(bytes_per_second=rate, settled=partition.settled)
+            await copy.catch_up(bytes_per_second=self._bytes_per_second, settled=partition.settled)
             await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
         finally:
             if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it records the move for the next start
                 await disk.remove_tree(future)
+
+    def _bytes_per_second(self) -> float:
+        rate: int = self._config["replica.alter.log.dirs.io.max.bytes.per.second"]
+        return max(1, rate)
 
     async def _finish(
         self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int

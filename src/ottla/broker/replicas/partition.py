@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
+from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -35,12 +36,6 @@ if TYPE_CHECKING:
     from ottla.replication.follower import Followed
 
 log = get_logger(__name__)
-
-
-class AppendWaiter(Protocol):
-    def on_append(self, size_bytes: int) -> None:
-        """The partition's readable part has grown."""
-        ...
 
 
 class Partition:
@@ -76,7 +71,7 @@ class Partition:
         self.leading: Leading | None = None  # while this broker leads a partition of several replicas
         self.followed: Followed | None = None  # while another broker leads it
         self.high_watermark = min(high_watermark, log.log_end_offset)
-        self.follower_waiters: dict[AppendWaiter, None] = {}  # who waits for the log's end, not for the high watermark
+        self.follower_waiters: dict[FollowerWaiter, None] = {}  # who waits for the log's end, not for the high watermark
         self.is_internal = topic in INTERNAL_TOPICS
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
@@ -118,7 +113,7 @@ class Partition:
             self.followed = _followed(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
         self._replication.on_following(self)
         self.on_role(self)
-        self.wake(2**62)
+        self._wake_all()
 
     def take_role_again(self) -> None:
         """As the newest image says, now that this process may lead, or may not."""
@@ -144,6 +139,9 @@ class Partition:
     def count_replicated(self, size_bytes: int) -> None:
         """So much was fetched from the leader."""
         self._replication.meters.bytes_in += size_bytes
+        throttle = self._replication.throttles.follower
+        if throttle.topics and throttle.is_throttled(self.key):
+            throttle.record(size_bytes)
 
     def configure(self, config: LogConfig) -> None:
         """The configuration holds from the next batch on."""
@@ -174,8 +172,11 @@ class Partition:
 
     def start_moved(self) -> None:
         """The leader's log begins later by request: followers learn it at once, whatever they wait for."""
+        self._tell_followers(AT_ONCE)
+
+    def _tell_followers(self, size_bytes: int) -> None:
         for waiter in list(self.follower_waiters):
-            waiter.on_append(2**62)
+            waiter.on_leader_progress(self, size_bytes)
 
     @property
     def key(self) -> TopicPartition:
@@ -290,23 +291,27 @@ class Partition:
         self.log.retire()
         self._replication.on_following(self)
         self.on_role(self)
-        self.wake(2**62)
+        self._wake_all()
 
     def fail(self) -> None:
         """The partition is offline. Requests that wait for it are answered now."""
         self.log.health.fail()
         if self.leading is not None:
             self.leading.end(StorageError(f"the log of {self.topic}-{self.index} has failed"))
-        self.wake(2**62)
+        self._wake_all()
 
     def wake(self, size_bytes: int) -> None:
         """Each waiter learns that so much more can be read."""
-        waiters = [*self.waiters, *self.follower_waiters] if size_bytes == 2**62 else list(self.waiters)
-        for waiter in waiters:
+        for waiter in list(self.waiters):
             try:
                 waiter.on_append(size_bytes)
             except Exception as error:
                 log.error("request_failed", topic=self.topic, partition=self.index, exc_info=error)
+
+    def _wake_all(self) -> None:
+        """Whoever waits is to look again, at all that there is."""
+        self._tell_followers(AT_ONCE)
+        self.wake(AT_ONCE)
 
     async def _flush_once(self) -> None:
         opened = self.log
@@ -333,8 +338,7 @@ class Partition:
     def _grew(self, leading: Leading, size_bytes: int) -> None:
         """The log has so much more, for followers at once and for consumers once it is committed."""
         leading.grew(size_bytes)
-        for waiter in list(self.follower_waiters):
-            waiter.on_append(size_bytes)
+        self._tell_followers(size_bytes)
 
     def check_leads(self, epoch: int = NO_EPOCH) -> None:
         """This broker leads the partition, in the epoch that the client knows (NO_EPOCH: it does not say; KIP-320).

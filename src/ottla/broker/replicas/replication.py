@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ottla.broker.replicas.throttles import Throttles
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics import IsrMeters, ReplicationMeters
@@ -42,6 +43,7 @@ class Replication:
 
     deleting: dict[Deleting, None] = field(default_factory=dict)
     """The partitions of which requests wait for followers to delete records."""
+    throttles: Throttles = field(init=False)
     isr_meters: IsrMeters = field(default_factory=IsrMeters)
     meters: ReplicationMeters = field(default_factory=ReplicationMeters)
 
@@ -49,6 +51,9 @@ class Replication:
         """A broker that is not live any more is not waited for."""
         for deleting in list(self.deleting):
             deleting.look_at_deletions()
+
+    def __post_init__(self) -> None:
+        self.throttles = Throttles(self.clock, self.config)
 
     @property
     def lag_ms_max(self) -> int:

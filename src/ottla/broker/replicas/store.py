@@ -164,6 +164,7 @@ class PartitionStore:
             overrides = image.topic_configs(topic)
             if has_broker_changed or overrides != self._overrides[topic]:
                 self._overrides[topic] = overrides
+                self.replication.throttles.configure(topic, overrides)
                 config = log_config(self._config, overrides)
                 for partition in partitions.values():
                     partition.configure(config)
@@ -339,6 +340,7 @@ class PartitionStore:
         opened.health.on_disk_failed = partial(self.fail_folder, folder)
         meters = self.meters.setdefault(topic.name, TopicMeters())
         shared, committed = self.replication, known.high_watermark
+        shared.throttles.configure(topic.name, image.topic_configs(topic.name))
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed
         )
@@ -375,6 +377,7 @@ class PartitionStore:
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
         self._overrides.pop(topic, None)
+        self.replication.throttles.forget(topic)
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)
             partition.retire()

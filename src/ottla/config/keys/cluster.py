@@ -192,7 +192,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second that leaders send to throttled replicas.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=ONE_BROKER,
     ),
     int64(
         "follower.replication.throttled.rate",
@@ -200,7 +199,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second that followers fetch for throttled replicas.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=ONE_BROKER,
     ),
     int64(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -210,8 +208,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
     ),
     int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between log directories.", without_effect=DESIGN),
-    int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1, without_effect=ONE_BROKER),
-    int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1, without_effect=ONE_BROKER),
+    int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1),
+    int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1),
     int32(
         "alter.log.dirs.replication.quota.window.num",
         11,

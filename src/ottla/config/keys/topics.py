@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.config.definition import LONG_MAX, ConfigKey, boolean, int32, strings
 from ottla.config.keys import cluster, logs, tiered
 from ottla.config.keys.derived import derived
-from ottla.config.keys.reasons import ONE_BROKER, TIERED
+from ottla.config.keys.reasons import TIERED
 
 HOUR_MS: Final = 3_600_000
 _THROTTLED: Final = r"\*|none|\d+:\d+"
@@ -52,14 +52,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         [],
         "Replicas whose fetching is throttled: partition:broker, comma-separated, or * for all.",
         pattern=_THROTTLED,
-        without_effect=ONE_BROKER,
     ),
     strings(
         "leader.replication.throttled.replicas",
         [],
         "Replicas to which sending is throttled: partition:broker, comma-separated, or * for all.",
         pattern=_THROTTLED,
-        without_effect=ONE_BROKER,
     ),
     int32("internal.segment.bytes", None, "Segment size without a lower bound; takes precedence over segment.bytes.", is_internal=True),
     boolean("remote.storage.enable", False, "Whether closed segments of this topic may be kept in tiered storage.", without_effect=TIERED),

@@ -30,7 +30,13 @@ SMALL_BYTES: Final = 1 << 20
 ROUNDS_MAX: Final = 20
 """A log that grows as fast as it is copied is copied without a limit of the rate after so many rounds."""
 
+PIECE_SECONDS: Final = 5
+"""So long a changed rate may take until it holds."""
 _CHUNK_BYTES: Final = 1 << 20
+
+
+def _without_limit() -> float:
+    return math.inf
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
@@ -95,14 +101,15 @@ class ReplicaCopy:
         parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size]
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
 
-    async def catch_up(self, *, bytes_per_second: float, settled: Callable[[], Awaitable[None]]) -> None:
+    async def catch_up(self, *, bytes_per_second: Callable[[], float], settled: Callable[[], Awaitable[None]]) -> None:
         """Little is missing. OSError when a disk refuses; KafkaError when the worker died, or the log fails or is deleted meanwhile.
 
+        The rate is asked for again after ``PIECE_SECONDS`` of work: it may be changed while the replica moves.
         ``settled`` returns when no segment is being replaced: one that has just come has the name of another one until then.
         """
         rounds = 0
         while self.missing_bytes > SMALL_BYTES or not self._sizes:
-            await self._copy_missing(bytes_per_second if rounds < ROUNDS_MAX else math.inf, settled)
+            await self._copy_missing(bytes_per_second if rounds < ROUNDS_MAX else _without_limit, settled)
             rounds += 1
 
     async def finish(self) -> None:
@@ -120,7 +127,9 @@ class ReplicaCopy:
         """The log file of each segment, in order, in the directory that the copy has become."""
         return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
-    async def _copy_missing(self, bytes_per_second: float | None, settled: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def _copy_missing(
+        self, bytes_per_second: Callable[[], float] | None, settled: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """By the worker at that rate, or here and now when it is None."""
         for segment in list(self._log.segments):
             if settled is not None:
@@ -136,12 +145,11 @@ class ReplicaCopy:
             if start == end and segment in self._sizes:
                 continue
             target = f"{self._folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
-            request = CopyRequest(segment.path, target, start, end)
             try:
                 if bytes_per_second is None:
-                    await _copy(self._disk, request, no_pace)
+                    await _copy(self._disk, CopyRequest(segment.path, target, start, end), no_pace)
                 else:
-                    await self._disk.work(COPY_JOB, request, bytes_per_second=bytes_per_second)
+                    await self._copy_in_pieces(segment, target, start, end, bytes_per_second)
             except OSError:
                 if not segment.is_retired:
                     raise
@@ -150,6 +158,16 @@ class ReplicaCopy:
             if segment in self._sizes and segment not in self._has_indexes and not segment.is_retired:
                 await self._copy_indexes(segment)
                 self._has_indexes.add(segment)
+
+    async def _copy_in_pieces(self, segment: Segment, target: str, start: int, end: int, bytes_per_second: Callable[[], float]) -> None:
+        position = start
+        while True:
+            rate = bytes_per_second()
+            piece_end = end if math.isinf(rate) else min(end, position + max(_CHUNK_BYTES, int(rate * PIECE_SECONDS)))
+            await self._disk.work(COPY_JOB, CopyRequest(segment.path, target, position, piece_end), bytes_per_second=rate)
+            position = self._sizes[segment] = piece_end
+            if position >= end:
+                return
 
     async def _copy_indexes(self, segment: Segment) -> None:
         stem = file_stem(segment.base_offset)

@@ -1,0 +1,103 @@
+"""What a follower is given: all up to the log's end. What it asks for says what it has (KIP-101, KIP-903).
+
+A replica that is not in sync, and throttled, gets nothing while the rate is exceeded (KIP-73).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.fetch_reading import Reading
+from ottla.broker.requests.context import RequestContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.replication.fetch_sessions import FetchPlan, TopicKey
+from ottla.types import NO_EPOCH
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.leading import Leading
+    from ottla.broker.replicas.partition import Partition
+
+
+class FollowerReading(Reading):
+    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_throttled_bytes")
+
+    def __init__(
+        self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, *, node: int, broker_epoch: int
+    ) -> None:
+        super().__init__(parts, context, request, plan)
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._has_asked = False
+        self._committed: list[Leading] = []  # whose high watermark this fetch has moved
+        self._throttled_bytes = 0
+
+    async def read(self) -> None:
+        self._throttled_bytes = 0
+        await super().read()
+        self._has_asked = True
+        committed, self._committed = self._committed, []
+        for leading in committed:  # after the last partition, all at once
+            leading.committed()
+
+    async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
+        store = self._parts.partitions
+        partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
+        if partitions is None or (partition := partitions.get(wanted.partition)) is None:
+            raise self._absent(topic, wanted.partition)
+        partition.meters.fetch_requests += 1
+        log = partition.log
+        partition.check_leads(wanted.current_leader_epoch)
+        data.high_watermark = partition.high_watermark
+        data.last_stable_offset = partition.last_stable_offset
+        data.log_start_offset = log.log_start_offset
+        data.aborted_transactions = None
+        if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
+            return
+        offset, end = wanted.fetch_offset, log.log_end_offset
+        if not log.log_start_offset <= offset <= end:
+            partition.meters.failed_fetch_requests += 1
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        leading = partition.leading
+        if leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node} is no replica of {partition.key}")
+        if not self._has_asked:
+            self._note_progress(leading, wanted)
+            data.high_watermark = leading.machine.high_watermark
+        self.seen.setdefault(partition, self.progress_of(partition))
+        if offset >= end or (budget <= 0 and self.size_bytes) or leading.holds_back(self._node):
+            return
+        part = await log.read(
+            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not self.size_bytes
+        )
+        if part is not None:
+            data.records = part.region
+            size = len(part.region)
+            self.size_bytes += size
+            store.replication.meters.bytes_out += size
+            if leading.is_throttled:
+                self._throttled_bytes += size
+
+    def _note_progress(self, leading: Leading, wanted: FetchPartition) -> None:
+        """The follower has everything before its fetch offset: that counts when it asks, not when it is answered."""
+        if leading.on_follower_fetch(
+            self._node, broker_epoch=self._broker_epoch, offset=wanted.fetch_offset, start_offset=wanted.log_start_offset
+        ):
+            self._committed.append(leading)
+
+    async def answer(self) -> FetchResponse:
+        if self._throttled_bytes:  # of replicas in sync, too: all of them together are to keep to the rate
+            self._parts.partitions.replication.throttles.leader.record(self._throttled_bytes)
+        return await super().answer()
+
+    @property
+    def is_follower(self) -> bool:
+        return True
+
+    def progress_of(self, partition: Partition) -> int:
+        """Both ends of the log."""
+        return partition.log.log_end_offset + partition.log.log_start_offset
+
+    def is_held_back(self, partition: Partition) -> bool:
+        return partition.leading is not None and partition.leading.holds_back(self._node)
