@@ -141,3 +141,72 @@ def test_who_fetches_more_partitions_than_a_session_has_does_so_without_one() ->
         cache.plan(request(plan.session_id, 3), uses_topic_ids=False, now_ms=0)
     assert caught.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
+
+
+class Watch:
+    """Who notes what a session says."""
+
+    def __init__(self) -> None:
+        self.gone: list[int] = []
+        self.has_ended = False
+
+    def forgotten(self, key: tuple[TopicKey, int]) -> None:
+        self.gone.append(key[1])
+
+    def ended(self) -> None:
+        self.has_ended = True
+
+
+def looked_at(plan: FetchPlan) -> list[int]:
+    return [wanted.partition for _, wanted in plan.partitions()]
+
+
+def test_of_a_watched_session_only_what_is_due_is_looked_at() -> None:
+    cache, watch = sessions(), Watch()
+    first = cache.plan(request(0, 0, *range(5)), uses_topic_ids=False, now_ms=0)
+    session = first.session
+    assert session is not None
+    session.watched_by(watch)
+    assert looked_at(first) == [0, 1, 2, 3, 4], "the first answer is complete"
+    assert looked_at(cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)) == []
+    session.due["t", 3] = None
+    third = cache.plan(request(first.session_id, 2, 1, 7, forgotten=(2,)), uses_topic_ids=False, now_ms=0)
+    assert looked_at(third) == [3, 1, 7], "what has changed, and what the request names"
+    assert looked_at(third) == [], "once"
+    assert watch.gone == [2]
+    session.due["t", 2] = None
+    assert looked_at(third) == [], "it is in the session no more"
+    session.watched_by(None)
+    assert looked_at(cache.plan(request(first.session_id, 3), uses_topic_ids=False, now_ms=0)) == [0, 1, 3, 4, 7]
+
+
+def test_what_becomes_due_while_others_are_looked_at_is_due_the_next_time() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
+    assert first.session is not None
+    first.session.watched_by(Watch())
+    second = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
+    looking = second.partitions()
+    assert next(looking)[1].partition == 0
+    first.session.due["t", 0] = None
+    assert [wanted.partition for _, wanted in looking] == [1]
+    assert looked_at(second) == [0]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_watch_ends_with_its_session(epoch: int) -> None:
+    cache, watch = sessions(), Watch()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    assert first.session is not None
+    first.session.watched_by(watch)
+    cache.plan(request(first.session_id, epoch, 0), uses_topic_ids=False, now_ms=0)
+    assert watch.has_ended
+
+
+def test_a_watch_ends_when_its_session_is_evicted() -> None:
+    cache, watch = sessions(1), Watch()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    assert first.session is not None
+    first.session.watched_by(watch)
+    cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=EVICTION_MS)
+    assert watch.has_ended

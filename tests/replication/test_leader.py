@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
-from ottla.replication.leader import IsrChange, Leader
+from ottla.replication.leader import FetchTimes, IsrChange, Leader
 
 LAG_MS = 1000
 OWN, F, G = 1, 2, 3
@@ -253,3 +253,62 @@ def test_the_low_watermark_is_the_smallest_start_of_the_replicas_that_live() -> 
     live.add(F)
     log.fetch(F, 10, start=7)
     assert low_watermark() == 7
+
+
+def rested(log: Log) -> FetchTimes:
+    """Both followers have everything, and are at rest since time 0."""
+    times = FetchTimes()
+    for node in (F, G):
+        log.fetch(node, 10)
+        assert log.leader.rest(node, times, end_offset=10, start_offset=0)
+    return times
+
+
+def test_a_follower_at_rest_had_everything_until_its_last_fetch() -> None:
+    log = Log()
+    times = rested(log)
+    log.now_ms = times.fetched_ms = 50 * LAG_MS
+    log.append(1)
+    log.look_after(LAG_MS)
+    assert log.leader.change is None, "the last fetch of its session counts, though nobody looked at the partition"
+    for node in (F, G):
+        log.leader.stir(node, times)
+    times.fetched_ms += LAG_MS
+    log.look_after(1)
+    assert [node for node, _ in log.change().isr] == [OWN], "from then on it was behind"
+
+
+def test_who_stops_fetching_is_a_laggard_at_rest_or_not() -> None:
+    log = Log()
+    rested(log)
+    log.look_after(50 * LAG_MS)
+    assert log.leader.change is None, "it has everything"
+    log.append(1)
+    log.look_after(0)
+    assert [node for node, _ in log.change().isr] == [OWN]
+
+
+def test_a_fetch_that_names_the_partition_ends_the_rest() -> None:
+    log = Log()
+    times = rested(log)
+    log.append(5)
+    log.fetch(F, 12)
+    times.fetched_ms = log.now_ms = 2 * LAG_MS
+    log.leader.stir(G, FetchTimes())
+    log.look_after(0)
+    assert [node for node, _ in log.change().isr] == [OWN, G], "G rests still: another session has ended, not its own"
+
+
+@pytest.mark.parametrize(("node", "end", "start"), [(F, 11, 0), (F, 10, 1), (9, 10, 0)])
+def test_only_who_has_everything_and_said_so_is_at_rest(node: int, end: int, start: int) -> None:
+    log = Log()
+    log.fetch(F, 10)
+    assert not log.leader.rest(node, FetchTimes(), end_offset=end, start_offset=start)
+
+
+def test_who_is_not_in_sync_is_never_at_rest() -> None:
+    """Its next fetch may let it join."""
+    log = Log((OWN, G))
+    log.ineligible.add(F)
+    log.fetch(F, 10)
+    assert not log.leader.rest(F, FetchTimes(), end_offset=10, start_offset=0)

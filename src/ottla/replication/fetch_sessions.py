@@ -10,6 +10,9 @@ n              0               end session n, then begin another
 n              the next one    partitions to add or change, partitions to forget; all others stay
 =============  ==============  ======================================================================
 
+A *watched* session knows which of its partitions are *due*: named by the last request, or changed since they were answered. The others are
+not looked at, however many they are. Who watches it says what has changed, and learns what the session has no more.
+
 Epochs count 1, 2, ... 2147483647, 1 ...  A reply with session id 0 says "no session" and is always legal, so a full cache
 costs bandwidth and nothing else.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
@@ -48,6 +51,10 @@ class _Cached:
         self.log_start_offset = -1
         self.was_error = False
 
+    def has_said(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the client knows these, and was given no error last."""
+        return self.high_watermark == high_watermark and self.log_start_offset == log_start_offset and not self.was_error
+
     def is_news(self, data: PartitionData) -> bool:
         """Whether the answer must carry the partition; remembers what was said."""
         records = data.records
@@ -65,10 +72,22 @@ class _Cached:
         return news
 
 
-class FetchSession:
-    """One consumer's partitions. Those that gave data move to the end, so that a full answer starves no partition."""
+class SessionWatch(Protocol):
+    """Who says which partitions of a session are due."""
 
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    def forgotten(self, key: PartitionKey) -> None:
+        """The session has the partition no more."""
+        ...
+
+    def ended(self) -> None:
+        """The session is none any more."""
+        ...
+
+
+class FetchSession:
+    """One client's partitions. Those that gave data move to the end, so that a full answer starves no partition."""
+
+    __slots__ = ("due", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "watch")
 
     def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -76,6 +95,13 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[PartitionKey, _Cached] = OrderedDict()
+        self.watch: SessionWatch | None = None
+        self.due: dict[PartitionKey, None] = {}  # while it is watched
+
+    def watched_by(self, watch: SessionWatch | None) -> None:
+        """From now on, or by none; all partitions are due."""
+        self.watch = watch
+        self.due = {} if watch is None else dict.fromkeys(self.partitions)
 
     def update(self, request: FetchRequest) -> None:
         for topic in request.topics:
@@ -86,9 +112,15 @@ class FetchSession:
                     self.partitions[key] = _Cached(partition)
                 else:
                     cached.request = partition
+                if self.watch is not None:
+                    self.due[key] = None
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                self.partitions.pop((forgotten.topic_id if self.uses_topic_ids else forgotten.topic, index), None)
+                key = (forgotten.topic_id if self.uses_topic_ids else forgotten.topic, index)
+                self.partitions.pop(key, None)
+                if self.watch is not None:
+                    self.due.pop(key, None)
+                    self.watch.forgotten(key)
 
 
 class FetchPlan:
@@ -111,7 +143,14 @@ class FetchPlan:
             for wanted in self._request.topics:
                 for partition in wanted.partitions:
                     yield wanted.topic_id if self.uses_topic_ids else wanted.topic, partition
+        elif self.session.watch is not None and self.is_incremental:
+            due, self.session.due = self.session.due, {}  # what changes from here on is due again
+            for key in due:
+                cached = self.session.partitions.get(key)
+                if cached is not None:
+                    yield key[0], cached.request
         else:
+            self.session.due.clear()
             for (topic, _), cached in list(self.session.partitions.items()):  # a read may suspend, and the session change meanwhile
                 yield topic, cached.request
 
@@ -148,7 +187,7 @@ class FetchSessions:
         """KafkaError with the response's top-level code when the session is not what the client thinks."""
         if request.session_epoch in (EPOCH_FINAL, EPOCH_INITIAL):
             if request.session_id:
-                self._sessions.pop(request.session_id, None)
+                self._end(self._sessions.pop(request.session_id, None))
             begins = request.session_epoch == EPOCH_INITIAL and _partition_count(request) <= PARTITIONS_MAX
             session = self._begin(uses_topic_ids, now_ms) if begins else None
             if session is not None:
@@ -166,7 +205,7 @@ class FetchSessions:
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session keeps to topic names or to topic ids")
         if max(len(session.partitions), _partition_count(request)) > PARTITIONS_MAX:
-            del self._sessions[session.session_id]
+            self._end(self._sessions.pop(session.session_id))
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"a fetch session has {PARTITIONS_MAX} partitions at most")
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
@@ -174,12 +213,16 @@ class FetchSessions:
         session.update(request)
         return FetchPlan(request, session, is_incremental=True, uses_topic_ids=uses_topic_ids)
 
+    def _end(self, session: FetchSession | None) -> None:
+        if session is not None and session.watch is not None:
+            session.watch.ended()
+
     def _begin(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self._slot_count:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_ms - oldest.last_used_ms < EVICTION_MS:
                 return None
-            del self._sessions[oldest.session_id]
+            self._end(self._sessions.pop(oldest.session_id))
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.getrandbits(31)

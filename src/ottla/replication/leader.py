@@ -46,10 +46,22 @@ class IsrChange:
     """The ISR that it replaces."""
 
 
-class Follower:
-    """What the leader knows of one follower. ``end_offset`` is -1 before its first fetch of this epoch."""
+class FetchTimes:
+    """When a follower last fetched, in a session of many partitions: it counts for those at rest, which nobody looks at."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_offset", "start_offset")
+    __slots__ = ("fetched_ms",)
+
+    def __init__(self) -> None:
+        self.fetched_ms = 0
+
+
+class Follower:
+    """What the leader knows of one follower. ``end_offset`` is -1 before its first fetch of this epoch.
+
+    It is *at rest* while it has everything, and every fetch of its session says so again.
+    """
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_offset", "rests_with", "start_offset")
 
     def __init__(self, *, caught_up_ms: int) -> None:
         self.end_offset = NO_OFFSET
@@ -58,9 +70,18 @@ class Follower:
         self.caught_up_ms = caught_up_ms  # when it last had everything
         self.fetched_ms = 0  # its last fetch, and where the log ended then
         self.leader_end_offset = NO_OFFSET
+        self.rests_with: FetchTimes | None = None
 
     def is_caught_up(self, end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        return self.end_offset == end_offset or now_ms - self.caught_up_ms <= lag_ms_max
+        caught_up_ms = self.caught_up_ms if self.rests_with is None else max(self.caught_up_ms, self.rests_with.fetched_ms)
+        return self.end_offset == end_offset or now_ms - caught_up_ms <= lag_ms_max
+
+    def stir(self) -> None:
+        """It is at rest no more: the leader's log may have grown, or the session is over. Until its last fetch it had everything."""
+        if self.rests_with is not None:
+            self.caught_up_ms = self.fetched_ms = max(self.caught_up_ms, self.rests_with.fetched_ms)
+            self.leader_end_offset = self.end_offset
+            self.rests_with = None
 
 
 class Leader:
@@ -156,6 +177,7 @@ class Leader:
         if -1 < broker_epoch < follower.broker_epoch:
             text = f"broker {node} has registered again since: epoch {broker_epoch} is older than {follower.broker_epoch}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        follower.stir()
         if offset >= end_offset:
             follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
         elif offset >= follower.leader_end_offset >= 0:
@@ -166,6 +188,20 @@ class Leader:
         if node not in self.isr and self._proposed is None and self._is_in_sync(follower) and self._may_join(node, broker_epoch):
             self._propose((*self.isr, node))
         return offset != before and self.advance(end_offset, now_ms)
+
+    def rest(self, node: int, times: FetchTimes, *, end_offset: int, start_offset: int) -> bool:
+        """Whether the follower is at rest from now on: it is in sync, has everything, and reports ``start_offset`` as its own."""
+        follower = self.followers.get(node)
+        if follower is None or node not in self.isr or (follower.end_offset, follower.start_offset) != (end_offset, start_offset):
+            return False
+        follower.rests_with = times
+        return True
+
+    def stir(self, node: int, times: FetchTimes) -> None:
+        """The follower is not at rest any more, if it was by that session."""
+        follower = self.followers.get(node)
+        if follower is not None and follower.rests_with is times:
+            follower.stir()
 
     def _is_in_sync(self, follower: Follower) -> bool:
         return follower.end_offset >= self.high_watermark and follower.end_offset >= self.epoch_start_offset

@@ -143,8 +143,8 @@ def _advance(
     result.low_watermark = partition.low_watermark
     if partition.leading is not None and result.low_watermark < offset:
         awaited.wait(partition.leading, offset, result)
-        if has_moved:
-            partition.start_moved()
+    if has_moved:
+        partition.start_moved()
     return has_moved
 
 

@@ -41,7 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
     is_consumer = request.replica_state is None and request.replica_id < 0
     reading = Reading(parts, context, request, plan) if is_consumer else _reading_of(parts, context, request, plan)
     await reading.read()
-    if reading.has_error or not reading.seen or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
+    if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
         return await reading.answer()
     ParkedFetch(parts, context, request, reading).park()
     return None
@@ -73,16 +73,11 @@ class ParkedFetch:
         self.is_done = self._is_due = False
 
     def park(self) -> None:
-        is_follower = self._reading.is_follower
-        for partition in self._reading.seen:
-            if is_follower:
-                partition.follower_waiters[self] = None
-            else:
-                partition.waiters[self] = None
+        reading = self._reading
+        reading.wait(self)
         self._context.connection.parked[self] = None
         self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        has_grown = any(self._reading.progress_of(partition) > seen for partition, seen in self._reading.seen.items())
-        if has_grown or self._parts.partitions.role_changes != self._reading.role_changes:
+        if reading.has_news or self._parts.partitions.role_changes != reading.role_changes:
             self._complete()  # an append came, or a leader, while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
@@ -113,9 +108,7 @@ class ParkedFetch:
     def _leave(self) -> None:
         self.is_done = True
         self._context.connection.parked.pop(self, None)
-        for partition in self._reading.seen:
-            partition.waiters.pop(self, None)
-            partition.follower_waiters.pop(self, None)
+        self._reading.leave(self)
         self._parts.parking.unpark()
 
     def _answer(self, response: FetchResponse | None, error: BaseException | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.handlers.leader_hints import hint_of
 from ottla.broker.replicas.access import absent
@@ -33,6 +33,14 @@ SLICE_RESULTS = 2000
 _LED_DIFFERENTLY = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
+class ParkedFetch(Protocol):
+    """A fetch that waits."""
+
+    def on_append(self, size_bytes: int) -> None: ...
+
+    def on_leader_progress(self, partition: Any, size_bytes: int) -> None: ...
+
+
 class Reading:
     """One pass over the partitions of a request."""
 
@@ -50,7 +58,7 @@ class Reading:
         parts = self._parts
         results: list[tuple[TopicKey, PartitionData]] = []
         self._results = results
-        self.seen: dict[Partition, int] = {}  # readable partitions, and what ``progress_of`` was
+        self.seen: dict[Partition, int] = {}  # readable partitions, and how far they were read
         self.size_bytes = 0
         self.has_error = False
         self.role_changes = parts.partitions.role_changes  # when this pass began
@@ -108,13 +116,27 @@ class Reading:
             self.size_bytes += size
             meters.bytes_out += size
 
-    @property
-    def is_follower(self) -> bool:
-        return False
+    # -- waiting
 
-    def progress_of(self, partition: Partition) -> int:
-        """It grows with what this fetch waits for."""
-        return partition.high_watermark
+    @property
+    def may_wait(self) -> bool:
+        """Whether there is something that can become more."""
+        return len(self.seen) > 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is more since the pass, while it was still going on."""
+        return any(partition.high_watermark > seen for partition, seen in self.seen.items())
+
+    def wait(self, parked: ParkedFetch) -> None:
+        """The fetch learns what comes."""
+        for partition in self.seen:
+            partition.waiters[parked] = None
+
+    def leave(self, parked: ParkedFetch) -> None:
+        """It waits no more."""
+        for partition in self.seen:
+            partition.waiters.pop(parked, None)
 
     def is_held_back(self, partition: Partition) -> bool:
         """Whether nothing of the partition is given for now."""

@@ -1,6 +1,7 @@
 """What a follower is given: all up to the log's end. What it asks for says what it has (KIP-101, KIP-903).
 
-A replica that is not in sync, and throttled, gets nothing while the rate is exceeded (KIP-73).
+A replica that is not in sync, and throttled, gets nothing while the rate is exceeded (KIP-73). In a session, only partitions that are
+due are looked at (``broker/replicas/follower_watch.py``).
 """
 
 from __future__ import annotations
@@ -8,20 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.fetch_reading import Reading
+from ottla.broker.replicas.follower_watch import FollowerWatch
 from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from ottla.replication.fetch_sessions import FetchPlan, TopicKey
+from ottla.replication.fetch_sessions import FetchPlan, FetchSession, TopicKey
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.fetch_reading import ParkedFetch
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.leading import Leading
     from ottla.broker.replicas.partition import Partition
 
 
 class FollowerReading(Reading):
-    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_throttled_bytes")
+    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_throttled_bytes", "_watch")
 
     def __init__(
         self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, *, node: int, broker_epoch: int
@@ -32,9 +35,15 @@ class FollowerReading(Reading):
         self._has_asked = False
         self._committed: list[Leading] = []  # whose high watermark this fetch has moved
         self._throttled_bytes = 0
+        self._watch = None if plan.session is None else _watch_of(plan.session, context, node)
 
     async def read(self) -> None:
         self._throttled_bytes = 0
+        watch = self._watch
+        if watch is not None:
+            watch.has_news = False
+            if not self._has_asked:
+                watch.asks(self._broker_epoch, self._parts.world.clock.monotonic_ms())
         await super().read()
         self._has_asked = True
         committed, self._committed = self._committed, []
@@ -47,6 +56,8 @@ class FollowerReading(Reading):
         if partitions is None or (partition := partitions.get(wanted.partition)) is None:
             raise self._absent(topic, wanted.partition)
         partition.meters.fetch_requests += 1
+        if self._watch is not None:
+            self._watch.look((topic, wanted.partition), partition)
         log = partition.log
         partition.check_leads(wanted.current_leader_epoch)
         data.high_watermark = partition.high_watermark
@@ -65,7 +76,7 @@ class FollowerReading(Reading):
         if not self._has_asked:
             self._note_progress(leading, wanted)
             data.high_watermark = leading.machine.high_watermark
-        self.seen.setdefault(partition, self.progress_of(partition))
+        self.seen.setdefault(partition, _progress_of(partition))
         if offset >= end or (budget <= 0 and self.size_bytes) or leading.holds_back(self._node):
             return
         part = await log.read(
@@ -89,15 +100,59 @@ class FollowerReading(Reading):
     async def answer(self) -> FetchResponse:
         if self._throttled_bytes:  # of replicas in sync, too: all of them together are to keep to the rate
             self._parts.partitions.replication.throttles.leader.record(self._throttled_bytes)
-        return await super().answer()
+        response = await super().answer()
+        self._settle()
+        return response
+
+    def _settle(self) -> None:
+        if self._watch is not None:
+            for topic, data in self._results:
+                self._watch.settle((topic, data.partition_index))
 
     @property
-    def is_follower(self) -> bool:
-        return True
+    def may_wait(self) -> bool:
+        return len(self.seen) > 0 or self._is_watched
 
-    def progress_of(self, partition: Partition) -> int:
-        """Both ends of the log."""
-        return partition.log.log_end_offset + partition.log.log_start_offset
+    @property
+    def has_news(self) -> bool:
+        if self._watch is not None and self._is_watched:
+            return self._watch.has_news
+        return any(_progress_of(partition) > seen for partition, seen in self.seen.items())
+
+    @property
+    def _is_watched(self) -> bool:
+        session = self._plan.session
+        return session is not None and session.watch is self._watch and len(session.partitions) > 0
+
+    def wait(self, parked: ParkedFetch) -> None:
+        if self._watch is not None and self._is_watched:
+            self._settle()
+            self._watch.parked = parked
+        else:
+            for partition in self.seen:
+                partition.follower_waiters[parked] = None
+
+    def leave(self, parked: ParkedFetch) -> None:
+        if self._watch is not None and self._watch.parked is parked:
+            self._watch.parked = None
+        else:
+            for partition in self.seen:
+                partition.follower_waiters.pop(parked, None)
 
     def is_held_back(self, partition: Partition) -> bool:
         return partition.leading is not None and partition.leading.holds_back(self._node)
+
+
+def _progress_of(partition: Partition) -> int:
+    """It grows with what a follower waits for: both ends of the log."""
+    return partition.log.log_end_offset + partition.log.log_start_offset
+
+
+def _watch_of(session: FetchSession, context: RequestContext, node: int) -> FollowerWatch:
+    """The session's, which begins with the connection and the follower."""
+    watch = session.watch
+    if isinstance(watch, FollowerWatch):
+        if watch.connection is context.connection:
+            return watch
+        watch.ended()
+    return FollowerWatch(session, context.connection, node)

@@ -32,6 +32,10 @@ class Led(Protocol):
         """So much more can be read."""
         ...
 
+    def tell_followers(self, size_bytes: int = 0) -> None:
+        """There is so much more for followers, or, with 0, something that they are told with their next fetch."""
+        ...
+
 
 class Leading:
     """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
@@ -102,6 +106,7 @@ class Leading:
     def on_image(self, image: PartitionImage) -> None:
         """The epoch is the same; who else has the partition, and who of them is in sync, may be others."""
         has_moved = self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms())
+        self._partition.tell_followers()
         if has_moved or self._deletions:
             self.committed()
 
@@ -110,13 +115,16 @@ class Leading:
         now_ms = self._clock.monotonic_ms()
         if self.machine.on_changed(change, partition_epoch=partition_epoch, isr=isr, end_offset=self._end_offset, now_ms=now_ms):
             self.committed()
+        self._partition.tell_followers()
 
     def committed(self) -> None:
         """The high watermark has moved, or the low one: those who wait for it are answered."""
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
-        partition.high_watermark = machine.high_watermark
+        if partition.high_watermark != machine.high_watermark:
+            partition.high_watermark = machine.high_watermark
+            partition.tell_followers()
         self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
         if self._unread_bytes:
             grown, self._unread_bytes = self._unread_bytes, 0

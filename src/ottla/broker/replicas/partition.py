@@ -172,9 +172,10 @@ class Partition:
 
     def start_moved(self) -> None:
         """The leader's log begins later by request: followers learn it at once, whatever they wait for."""
-        self._tell_followers(AT_ONCE)
+        self.tell_followers(AT_ONCE)
 
-    def _tell_followers(self, size_bytes: int) -> None:
+    def tell_followers(self, size_bytes: int = 0) -> None:
+        """There is so much more for them, or, with 0, something that they are told with their next fetch."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
 
@@ -310,7 +311,7 @@ class Partition:
 
     def _wake_all(self) -> None:
         """Whoever waits is to look again, at all that there is."""
-        self._tell_followers(AT_ONCE)
+        self.tell_followers(AT_ONCE)
         self.wake(AT_ONCE)
 
     async def _flush_once(self) -> None:
@@ -338,7 +339,7 @@ class Partition:
     def _grew(self, leading: Leading, size_bytes: int) -> None:
         """The log has so much more, for followers at once and for consumers once it is committed."""
         leading.grew(size_bytes)
-        self._tell_followers(size_bytes)
+        self.tell_followers(size_bytes)
 
     def check_leads(self, epoch: int = NO_EPOCH) -> None:
         """This broker leads the partition, in the epoch that the client knows (NO_EPOCH: it does not say; KIP-320).
