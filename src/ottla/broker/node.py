@@ -127,6 +127,7 @@ class Broker:
         self._roles = read_roles(config)
         if self._roles.is_in_zookeeper:
             self._zookeeper = await _among_zookeeper(self.world, config, self._roles)
+            self.node_id = config.node_id  # it may have been generated
         await self._open_folders()
         if self._roles.bootstrap:
             found = await find_voters(self.world, self._roles.bootstrap, f"node-{self.node_id}-finding")

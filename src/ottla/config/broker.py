@@ -55,6 +55,8 @@ class BrokerConfig:
                 self._given[name] = key.parse(raw)
         if self._given.get("broker.id", -1) >= 0:
             self._given.setdefault("node.id", self._given["broker.id"])
+        self.has_node_id: Final = "node.id" in self._given
+        """Whether the broker was started with its id. In ZooKeeper mode it need not be."""
         self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
 
     def __getitem__(self, name: str) -> Any:
@@ -116,6 +118,10 @@ class BrokerConfig:
     def node_id(self) -> int:
         value: int = self["node.id"]
         return value
+
+    def set_node_id(self, node_id: int) -> None:
+        """The broker that was started without an id has this one."""
+        self._given["node.id"] = self._given["broker.id"] = node_id
 
     @property
     def log_dirs(self) -> list[str]:

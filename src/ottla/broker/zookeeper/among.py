@@ -30,6 +30,7 @@ from ottla.broker.zookeeper.brokers import incarnation
 from ottla.broker.zookeeper.group_registry import GroupRegistry, keep
 from ottla.broker.zookeeper.home import ZookeeperHome
 from ottla.broker.zookeeper.membership import ZookeeperMembership
+from ottla.broker.zookeeper.node_id import settle_node_id
 from ottla.broker.zookeeper.notices import Notices
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
@@ -81,6 +82,7 @@ class AmongZookeeper(AmongOthers):
     @classmethod
     async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles) -> AmongZookeeper:
         """There is a session. KafkaError when ZooKeeper cannot be reached."""
+        await settle_node_id(world, config)
         peers = Peers(world, f"node-{config.node_id}-metadata", silence_ms_max=ASK_MS_MAX)
         home = await ZookeeperHome.open(world, config, peers, config["cluster.id"] or random_uuid(world))
         return cls(world, config, roles, home, peers)

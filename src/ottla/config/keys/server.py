@@ -15,7 +15,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         choices=("broker", "controller"),
     ),
     int32("node.id", 1, "The broker's id in the cluster.", low=0),
-    int32("broker.id", -1, "Older name of node.id; used when node.id is not given."),
+    int32("broker.id", -1, "Older name of node.id; used when node.id is not given. Without either, ZooKeeper mode generates one."),
     string("broker.rack", None, "The rack (or host) of this broker; replicas of a partition are spread over racks."),
     strings(
         "listeners",

@@ -11,6 +11,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("zookeeper.connection.timeout.ms", None, "How long a starting broker waits for ZooKeeper; the session timeout when absent."),
     int32("zookeeper.session.timeout.ms", 18000, "How long a broker may be silent before ZooKeeper ends its session."),
     int32("zookeeper.max.in.flight.requests", 10, "Requests that wait for ZooKeeper's answer at a time, when many znodes are read.", low=1),
+    boolean("broker.id.generation.enable", True, "Whether a broker without broker.id gets one of its own, in ZooKeeper mode."),
+    int32("reserved.broker.max.id", 1000, "The highest broker.id that may be set; generated ones are above it, in ZooKeeper mode.", low=0),
     boolean("zookeeper.set.acl", False, "Whether znodes are made so that only brokers may change them."),
     boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS, which is refused: it is not supported yet."),
     boolean(
