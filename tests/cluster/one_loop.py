@@ -20,6 +20,7 @@ from ottla.runtime.world import real_world
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 START_SECONDS_MAX = 60.0
+SESSION_MS = 9000
 
 
 @dataclass
@@ -31,6 +32,8 @@ class LoopCluster:
     ports: dict[int, tuple[int, int]]  # a node's port for clients, and that for controllers
     properties: dict[str, str]
     directory_count: int = 1
+    zookeeper: str = ""
+    """Where the cluster is in ZooKeeper, if it is there."""
     nodes: dict[int, Broker] = field(default_factory=dict)
 
     @property
@@ -58,12 +61,19 @@ class LoopCluster:
 
     def _config(self, node_id: int) -> BrokerConfig:
         port, controller_port = self.ports[node_id]
-        own = {
-            "node.id": str(node_id),
+        among_voters = {
             "process.roles": "broker,controller",
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.quorum.voters": self.voters,
             "controller.listener.names": "CONTROLLER",
+        }
+        in_zookeeper = {
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": str(SESSION_MS),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }
+        own = (in_zookeeper if self.zookeeper else among_voters) | {
+            "node.id": str(node_id),
             "log.dirs": ",".join(
                 str(self.folder / f"node-{node_id}{'abc'[index] if index else ''}") for index in range(self.directory_count)
             ),
@@ -74,15 +84,21 @@ class LoopCluster:
 
 
 @asynccontextmanager
-async def cluster_on_loop(folder: Path, count: int = 3, *, directory_count: int = 1, **properties: str) -> AsyncIterator[LoopCluster]:
-    """So many nodes, each of them broker and controller; dots of a property are underscores. Those that run at the end are stopped."""
+async def cluster_on_loop(
+    folder: Path, count: int = 3, *, directory_count: int = 1, zookeeper: str = "", **properties: str
+) -> AsyncIterator[LoopCluster]:
+    """So many nodes, each of them broker and controller; dots of a property are underscores. Those that run at the end are stopped.
+
+    With ``zookeeper``, an address and a chroot, the cluster's home is there, and nothing is formatted before.
+    """
     given = {key.replace("_", "."): value for key, value in properties.items()}
     ports = lasting_ports(2 * count)
     pairs = {node_id: (ports[node_id - 1], ports[count + node_id - 1]) for node_id in range(1, count + 1)}
     voters = ",".join(f"{node_id}@127.0.0.1:{controller_port}" for node_id, (_, controller_port) in pairs.items())
-    cluster = LoopCluster(folder, voters, pairs, given, directory_count)
-    for node_id in pairs:
-        await cluster.format(node_id)
+    cluster = LoopCluster(folder, voters, pairs, given, directory_count, zookeeper)
+    if not zookeeper:
+        for node_id in pairs:
+            await cluster.format(node_id)
     await cluster.start(*pairs)
     try:
         yield cluster

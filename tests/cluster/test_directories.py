@@ -26,6 +26,15 @@ def directory(cluster: LoopCluster, index: int, node: int = 1) -> bytes:
     return uuid_bytes(store.folder_of[found].identity.directory_id)
 
 
+async def opened(cluster: LoopCluster, count: int, node: int = 1) -> None:
+    """The node has all of the topic's partitions: it may learn of them later than others."""
+
+    async def is_open() -> bool:
+        return all(cluster.nodes[node].partitions.find("t", index) is not None for index in range(count))
+
+    await eventually_is(is_open, True)
+
+
 def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path, directory_count=2) as cluster:
@@ -35,6 +44,7 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays
             async def told() -> list[bytes]:
                 return [(partition(cluster, index).directories or (b"",))[0] for index in range(4)]
 
+            await opened(cluster, 4)
             lying = [directory(cluster, index) for index in range(4)]
             assert len(set(lying)) == 2, "new partitions go where there are fewest"
             await eventually_is(told, lying)
@@ -72,6 +82,7 @@ def test_a_replica_that_cannot_be_served_alone_is_given_up_and_comes_back_after_
                 assert await admin.create_topics([NewTopic("t", assignments={0: [1, 2, 3], 1: [1, 2, 3]})]) == {"t": None}
             await send(cluster, b"before")
             assert partition(cluster, 0).directories == (), "all is well: there is nothing to tell"
+            await opened(cluster, 2)
             found = cluster.nodes[1].partitions.find("t", 0)
             assert found is not None
             found.log.health.fail()

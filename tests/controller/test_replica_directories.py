@@ -9,7 +9,7 @@ import pytest
 
 from ottla.controller.features import ELR_VERSION
 from ottla.controller.partition_change import UNASSIGNED
-from ottla.controller.replica_directories import Assigned, assign_directories, directories_failed
+from ottla.controller.replica_directories import Assigned, assign_directories, directories_failed, lost_replicas
 from ottla.controller.topic_rules import LOST, TopicRules
 from ottla.errors import ErrorCode
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -98,3 +98,27 @@ def test_what_lies_elsewhere_stays_and_the_last_directory_is_the_brokers_end_and
     recorded = directories_failed(found, found.brokers[1], [SECOND], rules=TopicRules(found, 2))
     assert after(found, recorded.records) == found.topics["t"].partitions[0]
     assert directories_failed(found, found.brokers[1], [FIRST, SECOND], rules=TopicRules(found, 2)).records == ()
+
+
+def test_of_a_broker_that_says_what_it_has_lost_only_what_is_new_is_recorded() -> None:
+    found = image(has_elr=False)
+
+    def said(by: ClusterImage, lost: dict[tuple[bytes, int], bool]) -> Assigned:
+        return lost_replicas(by, 1, lost, rules=TopicRules(by, 2))
+
+    assert said(found, {(ID, 0): False}).records == said(found, {(OTHER_ID, 0): True}).records == said(found, {}).records == ()
+    partition = after(found, said(found, {(ID, 0): True}).records)
+    assert (partition.leader, partition.isr, partition.directories[0]) == (2, (2,), LOST)
+    again = image(partition, has_elr=False)
+    assert said(again, {(ID, 0): True}).records == ()
+    back = after(again, said(again, {(ID, 0): False}).records)
+    assert (back.leader, back.isr, back.directories[0]) == (2, (2,), UNASSIGNED)
+
+
+def test_the_last_one_in_sync_that_was_lost_leads_when_it_is_there_again() -> None:
+    found = image(replace(LED, isr=(1,)), has_elr=False)
+    lost = after(found, lost_replicas(found, 1, {(ID, 0): True}, rules=TopicRules(found, 1)).records)
+    assert (lost.leader, lost.isr) == (NO_LEADER, (1,))
+    again = image(lost, has_elr=False)
+    back = after(again, lost_replicas(again, 1, {(ID, 0): False}, rules=TopicRules(again, 1)).records)
+    assert (back.leader, back.isr) == (1, (1,))

@@ -298,8 +298,9 @@ class Broker:
             except BlockingIOError:
                 raise StorageError(f"{path} is in use by another broker") from None
             except OSError as error:
-                if not self._folders:
-                    raise StorageError(f"{path}, which holds the metadata log, cannot be opened: {error}") from error
+                if not self._folders and (self._zookeeper is None or path == self.config.log_dirs[-1]):
+                    what = "which holds the metadata log" if self._zookeeper is None else "the last log directory"
+                    raise StorageError(f"{path}, {what}, cannot be opened: {error}") from error
                 self._has_offline_folders = True
                 log.error("log_dir_failed", folder=path, error=str(error))
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.partition_change import UNASSIGNED, with_leader, without_replicas
-from ottla.controller.topic_rules import TopicRules, has_directory, partitions_of
+from ottla.controller.topic_rules import LOST, TopicRules, has_directory, hosted_by, is_lost, partitions_of
 from ottla.errors import ErrorCode
 from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
@@ -73,6 +73,16 @@ def _assigned(
     if record.directories is None:
         record.directories = known
     return record
+
+
+def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool], *, rules: TopicRules) -> Assigned:
+    """The broker's replicas are lost, or, if they were, are there again. For a controller that knows no more of log directories."""
+    changed: dict[Place, bytes] = {}
+    for _, topic_id, index, partition in hosted_by(image, broker_id):
+        is_now = lost.get((topic_id, index))
+        if is_now is not None and is_now != is_lost(partition, broker_id):
+            changed[topic_id, index] = LOST if is_now else UNASSIGNED
+    return assign_directories(image, broker_id, changed, rules=rules)
 
 
 def directories_failed(image: ClusterImage, broker: BrokerImage, failed: Collection[bytes], *, rules: TopicRules) -> Recorded:

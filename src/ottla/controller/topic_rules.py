@@ -77,6 +77,16 @@ def has_directory(image: ClusterImage, partition: PartitionImage, node: int) -> 
     return broker is None or not broker.directories or directory in broker.directories
 
 
+def is_lost(partition: PartitionImage, node: int) -> bool:
+    """Whether the broker's replica is in no log directory any more."""
+    return bool(partition.directories) and partition.directories[partition.replicas.index(node)] == LOST
+
+
+def hosted_by(image: ClusterImage, node: int) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
+    """Those of ``partitions_of`` that have a replica on the broker."""
+    return (found for found in partitions_of(image) if node in found[3].replicas)
+
+
 def partitions_of(image: ClusterImage) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
     """Topic, its id, index and partition."""
     for name, topic in image.topics.items():

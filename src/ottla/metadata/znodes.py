@@ -304,6 +304,13 @@ def encode_log_dir_event(broker_id: int) -> bytes:
     return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker whose log directory has failed."""
+    with _Reading(LOG_DIR_EVENTS):
+        return int(_object(data, LOG_DIR_EVENTS)["broker"])
+    raise AssertionError("it returns or raises")
+
+
 def encode_partitions(partitions: Sequence[tuple[str, int]]) -> bytes:
     """As in a preferred election."""
     return _encode({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})

@@ -27,8 +27,10 @@ from ottla.broker.requests.service import Service
 from ottla.broker.roles import NodeRoles, Role
 from ottla.broker.tasks import eager
 from ottla.broker.zookeeper.brokers import incarnation
+from ottla.broker.zookeeper.directory_events import DirectoryEvents
 from ottla.broker.zookeeper.group_registry import GroupRegistry, keep
 from ottla.broker.zookeeper.home import ZookeeperHome
+from ottla.broker.zookeeper.lost_replicas import LostReplicas
 from ottla.broker.zookeeper.membership import ZookeeperMembership
 from ottla.broker.zookeeper.node_id import settle_node_id
 from ottla.broker.zookeeper.notices import Notices
@@ -59,6 +61,7 @@ class AmongZookeeper(AmongOthers):
         super().__init__(world, config, roles, home.cluster_id)
         self.home = home
         self._home_peers = peers
+        self._events: DirectoryEvents | None = None
         self._registry_task: asyncio.Task[None] | None = None
         self._give_up: Callable[[], Any] = lambda: None
         self._inbound: dict[Channel, int] = {}  # open connections that other brokers have made to this one, and whose they are
@@ -91,12 +94,15 @@ class AmongZookeeper(AmongOthers):
         """Of this node's controller."""
         notices = Notices(self._world, self._config, controller)
         made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._hears)
+        lost = LostReplicas(controller, self._home_peers, self._between_brokers)
+        made.on_came = lost.on_came
         self.home.while_active = (
             made.follow_znodes,
             notices.follow_configs,
             notices.follow_deletions,
             notices.follow_reassignments,
             notices.follow_elections,
+            lost.follow_events,
         )
         return made
 
@@ -120,6 +126,16 @@ class AmongZookeeper(AmongOthers):
 
     def replicate(self, partitions: PartitionStore, controller: ActiveController) -> None:
         super().replicate(partitions, controller)
+        self._reports = None  # which tells a controller that keeps what it is told
+        self._events = events = DirectoryEvents(self._config.node_id, partitions, lambda: self.home.session, self.home.acl_of)
+        partitions.on_partition_failed, partitions.on_relocated = events.look_soon, lambda partition: None
+        has_new_controller = controller.on_controller
+
+        def look_again() -> None:
+            has_new_controller()
+            events.look_soon()
+
+        controller.on_controller = look_again
         self._give_up = lambda: eager.run(partitions.lead_nothing(), _given_up)
 
     async def join(self, own: BrokerImage, before: Predecessors, controller: ActiveController, publisher: Publisher) -> None:
@@ -129,6 +145,8 @@ class AmongZookeeper(AmongOthers):
         request = BrokerRegistrationRequest(broker_id=own.broker_id)
         lifecycle = self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request, self.home.registration.epoch)
         lifecycle.on_registered, lifecycle.on_failed = remote.registered, controller.on_failed
+        if self._events is not None:
+            self._events.start()
         await lifecycle.join()
 
     def joined(self, router: Router) -> None:
@@ -157,6 +175,11 @@ class AmongZookeeper(AmongOthers):
 
         self.home.on_broker_epoch = has_epoch
         self.home.register(own())
+
+    def stop_replicating(self) -> None:
+        super().stop_replicating()
+        if self._events is not None:
+            self._events.stop()
 
     def close(self) -> None:
         super().close()

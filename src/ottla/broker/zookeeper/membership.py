@@ -55,6 +55,8 @@ class ZookeeperMembership(Membership):
         self._hears = hears
         self._registered_offsets: dict[tuple[int, int], int] = {}
         self._proven: set[tuple[int, int]] = set()
+        self.on_came: Callable[[int], None] = lambda broker_id: None
+        """Another process of the broker has registered."""
 
     def begin(self, *, is_own_silent: bool = False) -> None:
         self._registered_offsets.clear()
@@ -117,6 +119,7 @@ class ZookeeperMembership(Membership):
         came = broker_came(image, found.image(), rules=self._controller.rules(image), suspected=self._evidence.suspected)
         self._registered_offsets[found.broker_id, found.epoch] = image.end_offset + len(came.records) - 1
         self._sessions.begin(found.broker_id, found.epoch, self._now_ms())
+        self.on_came(found.broker_id)
         log.info("broker_registered", broker_id=found.broker_id, broker_epoch=found.epoch)
         return came
 

@@ -1,0 +1,77 @@
+"""What a broker writes for the controller when a log directory, or one replica alone, has failed: ``/log_dir_event_notification``.
+
+The znode names the broker, and nothing else: which replicas are meant the controller asks the broker itself (``lost_replicas.py``). It is
+written again for each new controller, which cannot know what is lost, and when what was lost can be served again. Source: Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks import eager
+from ottla.broker.zookeeper.loading import AclOf
+from ottla.broker.zookeeper.waiting import RETRY_SECONDS
+from ottla.coordination import ConnectionLostError, Create, Session, SessionExpiredError
+from ottla.loggers import get_logger
+from ottla.metadata import znodes
+
+log = get_logger(__name__)
+
+
+class DirectoryEvents:
+    """Asleep until ``start``. ``session`` gives the newest one."""
+
+    def __init__(self, node_id: int, partitions: PartitionStore, session: Callable[[], Session], acl_of: AclOf) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._session = session
+        self._acl_of = acl_of
+        self._has_told = False  # of something that is lost
+        self._is_on = self._is_due = self._is_writing = False
+
+    def start(self) -> None:
+        """The broker is registered."""
+        self._is_on = True
+        self._write_soon()
+
+    def stop(self) -> None:
+        self._is_on = False
+
+    def look_soon(self) -> None:
+        """A replica may have failed, or can be served again; or there is a controller that does not know of it."""
+        self._is_due = True
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self._is_on and self._is_due and not self._is_writing:
+            self._is_writing = True
+            eager.run(self._write(), self._ended)
+
+    def _ended(self, _: None, error: BaseException | None) -> None:
+        self._is_writing = False
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            log.error("log_dir_event_not_written", exc_info=error)
+        self._write_soon()
+
+    async def _write(self) -> None:
+        await asyncio.sleep(0)  # what fails with it is told with it
+        while self._is_on and self._is_due:
+            self._is_due = False
+            is_lost = self._has_offline()
+            if not is_lost and not self._has_told:
+                continue
+            path, data = znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._node_id)
+            try:
+                await self._session().multi([Create(path, data, is_sequential=True, acl=self._acl_of(path))])
+            except (ConnectionLostError, SessionExpiredError):  # twice does no harm
+                self._is_due = True
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._has_told = is_lost
+                log.info("log_dir_event_written", is_lost=is_lost)
+
+    def _has_offline(self) -> bool:
+        store = self._partitions
+        return bool(store.offline) or any(partition.log.is_failed for partition in store.all())
