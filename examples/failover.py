@@ -1,6 +1,6 @@
 """The classic drill: three brokers, three partitions with two replicas each; a broker dies, and comes back. Its clients go on.
 
-    python examples/failover.py
+    python examples/failover.py [--zookeeper own|HOST:PORT/chroot]
 
 It starts a cluster of its own in a temporary directory, kills Broker 1 with SIGKILL while records are produced (acks=all) and consumed
 (in a group), starts it again, and elects the preferred leaders. docs/failover.md explains what is to be seen.
@@ -37,9 +37,10 @@ def ottla(*arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def cluster(directory: str, port: int) -> Iterator[str]:
-    """Three brokers serve at the addresses."""
+def cluster(directory: str, port: int, zookeeper: str | None) -> Iterator[str]:
+    """Three brokers serve at the addresses. Their home is a quorum, or the ZooKeeper."""
     command = ottla("cluster", "start", "--nodes", "3", "--json", "--log-level", "warning", "--data", directory, "--port", str(port))
+    command += ["--zookeeper", zookeeper] if zookeeper else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
@@ -177,8 +178,9 @@ def drill(bootstrap: str, directory: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The classic drill: a broker dies, and comes back.")
     parser.add_argument("--port", type=int, default=0, help="the first of six free ports on end; they are looked for by default")
-    port = parser.parse_args().port
-    with tempfile.TemporaryDirectory(prefix="ottla-drill-") as directory, cluster(directory, port) as bootstrap:
+    parser.add_argument("--zookeeper", help="the controller's home: 'own' starts an Apache ZooKeeper; a quorum by default")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ottla-drill-") as directory, cluster(directory, given.port, given.zookeeper) as bootstrap:
         drill(bootstrap, directory)
 
 

@@ -57,12 +57,13 @@ class ClusterProcesses(NodeProcesses):
     """``with ClusterProcesses(folder) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
 
     node_type: type[BrokerProcess] = BrokerProcess
+    is_in_zookeeper = IS_IN_ZOOKEEPER
 
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self._folder = folder
         ports = lasting_ports(2 * count + 1)
         self._zookeeper: ZooKeeperServer | None = None
-        if IS_IN_ZOOKEEPER:
+        if self.is_in_zookeeper:
             self._begin_in_zookeeper(ports, count, properties)
             return
         self.voters = ",".join(f"{node}@{self.host_of(node)}:{port}" for node, port in enumerate(ports[count : 2 * count], 1))
@@ -130,6 +131,12 @@ class ClusterProcesses(NodeProcesses):
         super().__exit__(kind, error, trace)
         if self._zookeeper is not None:
             self._zookeeper.kill()
+
+
+class ZookeeperProcesses(ClusterProcesses):
+    """The same in ZooKeeper mode, however the tests are run."""
+
+    is_in_zookeeper = True
 
 
 def format_(node: BrokerProcess, cluster_id: str) -> None:

@@ -52,8 +52,9 @@ def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
         assert end_offsets(client, "site.counts", 1) == [240]
 
 
-def test_mechanism_37_the_classic_drill_of_three_brokers_one_of_which_dies_and_returns() -> None:
-    printed = run("failover", "--port", str(consecutive_ports(6)))
+@pytest.mark.parametrize("home", [(), ("--zookeeper", "own")], ids=["quorum", "zookeeper"])
+def test_mechanism_37_the_classic_drill_of_three_brokers_one_of_which_dies_and_returns(home: tuple[str, ...]) -> None:
+    printed = run("failover", "--port", str(consecutive_ports(6)), *home)
     blocks = [block.splitlines() for block in printed.strip().split("\n\n")]
     tables = {lines[0]: [line.split() for line in lines[2:5]] for lines in blocks[:-1]}
     began = [["0", "1,2", "1", "0", "1,2"], ["1", "2,3", "2", "0", "2,3"], ["2", "3,1", "3", "0", "3,1"]]

@@ -2,7 +2,8 @@
 
 The clients and what they are made to do are those of tests/foreign_clients and of this directory. Where those stop their broker, Broker 1
 is killed here: partition 0 moves to Broker 2, partition 2 keeps Broker 3 with a smaller ISR, partition 1 is untouched. Where they start it,
-it comes back, catches up, is in sync, and leads partition 0 again. It dies under the producer, and under each of two consumers.
+it comes back, catches up, is in sync, and leads partition 0 again. It dies under the producer, and under each of two consumers. All of it
+is done with a quorum, and again in ZooKeeper mode.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Self
 
 import pytest
-from tests.cluster.processes import ClusterProcesses
+from tests.cluster.processes import ClusterProcesses, ZookeeperProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, create, partitions
 from tests.foreign_clients import test_aiokafka as of_aiokafka
 from tests.foreign_clients import test_confluent_kafka as of_confluent
@@ -34,9 +35,11 @@ BEFORE: State = {0: (1, [1, 2]), 1: (2, [2, 3]), 2: (3, [1, 3])}  # leader, in-s
 WITHOUT_BROKER_1: State = {0: (2, [2]), 1: (2, [2, 3]), 2: (3, [3])}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    with ClusterProcesses(tmp_path_factory.mktemp("cluster"), offsets_topic_replication_factor="3") as replicated:
+@pytest.fixture(scope="module", params=[ClusterProcesses, ZookeeperProcesses], ids=["quorum", "zookeeper"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """In each of the two homes of the controller."""
+    cluster_type: type[ClusterProcesses] = request.param
+    with cluster_type(tmp_path_factory.mktemp("cluster"), offsets_topic_replication_factor="3") as replicated:
         yield replicated
 
 

@@ -5,6 +5,7 @@ A three-node ensemble: its leader is killed under a producer.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,20 +17,28 @@ from tests.foreign_clients.broker_process import lasting_ports
 from tests.interop.tools import HERE, TARGET, maven, program, run
 from tests.waiting import eventually
 
+from ottla.coordination import Session
 from ottla.errors import KafkaError
 from ottla.runtime.zookeeper_server import ZooKeeperServer, four_letters
 from ottla.sync import Admin, NewTopic
 
 Kafkas = Callable[..., list[str]]
+SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
+"""What zookeeper-shell.sh runs."""
 
 
 @pytest.fixture(scope="module")
-def kafkas() -> Kafkas:
-    """Runs Kafka's client over a cluster's znodes; the lines that it prints."""
+def java() -> list[str]:
+    """The command that runs a class of Kafka 3.9."""
     maven("compile", cwd=HERE / "java_zookeeper")
     class_path = f"{TARGET}/java_zookeeper/classes:{TARGET}/java_zookeeper/lib/*"
-    java = program("java", way_to_get_it="apt install openjdk-17-jdk-headless")
-    return lambda cluster, *arguments: run(java, "-cp", class_path, "interop.Znodes", cluster.servers, *arguments).splitlines()
+    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", class_path]
+
+
+@pytest.fixture(scope="module")
+def kafkas(java: list[str]) -> Kafkas:
+    """Runs Kafka's client over a cluster's znodes; the lines that it prints."""
+    return lambda cluster, *arguments: run(*java, "interop.Znodes", cluster.servers, *arguments).splitlines()
 
 
 @pytest.fixture
@@ -55,6 +64,32 @@ def test_kafkas_decoders_read_every_znode(cluster: ZookeeperCluster, kafkas: Kaf
         assert (found[1], int(found[2])) == (str(list(partition.replicas)), partition.leader)
     assert lines["config of t"] == "{cleanup.policy=compact, retention.ms=5000000}"
     assert lines["config of user a b"] == "{producer_byte_rate=1000, request_percentage=12.5}"
+
+
+def test_the_zookeeper_shell_of_kafka_shows_every_znode(cluster: ZookeeperCluster, java: list[str]) -> None:
+    """``ls -R /`` and ``get`` of each, in one session of the shell: the tree and the data are those that another client reads."""
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 2, 3, configs={"retention.ms": "5000000"})]) == {"t": None}
+    tree = cluster.ask(tree_of)
+    brokers = {f"/brokers/ids/{node}" for node in cluster.nodes}
+    states = {f"/brokers/topics/t/partitions/{index}/state" for index in range(2)}
+    assert {*brokers, *states, "/controller", "/controller_epoch", "/cluster/id", "/config/topics/t", "/brokers/seqid"} <= tree.keys()
+    commands = ["ls -R /", *(f"get {path}" for path in sorted(tree))]
+    printed = run(*java, SHELL, "-server", cluster.servers, stdin="\n".join([*commands, "quit", ""]))
+    lines = printed.split("state:SyncConnected type:None path:null\n", 1)[1].split("\n\nWATCHER::", 1)[0].split("\n")
+    assert sorted(lines[: len(tree)]) == sorted(tree)
+    shown = dict(zip(sorted(tree), lines[len(tree) :], strict=False))
+    assert shown == {path: data.decode() for path, data in tree.items()}
+    assert json.loads(shown["/controller"])["brokerid"] == cluster.controller
+    assert run(*java, SHELL, "-server", cluster.servers, "ls", "/brokers/ids").splitlines()[-1] == "[1, 2, 3]"
+
+
+async def tree_of(session: Session, root: str = "/") -> dict[str, bytes]:
+    """Every znode below the root, and what is in it."""
+    found = {root: (await session.get(root))[0]}
+    for name in await session.children(root):
+        found |= await tree_of(session, f"{root.rstrip('/')}/{name}")
+    return found
 
 
 def test_what_kafkas_tools_change_is_in_force_at_once(cluster: ZookeeperCluster, kafkas: Kafkas) -> None:
