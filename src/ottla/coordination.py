@@ -11,7 +11,7 @@ Source: ZooKeeper Programmer's Guide.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 ANY_VERSION: Final = -1
@@ -170,12 +170,35 @@ class Session(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How the service is reached by TLS. The files are PEM."""
+
+    trusted: str | None
+    """Certificates of those who may have signed the service's; None: those that the system trusts."""
+    own: str | None
+    """The private key of this side and its certificates; None for a service that asks for none."""
+    own_password: str = field(repr=False)
+    versions: tuple[str, str]
+    """The lowest and the highest."""
+    checks_host: bool
+    """Whether the service's certificate has to be of the host that was asked for."""
+
+
 class Coordination(Protocol):
     """How a session is made."""
 
-    async def connect(self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = ()) -> Session:
+    @property
+    def last_problem(self) -> str | None:
+        """Why a connection could not be made last, where more is known than that it could not."""
+        ...
+
+    async def connect(
+        self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = (), tls: Tls | None = None
+    ) -> Session:
         """A new session, once there is a connection; tried until then. ``servers`` is ``host:port,...[/chroot]``.
 
-        ``credentials`` are pairs of scheme and secret ("digest", "user:password"). ValueError for servers that cannot be read.
+        ``credentials`` are pairs of scheme and secret ("digest", "user:password"). ValueError for servers that cannot be read,
+        INVALID_CONFIG for files of ``tls`` that cannot.
         """
         ...

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import lasting_port
 
-from ottla.coordination import Session
+from ottla.coordination import Session, Tls
 from ottla.runtime.zookeeper import KazooSession, ZooKeeper
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.loop import run
@@ -54,15 +54,16 @@ Case = Callable[[Place], Coroutine[Any, Any, None]]
 class RealPlace:
     """``chroot`` is this test's own part of the tree."""
 
-    def __init__(self, server: ZooKeeperServer, proxy: Proxy, chroot: str) -> None:
+    def __init__(self, server: ZooKeeperServer, proxy: Proxy, chroot: str, tls: Tls | None = None) -> None:
         self._server = server
         self._proxy = proxy
         self._chroot = chroot
+        self._tls = tls
         self._sessions: list[Session] = []
 
     async def connect(self, chroot: str = "", *, timeout_ms: int = SESSION_MS, credentials: list[tuple[str, str]] | None = None) -> Session:
         servers = f"127.0.0.1:{self._proxy.port}{self._chroot}{chroot}"
-        session = await ZooKeeper().connect(servers, session_timeout_ms=timeout_ms, credentials=credentials or [])
+        session = await ZooKeeper().connect(servers, session_timeout_ms=timeout_ms, credentials=credentials or [], tls=self._tls)
         self._sessions.append(session)
         return session
 
@@ -148,13 +149,15 @@ def run_on_sim(case: Case) -> None:
     run(main())
 
 
-def run_on_zookeeper(server: ZooKeeperServer, name: str, case: Case) -> None:
+def run_on_zookeeper(server: ZooKeeperServer, name: str, case: Case, *, port: int = 0, tls: Tls | None = None) -> None:
+    """``port`` is the one where the server is reached as ``tls`` says."""
+
     async def main() -> None:
         whole = await ZooKeeper().connect(server.address, session_timeout_ms=SESSION_MS)
         await whole.create(f"/{name}")
         await whole.close()
-        with Proxy(lasting_port(), server.port) as proxy:
-            place = RealPlace(server, proxy, f"/{name}")
+        with Proxy(lasting_port(), port or server.port) as proxy:
+            place = RealPlace(server, proxy, f"/{name}", tls)
             try:
                 await case(place)
             finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +17,10 @@ from typing import Any, Final
 from ottla import coordination as port
 from ottla.coordination import OPEN_ACCESS, Access, Operation, Stat, Watch
 from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.runtime.zookeeper_tls import tls_context, tls_handler
+
+log = get_logger(__name__)
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _PERMISSIONS: Final[Mapping[str, int]] = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
@@ -25,7 +30,13 @@ CLOSE_SECONDS_MAX: Final = 5.0
 class ZooKeeper:
     """A ``coordination.Coordination``."""
 
-    async def connect(self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = ()) -> KazooSession:
+    def __init__(self) -> None:
+        self.last_problem: str | None = None
+        self._contexts: dict[port.Tls, ssl.SSLContext] = {}
+
+    async def connect(
+        self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = (), tls: port.Tls | None = None
+    ) -> KazooSession:
         try:
             from kazoo.client import KazooClient
         except ImportError:
@@ -37,6 +48,7 @@ class ZooKeeper:
             connection_retry=_RETRY,
             auth_data=[(scheme, secret) for scheme, secret in credentials],
             randomize_hosts=True,
+            handler=None if tls is None else self._tls_handler(tls),
         )
         session = KazooSession(client)
         try:
@@ -45,6 +57,29 @@ class ZooKeeper:
             await session.close()
             raise
         return session
+
+    def _tls_handler(self, tls: port.Tls) -> Any:
+        """The files are read for each session: they may have been replaced. While they cannot be used, it is done as before."""
+        try:
+            self._contexts[tls] = tls_context(tls)
+        except KafkaError as error:
+            if tls not in self._contexts:
+                raise
+            log.warning("zookeeper_tls_files_not_replaced", reason=error.message)
+        loop = asyncio.get_running_loop()
+
+        def on_problem(text: str) -> None:
+            try:
+                loop.call_soon_threadsafe(self._note, text)
+            except RuntimeError:  # the loop has ended
+                pass
+
+        return tls_handler(self._contexts[tls], on_problem)
+
+    def _note(self, problem: str) -> None:
+        if problem != self.last_problem:
+            self.last_problem = problem
+            log.warning("zookeeper_connection_refused", reason=problem)
 
 
 class KazooSession:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +36,40 @@ exit $status
 """The server ends when the pipe does, whatever ends the process that has its other end."""
 
 
+@dataclass(frozen=True, slots=True)
+class SecurePort:
+    """Where a server is reached by TLS, beside its port without. The stores are PEM files."""
+
+    port: int
+    key_store: Path
+    trust_store: Path
+
+    def lines(self) -> list[str]:
+        """Of the server's configuration: clients must show a certificate."""
+        return [
+            f"secureClientPort={self.port}",
+            "secureClientPortAddress=127.0.0.1",
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={self.key_store}",
+            "ssl.keyStore.type=PEM",
+            f"ssl.trustStore.location={self.trust_store}",
+            "ssl.trustStore.type=PEM",
+            "ssl.clientAuth=need",
+            "ssl.enabledProtocols=TLSv1.2,TLSv1.3",
+            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        ]
+
+
 class ZooKeeperServer:
     """One server. ``others`` are the lines ``server.N=...`` of an ensemble; without any it is alone."""
 
-    def __init__(self, folder: Path, port: int, *, server_id: int = 0, others: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, port: int, *, server_id: int = 0, others: Sequence[str] = (), secure: SecurePort | None = None
+    ) -> None:
         self._folder = folder
         self._server_id = server_id
         self._others = others
+        self._secure = secure
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -70,6 +98,7 @@ class ZooKeeperServer:
             "initLimit=10",
             "syncLimit=5",
             *self._others,
+            *([] if self._secure is None else self._secure.lines()),
         ]
         if self._others:
             (data / "myid").write_text(str(self._server_id), encoding="ascii")

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
 
-from ottla.coordination import Watch
+from ottla.coordination import Tls, Watch
 from ottla.sim.znodes import Tree
 from ottla.sim.zookeeper_session import RETRY_SECONDS, KnownSession, SimSession
 
@@ -130,13 +130,17 @@ class SimZooKeeper:
 
 
 class SimCoordination:
-    """A ``coordination.Coordination``, from one host."""
+    """A ``coordination.Coordination``, from one host. Whether there is TLS or not makes no difference in memory."""
+
+    last_problem = None
 
     def __init__(self, service: SimZooKeeper, host: str) -> None:
         self._service = service
         self._host = host
 
-    async def connect(self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = ()) -> SimSession:
+    async def connect(
+        self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = (), tls: Tls | None = None
+    ) -> SimSession:
         _, slash, chroot = servers.partition("/")
         while not self._service.reaches(self._host):
             await asyncio.sleep(RETRY_SECONDS)

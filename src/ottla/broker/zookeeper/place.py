@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ottla.broker.zookeeper.tls import tls_of
 from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.config import BrokerConfig
 from ottla.coordination import (
@@ -18,6 +19,7 @@ from ottla.coordination import (
     NotAuthorizedError,
     Session,
     SessionExpiredError,
+    Tls,
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
@@ -43,15 +45,18 @@ class Place:
     request_bytes_max: int
     has_acls: bool
     credentials: Sequence[tuple[str, str]]
+    tls: Tls | None
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Place:
-        if config["zookeeper.ssl.client.enable"]:
-            raise _refused("zookeeper.ssl.client.enable=true is not supported yet: ZooKeeper is reached without TLS")
+        tls = tls_of(config)
         session_ms: int = config["zookeeper.session.timeout.ms"]
         secret: str | None = config["ottla.zookeeper.credentials"]
-        if config["zookeeper.set.acl"] and secret is None:
-            raise _refused("zookeeper.set.acl=true needs ottla.zookeeper.credentials=user:password: without them ZooKeeper knows no owner")
+        if config["zookeeper.set.acl"] and secret is None and (tls is None or tls.own is None):
+            raise _refused(
+                "zookeeper.set.acl=true needs ottla.zookeeper.credentials=user:password, or TLS and a zookeeper.ssl.keystore.location: "
+                "without them ZooKeeper knows no owner"
+            )
         return cls(
             servers=config["zookeeper.connect"].rstrip("/"),
             session_timeout_ms=session_ms,
@@ -60,6 +65,7 @@ class Place:
             request_bytes_max=config["ottla.zookeeper.request.bytes.max"],
             has_acls=config["zookeeper.set.acl"],
             credentials=[] if secret is None else [("digest", secret)],
+            tls=tls,
         )
 
     def acl_of(self, path: str) -> Sequence[Access]:
@@ -87,6 +93,8 @@ class Place:
                         await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             text = f"ZooKeeper at {self.servers} does not answer within {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
+            problem = world.coordination and world.coordination.last_problem
+            text += f": {problem}" if problem else ""
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         except ValueError as error:
             raise _refused(f"zookeeper.connect={self.servers}: {error}") from None
@@ -97,17 +105,16 @@ class Place:
 
     async def session(self, world: World) -> Session:
         """A new session, whenever ZooKeeper can be reached."""
+        return await self._connect(world, self.servers)
+
+    async def _connect(self, world: World, servers: str) -> Session:
         assert world.coordination is not None, "the world has a ZooKeeper"
-        return await world.coordination.connect(
-            self.servers, session_timeout_ms=self.session_timeout_ms, credentials=self.credentials
-        )  # fmt: skip
+        timeout_ms = self.session_timeout_ms
+        return await world.coordination.connect(servers, session_timeout_ms=timeout_ms, credentials=self.credentials, tls=self.tls)
 
     async def _make_chroot(self, world: World) -> None:
-        assert world.coordination is not None, "the world has a ZooKeeper"
         servers, _, chroot = self.servers.partition("/")
-        session = await world.coordination.connect(
-            servers, session_timeout_ms=self.session_timeout_ms, credentials=self.credentials
-        )  # fmt: skip
+        session = await self._connect(world, servers)
         parts = chroot.split("/")
         for count in range(1, len(parts) + 1):
             try:

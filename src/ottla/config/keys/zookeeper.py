@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import ConfigKey, boolean, int32, password, string
+from ottla.config.definition import ConfigKey, boolean, int32, password, string, strings
+from ottla.config.keys.reasons import DESIGN, JAVA
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     string("zookeeper.connect", None, "The ZooKeeper that has the cluster: host:port,host:port/chroot. Without it there is none."),
@@ -14,7 +15,24 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     boolean("broker.id.generation.enable", True, "Whether a broker without broker.id gets one of its own, in ZooKeeper mode."),
     int32("reserved.broker.max.id", 1000, "The highest broker.id that may be set; generated ones are above it, in ZooKeeper mode.", low=0),
     boolean("zookeeper.set.acl", False, "Whether znodes are made so that only brokers may change them."),
-    boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS, which is refused: it is not supported yet."),
+    boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS."),
+    string("zookeeper.clientCnxnSocket", None, "The Java class of ZooKeeper's client that makes connections.", without_effect=JAVA),
+    string("zookeeper.ssl.keystore.location", None, "The file with this broker's private key and certificates, for ZooKeeper."),
+    password("zookeeper.ssl.keystore.password", None, "The password of the private key in that file."),
+    string("zookeeper.ssl.keystore.type", None, "Form of the key store: PEM. By the ending of its name when absent."),
+    string("zookeeper.ssl.truststore.location", None, "The file with the certificates that ZooKeeper's is checked against."),
+    password("zookeeper.ssl.truststore.password", None, "A file of certificates in PEM form has none.", without_effect=DESIGN),
+    string("zookeeper.ssl.truststore.type", None, "Form of the trust store: PEM. By the ending of its name when absent."),
+    string("zookeeper.ssl.protocol", "TLSv1.2", "The version of TLS to ZooKeeper; 1.2 and 1.3 where no key says which."),
+    strings("zookeeper.ssl.enabled.protocols", None, "The versions of TLS to ZooKeeper: TLSv1.2, TLSv1.3."),
+    strings("zookeeper.ssl.cipher.suites", None, "The cipher suites of TLS to ZooKeeper, which is refused: OpenSSL's are offered."),
+    string(
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        "HTTPS",
+        "HTTPS: ZooKeeper's certificate has to be of the host in zookeeper.connect; empty: of any.",
+    ),
+    boolean("zookeeper.ssl.crl.enable", False, "Whether lists of revoked certificates are asked for, which is refused."),
+    boolean("zookeeper.ssl.ocsp.enable", False, "Whether it is asked if a certificate is revoked, which is refused."),
     boolean(
         "ottla.zookeeper.group.registry",
         False,
