@@ -73,7 +73,7 @@ async def test_brokers_that_start_at_the_same_time_get_different_ids_and_keep_th
     assert sorted(ids) == [1001, 1002, 1003]
     for machine in machines:
         assert running(machine).config["broker.id"] == running(machine).node_id
-        assert {folder.identity.node_id for folder in running(machine)._folders} == {running(machine).node_id}
+        assert {folder.identity.node_id for folder in running(machine).directories.opened} == {running(machine).node_id}
     assert {f"/cluster/brokers/ids/{node_id}" for node_id in ids} <= service.tree.paths().keys()
     machines[0].kill(power_cut=True)
     await machines[1].stop()

@@ -50,7 +50,7 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays
             await eventually_is(told, lying)
             await send(cluster, b"before")
 
-            lost = cluster.nodes[1]._folders[1]  # without the first one the node would end: its metadata log lies there
+            lost = cluster.nodes[1].directories.opened[1]  # without the first one the node would end: its metadata log lies there
             failed = uuid_bytes(lost.identity.directory_id)
             there = [index for index in range(4) if lying[index] == failed]
             cluster.nodes[1].partitions.fail_folder(lost)
@@ -65,7 +65,7 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays
             async def up() -> tuple[bytes, ...]:
                 return cluster.nodes[3].image.brokers[1].directories
 
-            await eventually_is(up, (uuid_bytes(cluster.nodes[1]._folders[0].identity.directory_id),))
+            await eventually_is(up, (uuid_bytes(cluster.nodes[1].directories.opened[0].identity.directory_id),))
             assert not cluster.nodes[3].image.brokers[1].is_fenced
             await send(cluster, b"after")
             assert await values(cluster) == [b"before", b"after"]

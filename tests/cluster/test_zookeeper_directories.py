@@ -47,7 +47,7 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_under_each_control
             await eventually_is(leaders, [failing] * 4)
             await send(cluster, b"before")
             await opened(cluster, 4, failing)
-            lost = cluster.nodes[failing]._folders[0]  # the first one as well as any: there is no metadata log in it
+            lost = cluster.nodes[failing].directories.opened[0]  # the first one as well as any: there is no metadata log in it
             there = [directory(cluster, index, failing) == uuid_bytes(lost.identity.directory_id) for index in range(4)]
             assert sum(there) == 2, "new partitions go where there are fewest"
             session = await ZooKeeper().connect(address, session_timeout_ms=9000)

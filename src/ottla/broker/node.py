@@ -8,15 +8,14 @@ without all of that, and recovery at the next start makes up for it.
 from __future__ import annotations
 
 import asyncio
-import posixpath
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordinators.groups import GroupShards
-from ottla.broker.formatting import check_first_folder, random_uuid
 from ottla.broker.handlers import SERVICES
+from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.leader_upkeep import LeaderUpkeep
 from ottla.broker.metadata.membership import Membership
@@ -45,15 +44,13 @@ from ottla.config import BrokerConfig
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 from ottla.controller.features import FEATURES
-from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.records.kernel import FORM
 from ottla.replication.fetch_sessions import FetchSessions
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
-from ottla.storage.directory.predecessors import Predecessors
+from ottla.storage.directory.directory import LogDirectory
 from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
@@ -96,8 +93,7 @@ class Broker:
         self._scrubber: Scrubber
         self.mover: ReplicaMover
         self._parking = Parking(world)
-        self._folders: list[LogDirectory] = []
-        self._has_offline_folders = False
+        self.directories: LogDirectories
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -107,7 +103,7 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        return self._folders[0].identity.cluster_id
+        return self.directories.opened[0].identity.cluster_id
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -128,7 +124,8 @@ class Broker:
         if self._roles.is_in_zookeeper:
             self._zookeeper = await _among_zookeeper(self.world, config, self._roles)
             self.node_id = config.node_id  # it may have been generated
-        await self._open_folders()
+        cluster_id = config["cluster.id"] if self._zookeeper is None else self._zookeeper.home.cluster_id
+        self.directories = await LogDirectories.open(self.world, config, self._roles, cluster_id)
         if self._roles.bootstrap:
             found = await find_voters(self.world, self._roles.bootstrap, f"node-{self.node_id}-finding")
             self._roles = replace(self._roles, voters=found)
@@ -163,11 +160,10 @@ class Broker:
         others.prepare(self.gate, self.router, self._own_registration)
         self._metadata.start()
         if self._roles.is_broker:
-            own, before = self._own_registration(), Predecessors.of_all([folder.predecessors for folder in self._folders])
-            await self._mark_running(own.incarnation_id)
-            before = Predecessors() if self._has_offline_folders else before
-            await self._unless_failed(others.join(own, before, self.controller, self._publisher))
-            await self._mark_running(own.incarnation_id, others.broker_epoch)
+            own, directories = self._own_registration(), self.directories
+            await directories.mark_running(own.incarnation_id)
+            await self._unless_failed(others.join(own, directories.predecessors, self.controller, self._publisher))
+            await directories.mark_running(own.incarnation_id, others.broker_epoch)
             await self.partitions.set_strays_aside()
         others.joined(self.router)
 
@@ -191,12 +187,14 @@ class Broker:
         self.parts.controller_endpoints = advertised_controller(self.config, self.addresses)
 
     async def _make_parts(self) -> None:
-        config, world, first = self.config, self.world, self._folders[0]
+        config, world, first = self.config, self.world, self.directories.opened[0]
         others = self._zookeeper or (None if self._roles.is_lone else _among_others(world, config, self._roles, self.cluster_id))
         self._others, zookeeper = others, self._zookeeper
         self._metadata = await self._open_replica(first) if zookeeper is None else zookeeper.home
         self._publisher = Publisher(lambda: self._metadata.image, self._follow)
-        self.partitions = PartitionStore(world, config, self.node_id, self._folders, has_offline_folders=self._has_offline_folders)
+        self.partitions = PartitionStore(
+            world, config, self.node_id, self.directories.opened, has_offline_folders=self.directories.has_offline
+        )
         self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
         self.controller.on_failed = self._on_metadata_failed
         evidence = others.evidence if others else NoEvidence()
@@ -284,42 +282,8 @@ class Broker:
         for folder in closed:
             if not folder.is_failed:
                 await folder.mark_clean(-1 if self._others is None else self._others.broker_epoch)
-        for folder in self._folders:
-            await self.world.disk.unlock(_lock_path(folder.path))
+        await self.directories.unlock()
         log.info("broker_stopped", node_id=self.node_id)
-
-    async def _open_folders(self) -> None:
-        """The log directories are this broker's alone, and all of one cluster. One whose disk fails is left out, but for the first."""
-        cluster_id = self.config["cluster.id"] if self._zookeeper is None else self._zookeeper.home.cluster_id
-        await check_first_folder(self.world.disk, self.config.log_dirs, has_metadata_log=not self._roles.is_in_zookeeper)
-        for path in self.config.log_dirs:
-            try:
-                folder = await self._open_folder(path, cluster_id)
-            except BlockingIOError:
-                raise StorageError(f"{path} is in use by another broker") from None
-            except OSError as error:
-                if not self._folders and (self._zookeeper is None or path == self.config.log_dirs[-1]):
-                    what = "which holds the metadata log" if self._zookeeper is None else "the last log directory"
-                    raise StorageError(f"{path}, {what}, cannot be opened: {error}") from error
-                self._has_offline_folders = True
-                log.error("log_dir_failed", folder=path, error=str(error))
-                continue
-            cluster_id = folder.identity.cluster_id
-            self._folders.append(folder)
-
-    async def _open_folder(self, path: str, cluster_id: str | None) -> LogDirectory:
-        disk = self.world.disk
-        if not self._roles.formats_itself and await read_identity(disk, path) is None:
-            raise StorageError(
-                f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
-                "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
-            )
-        if not await disk.exists(path):
-            await disk.make_dirs(path)
-            await disk.sync_dir(posixpath.dirname(path))
-        await disk.lock(_lock_path(path))
-        ids = FolderIdentity(cluster_id or random_uuid(self.world), self.node_id, random_uuid(self.world))
-        return await LogDirectory.open(disk, path, node_id=self.node_id, cluster_id=cluster_id, new_ids=ids)
 
     def _own_registration(self) -> BrokerImage:
         """What this process says of itself. As the only broker it is never fenced, and nobody waits for it to catch up."""
@@ -332,12 +296,8 @@ class Broker:
             is_fenced=False,
             incarnation_id=self.world.random.getrandbits(128).to_bytes(16, "big"),
             features=dict(FEATURES),
-            directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self._folders),
+            directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self.directories.opened),
         )
-
-    async def _mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
-        for folder in self._folders:
-            await folder.mark_running(incarnation, broker_epoch)
 
     def _on_metadata_failed(self, reason: str) -> None:
         if self.failure is None:
@@ -350,9 +310,9 @@ class Broker:
         eager.run(folder.unmark_running(), lambda _, error: None)
         if self._others is not None:
             self._others.directory_failed()
-        if folder is self._folders[0] and self._zookeeper is None:
+        if folder is self.directories.opened[0] and self._zookeeper is None:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"
-        elif all(folder.is_failed for folder in self._folders):
+        elif all(folder.is_failed for folder in self.directories.opened):
             self.failure = "all log directories have failed"
         if self.failure is not None:
             log.critical("broker_failed", reason=self.failure)
@@ -395,7 +355,3 @@ async def _among_zookeeper(world: World, config: BrokerConfig, roles: NodeRoles)
     from ottla.broker.zookeeper.among import AmongZookeeper  # with a quorum a broker starts without
 
     return await AmongZookeeper.open(world, config, roles)
-
-
-def _lock_path(folder: str) -> str:
-    return f"{folder}/.lock"

@@ -1,0 +1,88 @@
+"""The log directories of one node: recognised or formatted, locked, and marked as those of a process that runs."""
+
+from __future__ import annotations
+
+import posixpath
+
+from ottla.broker.formatting import check_first_folder, random_uuid
+from ottla.broker.roles import NodeRoles
+from ottla.config import BrokerConfig
+from ottla.errors import StorageError
+from ottla.loggers import get_logger
+from ottla.ports import World
+from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
+from ottla.storage.directory.predecessors import Predecessors
+
+log = get_logger(__name__)
+
+
+class LogDirectories:
+    """Those that could be opened, in the order of ``log.dirs``. Made by ``open``."""
+
+    def __init__(self, world: World, config: BrokerConfig, roles: NodeRoles) -> None:
+        self._world = world
+        self._config = config
+        self._roles = roles
+        self.opened: list[LogDirectory] = []
+        self.has_offline = False
+        """Whether the disk of one has failed already."""
+
+    @classmethod
+    async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles, cluster_id: str | None) -> LogDirectories:
+        """They are this node's alone, and all of one cluster, which is the given one if that is known.
+
+        One whose disk fails is left out, but for that which holds the metadata log, and the last one. StorageError says what is wrong.
+        """
+        made, has_metadata_log = cls(world, config, roles), not roles.is_in_zookeeper
+        await check_first_folder(world.disk, config.log_dirs, has_metadata_log=has_metadata_log)
+        for path in config.log_dirs:
+            try:
+                folder = await made._open(path, cluster_id)
+            except BlockingIOError:
+                raise StorageError(f"{path} is in use by another broker") from None
+            except OSError as error:
+                if not made.opened and (has_metadata_log or path == config.log_dirs[-1]):
+                    what = "which holds the metadata log" if has_metadata_log else "the last log directory"
+                    raise StorageError(f"{path}, {what}, cannot be opened: {error}") from error
+                made.has_offline = True
+                log.error("log_dir_failed", folder=path, error=str(error))
+                continue
+            cluster_id = folder.identity.cluster_id
+            made.opened.append(folder)
+        return made
+
+    async def _open(self, path: str, cluster_id: str | None) -> LogDirectory:
+        disk, node_id = self._world.disk, self._config.node_id
+        if not self._roles.formats_itself and await read_identity(disk, path) is None:
+            raise StorageError(
+                f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
+                "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
+            )
+        if not await disk.exists(path):
+            await disk.make_dirs(path)
+            await disk.sync_dir(posixpath.dirname(path))
+        await disk.lock(_lock_path(path))
+        ids = FolderIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
+        return await LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=ids)
+
+    @property
+    def predecessors(self) -> Predecessors:
+        """The processes of which everything is here."""
+        return Predecessors() if self.has_offline else Predecessors.of_all([folder.predecessors for folder in self.opened])
+
+    async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
+        """As ``LogDirectory.mark_running``. One that takes no mark is one of whose process the next one knows nothing."""
+        for folder in self.opened:
+            try:
+                await folder.mark_running(incarnation, broker_epoch)
+            except OSError as error:
+                log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
+
+    async def unlock(self) -> None:
+        """Another process may have them."""
+        for folder in self.opened:
+            await self._world.disk.unlock(_lock_path(folder.path))
+
+
+def _lock_path(folder: str) -> str:
+    return f"{folder}/.lock"
