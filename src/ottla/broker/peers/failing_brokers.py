@@ -19,8 +19,8 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
 from ottla.ports import TimerHandle, World
 
-HOLD_MS: Final = 500
-"""Several times what a new controller and its first decision take."""
+HOLD_MS: Final = 1_000
+"""On a busy machine a new controller and its first decision take half of it. Whoever is answered too early asks again no sooner."""
 HELD_MAX: Final = 100
 """Answers that wait at a time; more leave as they are, so that the broker is never busy with waiting (``queued.max.requests``)."""
 LINGER_MS: Final = 1_500
