@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.simulation.quorum_nodes import NODES, QuorumNode
 
-from ottla.broker.peers.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, FailingBrokers
+from ottla.broker.peers.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
 from ottla.client.admin import Admin, NewTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.metadata.delta import ImageDelta
@@ -105,13 +105,21 @@ def test_no_answer_waits_for_long_and_nobody_waits_for_a_doubt_that_is_old() -> 
     watched(body)
 
 
-def test_no_more_than_so_many_answers_wait() -> None:
+def test_no_more_than_so_many_answers_wait_and_those_are_no_work_and_go_on_by_and_by() -> None:
     async def body(watched: Watched) -> None:
+        waiting: list[int] = []
+        watched.failing.on_held = waiting.append
+        watched.failing.on_released = lambda count: waiting.append(-count)
         watched.failing.doubt(2)
         answers = [asyncio.ensure_future(watched.asked()) for _ in range(HELD_MAX)]
         await asyncio.sleep(0.01)
         assert await watched.asked() == 0
-        assert await asyncio.gather(*answers) == [HOLD_MS] * HELD_MAX
+        assert sum(waiting) == HELD_MAX
+        waits = await asyncio.gather(*answers)
+        assert waits == sorted(waits)
+        assert waits[0] == HOLD_MS
+        assert min(waiting) == -TOGETHER_MAX
+        assert sum(waiting) == 0
 
     watched(body)
 

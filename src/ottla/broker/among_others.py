@@ -195,6 +195,7 @@ class AmongOthers:
         controller.replicates = True
         controller.remote = RemoteController(self._channel, self._config.node_id)
         controller.on_activated, controller.on_deactivated = activated, deactivated
+        self.failing.on_held, self.failing.on_released = router.end_work, router.begin_work
         router.forward = Forwarding(self._channel, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
 

@@ -13,6 +13,7 @@ Nobody is misled: nothing is led by a fenced broker.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from ottla.metadata.delta import ImageDelta
@@ -21,8 +22,10 @@ from ottla.ports import TimerHandle, World
 
 HOLD_MS: Final = 1_000
 """On a busy machine a new controller and its first decision take half of it. Whoever is answered too early asks again no sooner."""
-HELD_MAX: Final = 100
-"""Answers that wait at a time; more leave as they are, so that the broker is never busy with waiting (``queued.max.requests``)."""
+HELD_MAX: Final = 5_000
+"""Answers that wait at a time, some KB each; more leave as they are."""
+TOGETHER_MAX: Final = 50
+"""So many of them go on in one turn of the loop: others have their turns in between."""
 LINGER_MS: Final = 1_500
 """A client that was answered too early asks again after a second."""
 
@@ -38,6 +41,10 @@ class FailingBrokers:
         self._held: list[asyncio.Future[None]] = []
         self._timer: TimerHandle | None = None  # lets go of them
         self._fenced: dict[int, tuple[int, BrokerImage]] = {}  # until when it is listed, and where it was
+        self.on_held: Callable[[int], None] = lambda count: None
+        """So many answers wait for others, and are no work of this broker's (``queued.max.requests``)."""
+        self.on_released: Callable[[int], None] = lambda count: None
+        """They are again."""
 
     def doubt(self, broker_id: int) -> None:
         """A connection to the broker has ended by itself, or none could be made."""
@@ -85,6 +92,7 @@ class FailingBrokers:
             return
         held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.append(held)
+        self.on_held(1)
         if self._timer is None:
             self._timer = self._timers.call_later_ms(left_ms, self._let_go)
         await held
@@ -93,7 +101,10 @@ class FailingBrokers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held = self._held, []
+        held, self._held = self._held[:TOGETHER_MAX], self._held[TOGETHER_MAX:]
+        self.on_released(len(held))
         for future in held:
             if not future.done():
                 future.set_result(None)
+        if self._held:
+            self._timer = self._timers.call_later_ms(0, self._let_go)
