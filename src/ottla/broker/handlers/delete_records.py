@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.replicas.access import led
 from ottla.broker.replicas.deletions import Deletion
+from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -140,11 +141,12 @@ def _advance(
     before = partition.log.log_start_offset
     partition.log.advance_log_start_offset(offset)
     has_moved = partition.log.log_start_offset > before
-    result.low_watermark = partition.low_watermark
-    if partition.leading is not None and result.low_watermark < offset:
-        awaited.wait(partition.leading, offset, result)
+    leading, result.low_watermark = partition.leading, partition.log.log_start_offset
+    if leading is not None and (low_watermark := leading.low_watermark) < offset:
+        result.low_watermark = low_watermark
+        awaited.wait(leading, offset, result)
     if has_moved:
-        partition.start_moved()
+        partition.tell_followers(AT_ONCE)  # whatever else their fetches wait for
     return has_moved
 
 

@@ -35,7 +35,7 @@ async def truncate(partition: Partition, followed: Followed, end_offset: int, *,
     """The log ends there, or is empty and begins there; False, and nothing is done, when the partition follows another leader by now."""
     is_done = False
 
-    async def cut() -> None:
+    async def work() -> None:
         nonlocal is_done
         if partition.followed is followed:
             log = partition.log
@@ -44,5 +44,5 @@ async def truncate(partition: Partition, followed: Followed, end_offset: int, *,
             partition.high_watermark = min(partition.high_watermark, end_offset)
             is_done = True
 
-    await partition.stand_still(cut)
+    await partition.cut(work)
     return is_done

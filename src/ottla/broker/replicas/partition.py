@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_image", "_is_leader", "_replication", "_sync", "changing", "followed",
+        "_ended_at", "_flush", "_image", "_is_cutting", "_is_leader", "_replication", "_sync", "changing", "followed",
         "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters", "on_role",
         "topic", "topic_id", "waiters",
     )  # fmt: skip
@@ -64,6 +64,7 @@ class Partition:
         self.leader_epoch = NO_EPOCH  # as the image has it, whoever leads
         self.led_epoch = NO_EPOCH  # that epoch while this broker leads the partition in it
         self._is_leader = False  # as the image has it; ``led_epoch`` follows when nothing of an earlier epoch is being written
+        self._is_cutting = False
         self._ended_at = 0  # the log's drop count when the last epoch ended
         self.on_role: Callable[[Partition], None] = lambda partition: None  # ``led_epoch`` has changed
         self._replication = replication
@@ -82,7 +83,8 @@ class Partition:
     def take_role(self, image: PartitionImage) -> None:
         """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered.
 
-        While a write of the earlier epoch is under way it leads in neither: the log's end, where its epoch begins, is not known yet.
+        While a write of the earlier epoch is under way, or the log is being cut for its leader, it leads in neither: the log's end, where
+        its epoch begins, is not known yet.
         """
         node_id = self._replication.node_id
         is_leader = image.leader == node_id and self._replication.may_lead
@@ -104,7 +106,7 @@ class Partition:
         tail = self.log.tail
         tail.drop_unwritten()
         self._ended_at = tail.drop_count
-        if not tail.is_flushing:
+        if not (tail.is_flushing or self._is_cutting):
             self._lead()
         elif is_leader:
             eager.run(self._flush(self._lead_now), _note_end)
@@ -165,17 +167,8 @@ class Partition:
         else:
             waiter.on_commit(what, None if self.led_epoch >= 0 else self._not_leader())
 
-    @property
-    def low_watermark(self) -> int:
-        """Below, every live replica has deleted its records, as far as the leader knows."""
-        return self.log.log_start_offset if self.leading is None else self.leading.low_watermark
-
-    def start_moved(self) -> None:
-        """The leader's log begins later by request: followers learn it at once, whatever they wait for."""
-        self.tell_followers(AT_ONCE)
-
     def tell_followers(self, size_bytes: int = 0) -> None:
-        """There is so much more for them, or, with 0, something that they are told with their next fetch."""
+        """There is so much more for them, or, with 0, something that they are told with their next fetch; with ``AT_ONCE`` now."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
 
@@ -252,6 +245,18 @@ class Partition:
                 await work()
 
         await self._flush(run)
+
+    async def cut(self, work: Callable[[], Awaitable[None]]) -> None:
+        """As ``stand_still``, for work that changes where the log ends: this broker leads the partition after it, and not before."""
+
+        async def run() -> None:
+            self._is_cutting = True
+            try:
+                await work()
+            finally:
+                self._is_cutting = False
+
+        await self.stand_still(run)
 
     async def settled(self) -> None:
         """No closed segment is being synced, deleted or replaced at this moment."""
