@@ -115,7 +115,8 @@ class LinkedCluster(ClusterProcesses):
     def _node(self, node: int, port: int, **properties: Any) -> BrokerProcess:
         made = super()._node(node, port, **properties)
         made.host = self.host_of(node)
-        made.command = ["ip", "netns", "exec", self.hosts.namespace(node)]
+        # "ip netns exec" would also give it a view of its own of what is mounted, which keeps other nodes' disks in use.
+        made.command = ["nsenter", f"--net=/run/netns/{self.hosts.namespace(node)}"]
         return made
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -6,6 +6,8 @@ RF 3, min.insync.replicas=2, acks=all, idempotent producers of three clients; a 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from aiokafka import AIOKafkaProducer
 from tests.cluster.processes import ClusterProcesses
@@ -60,13 +62,14 @@ PROPERTIES = {
 @dataclass(frozen=True, slots=True)
 class Outcome:
     kills: Counter[str]
-    record_count: int
+    sent: Counter[str]
     resumed_count: int  # times that a member was given a partition
     seconds: float
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} of a {kind}" for kind, count in self.kills.items())
-        read = f"{self.record_count} records, {self.resumed_count} partitions resumed by the group"
+        sent = ", ".join(f"{count} of {producer}" for producer, count in self.sent.items())
+        read = f"{self.sent.total()} records ({sent}), {self.resumed_count} partitions resumed by the group"
         return f"{self.kills.total()} kills ({kinds}), {read}, {self.seconds:.0f} s"
 
 
@@ -139,19 +142,67 @@ class Reader(WorkerThread):
                     self.seen[Place(record.partition, record.offset)] = record.value
 
 
+class JavaProducer(WorkerThread):
+    """Kafka's Java client, with its defaults: idempotent, acks=all. ``command`` runs interop.Client."""
+
+    def __init__(self, history: History, name: str, bootstrap: str, command: Sequence[str]) -> None:
+        super().__init__(history)
+        self._name = name
+        self._command = [*command, "stream", bootstrap, TOPIC]
+        self._open_count = 0
+        self._is_settled = threading.Condition()
+
+    def run(self) -> None:
+        with subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            noting = threading.Thread(target=self._note_all, args=(process.stdout,))
+            noting.start()
+            while not self.stopping.is_set():
+                number = self.history.take_number(self._name)
+                if number is None:
+                    continue
+                process.stdin.write(b"%s\t%s\n" % key_and_value(self._name, number))
+                process.stdin.flush()
+                with self._is_settled:
+                    self._open_count += 1
+                    self._is_settled.wait_for(lambda: self._open_count < OUTSTANDING_MAX or self.stopping.is_set())
+            process.stdin.close()
+            noting.join()
+        assert process.returncode == 0, f"the Java client ended with {process.returncode}"
+        assert not self._open_count, f"{self._open_count} records were neither acknowledged nor refused"
+
+    def _note_all(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            number, partition, *offset = line.decode().strip().split("\t")
+            if offset:
+                self.history.acknowledge(self._name, int(number), Place(int(partition), int(offset[0])))
+            else:
+                self.history.complain(f"{self._name} {number}: {partition}")
+            with self._is_settled:
+                self._open_count -= 1
+                self._is_settled.notify_all()
+
+
 def run(
-    folder: Path, *, kill_count: int, make: Callable[..., Any] = ClusterProcesses, kinds: Sequence[str] = KINDS, **properties: str
+    folder: Path,
+    *,
+    kill_count: int,
+    make: Callable[..., Any] = ClusterProcesses,
+    kinds: Sequence[str] = KINDS,
+    java: Sequence[str] = (),
+    **properties: str,
 ) -> Outcome:
     """AssertionError when an acknowledged record or a confirmed commit is lost, doubled or out of order, or the replicas differ.
 
     ``make`` makes the cluster; a kind that is none of ``KINDS`` is what that has a method for. What a kill is, the cluster's nodes know:
-    SIGKILL, a power cut, or SIGSTOP until they are started.
+    SIGKILL, a power cut, or SIGSTOP until they are started. ``java`` is the command of interop.Client, which then produces, too.
     """
     history, kills, began = History(), Counter[str](), time.monotonic()
     cluster = make(folder, **PROPERTIES | properties)
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
-        with working(history, cluster.bootstrap) as (producers, members, reader):
+        with working(history, cluster.bootstrap, java) as (producers, members, reader):
             for round_number, kind in enumerate(islice(cycle(kinds), kill_count)):
                 wait_for_load(history)
                 if kind not in KINDS:
@@ -179,7 +230,8 @@ def run(
                     members.pop(0).join()
             log = read_to_the_end(cluster, history, producers, reader)
         judge(cluster, admin, history, reader, log, folder / HISTORY)
-    return Outcome(kills, len(log), history.resumed_count, time.monotonic() - began)
+    assert len(history.sent_count) == len(producers), "every client has sent something"
+    return Outcome(kills, history.sent_count, history.resumed_count, time.monotonic() - began)
 
 
 def read_to_the_end(cluster: Any, history: History, producers: Sequence[WorkerThread], reader: Reader) -> dict[Place, tuple[bytes, bytes]]:
@@ -202,11 +254,12 @@ def judge(cluster: Any, admin: Admin, history: History, reader: Reader, log: dic
 
 
 @contextmanager
-def working(history: History, bootstrap: str) -> Iterator[tuple[list[WorkerThread], list[Member], Reader]]:
+def working(history: History, bootstrap: str, java: Sequence[str] = ()) -> Iterator[tuple[list[WorkerThread], list[Member], Reader]]:
     producers: list[WorkerThread] = [
         ConfluentProducer(history, "confluent", bootstrap),
         AiokafkaProducer(history, "aiokafka", bootstrap),
         OwnProducer(history, "own", bootstrap),
+        *([JavaProducer(history, "java", bootstrap, java)] if java else []),
     ]
     members, reader = [Member(history, bootstrap), Member(history, bootstrap)], Reader(history, bootstrap)
     for worker in [*producers, *members, reader]:

@@ -34,6 +34,7 @@ public final class Client {
         switch (arguments[0]) {
             case "create" -> create(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
             case "produce" -> produce(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]), Integer.parseInt(arguments[5]));
+            case "stream" -> stream(arguments[1], arguments[2]);
             case "consume" -> consume(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]));
             case "transact" -> transact(arguments[1], arguments[2], Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]));
             case "read" -> read(arguments[1], arguments[2], arguments[3]);
@@ -79,6 +80,29 @@ public final class Client {
         for (Future<RecordMetadata> future : sent) {
             RecordMetadata metadata = future.get();
             OUT.println(metadata.partition() + "\t" + metadata.offset());
+        }
+    }
+
+    /** Sends each line of its input, a key and a value, as it comes. Prints number, partition and offset as each is acknowledged, or the error. */
+    private static void stream(String bootstrap, String topic) throws Exception {
+        Properties settings = settings(bootstrap);
+        settings.put("linger.ms", "1");
+        settings.put("retry.backoff.ms", "20");
+        settings.put("reconnect.backoff.ms", "10");
+        settings.put("reconnect.backoff.max.ms", "100");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            int number = 0;
+            for (String line = in.readLine(); line != null; line = in.readLine()) {
+                String[] parts = line.split("\t");
+                byte[] key = parts[0].getBytes(StandardCharsets.UTF_8);
+                byte[] value = parts[1].getBytes(StandardCharsets.UTF_8);
+                String own = Integer.toString(number++);
+                producer.send(new ProducerRecord<>(topic, key, value), (metadata, error) -> {
+                    OUT.println(own + "\t" + (error == null ? metadata.partition() + "\t" + metadata.offset() : error));
+                    OUT.flush();
+                });
+            }
         }
     }
 
