@@ -68,6 +68,10 @@ PLANTED: dict[str, list[Event]] = {
     "nonmonotonic-send": [*sent("p", "a", 1), *sent("p", "b", 0), poll("c", (0, "b"), (1, "a"))],
     "int-nonmonotonic-send": [*sent("p", "a", 1, transaction="x"), *sent("p", "b", 0, transaction="x"),
                               event("p", "commit_transaction", transaction="x"), poll("c", (0, "b"), (1, "a"))],
+    "realtime-send": [*sent("p", "a", 1), *sent("q", "b", 0), poll("c", (0, "b"), (1, "a"))],
+    "G1c": [*sent("p", "a", 0, transaction="x"), *sent("q", "b", 0, partition=1, transaction="y"),
+            poll("p", (0, "b"), partition=1, transaction="x"), poll("q", (0, "a"), transaction="y"),
+            event("p", "commit_transaction", transaction="x"), event("q", "commit_transaction", transaction="y")],
     "lost-commit": [*THREE, poll("c", *ALL), commit("invoke", 3), commit("ok", 3), commit("ok", -1, f="committed")],
     "phantom-commit": [*THREE, poll("c", *ALL), commit("invoke", 2), commit("ok", 2), commit("ok", 3, f="committed")],
 }  # fmt: skip
@@ -123,6 +127,38 @@ def test_transactions_count_when_they_are_committed() -> None:
     assert kinds(*writes, aborted, *later, poll("c", (0, "a"), (2, "b"), read_uncommitted=True)) == []
     split = [poll("c", (0, "a"), transaction="y"), poll("c", (2, "b"), transaction="y")]
     assert kinds(*sent("p", "a", 0), *sent("p", "m", 1), *later, poll("d", (0, "a"), (1, "m"), (2, "b")), *split) == ["int-poll-skip"]
+
+
+def written_and_read(count: int, *, closes: bool) -> list[Event]:
+    """Each of so many transactions has polled the record of the next one, and the last one that of the first, if it closes."""
+    events = [found for number in range(count) for found in sent(f"p{number}", f"v{number}", number, transaction=f"x{number}")]
+    for number in range(count if closes else count - 1):
+        events.append(poll(f"p{number}", ((number + 1) % count, f"v{(number + 1) % count}"), transaction=f"x{number}"))
+    return [*events, *(event(f"p{number}", "commit_transaction", transaction=f"x{number}") for number in range(count))]
+
+
+def test_transactions_that_polled_from_each_other_in_a_circle_are_one_anomaly_that_names_them_all() -> None:
+    [found] = verdict_of(written_and_read(3, closes=True)).anomalies
+    assert (found.kind, found.text) == ("G1c", "x0 polled 'v1' of x1 polled 'v2' of x2 polled 'v0' of x0")
+    assert "G1c" not in kinds(*written_and_read(3, closes=False))
+    assert kinds(*written_and_read(3000, closes=True)) == ["G1c"], "however long it is"
+    assert "G1c" not in kinds(*written_and_read(3000, closes=False))
+
+
+def test_a_circle_takes_reads_that_count() -> None:
+    circle = written_and_read(2, closes=True)
+    assert "G1c" not in kinds(*circle[:-1], circle[-1] | {"f": "abort_transaction"})
+    assert kinds(*(found | {"read_uncommitted": True} if found["f"] == "poll" else found for found in circle)) == []
+    in_doubt = [found for found in circle if found["f"] != "commit_transaction"]
+    assert kinds(*in_doubt) == ["G1c"], "what others have read was committed, though nobody knows"
+    assert "G1c" not in kinds(*(found for found in circle if found["f"] != "poll" or found["process"] == "p0"))
+
+
+def test_sends_that_overlap_may_get_their_offsets_in_any_order() -> None:
+    (first, first_done), (second, second_done) = sent("p", "a", 1), sent("q", "b", 0)
+    assert kinds(first, second, first_done, second_done, poll("c", (0, "b"), (1, "a"))) == []
+    assert kinds(first, first_done, second_done, poll("c", (0, "b"), (1, "a"))) == [], "when it was invoked is not known"
+    assert kinds(first, first_done, second, second_done, poll("c", (0, "b"), (1, "a"))) == ["realtime-send"]
 
 
 def test_partitions_and_topics_are_apart() -> None:

@@ -12,10 +12,12 @@
     int-nonmonotonic-poll, int-poll-skip    the same within one poll, or within one transaction
     nonmonotonic-send      a later send of a process got a lower offset
     int-nonmonotonic-send  the same within one transaction
+    realtime-send          a send got a lower offset than another process's that had been acknowledged before it was invoked
+    G1c                    transactions have polled from each other in a circle
     lost-commit            a group was found below an offset whose commit was confirmed, and which it did not take back
     phantom-commit         a group was found at an offset that nobody had tried to commit
 
-Each is a single pass. Cycles of transactions over reads and writes (Elle's G1c) are not looked for. Source: jepsen.tests.kafka.
+Each is a single pass. Circles are of reads (``cycles.py``). Source: jepsen.tests.kafka.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.history.cycles import Read, circles
 from ottla.history.logs import Acknowledged, LogView
 from ottla.history.operations import Operation, Value
 
 KINDS: Final = (
     *("lost-write", "unseen", "duplicate", "inconsistent-offsets", "phantom", "aborted-read", "precommitted-read"),
     *("nonmonotonic-poll", "poll-skip", "int-nonmonotonic-poll", "int-poll-skip"),
-    *("nonmonotonic-send", "int-nonmonotonic-send", "lost-commit", "phantom-commit"),
+    *("nonmonotonic-send", "int-nonmonotonic-send", "realtime-send", "G1c", "lost-commit", "phantom-commit"),
 )
 Partition = tuple[str, int]
 
@@ -68,6 +71,7 @@ class _Sent:
     partition: int  # -1 while that is not known
     transaction: str
     event: int
+    was_invoked: bool
     has_failed: bool = False
 
 
@@ -147,6 +151,8 @@ class Judge:
         for partition, log in sorted(self._logs.items()):
             self._judge_acknowledged(partition, log)
         self._judge_order()
+        self._judge_real_time()
+        self._judge_circles()
         self._judge_jumps()
         self._anomalies.sort(key=lambda anomaly: anomaly.event or self._event + 1)
         return Verdict(self._anomalies, self._counts, self._record_count)
@@ -159,7 +165,8 @@ class Judge:
     def _on_send(self, operation: Operation) -> None:
         key = operation.topic, operation.value
         if operation.type == "invoke" or key not in self._sent:
-            sent = _Sent(operation.process, operation.topic, operation.partition, operation.transaction, self._event)
+            was_invoked = operation.type == "invoke"
+            sent = _Sent(operation.process, operation.topic, operation.partition, operation.transaction, self._event, was_invoked)
             self._sent.setdefault(key, sent)
         sent = self._sent[key]
         if operation.type == "fail":
@@ -168,7 +175,9 @@ class Judge:
             partition = operation.topic, operation.partition
             sent.partition = operation.partition
             log = self._logs.setdefault(partition, LogView())
-            log.acknowledged.append(Acknowledged(operation.value, operation.offset, sent.process, sent.transaction, sent.event))
+            log.acknowledged.append(
+                Acknowledged(operation.value, operation.offset, sent.process, sent.transaction, sent.event, self._event)
+            )
             if sent.transaction:
                 log.transactions[operation.offset] = sent.transaction
             self._place(partition, operation.offset, operation.value, f"was acknowledged to {sent.process}")
@@ -289,6 +298,34 @@ class Judge:
                     )
                     text = f"{found.process} sent {found.value!r} after {before.value!r}, to offset {found.offset} before {before.offset}"
                     self._find(kind, partition, text, found.event)
+
+    def _judge_real_time(self) -> None:
+        for partition, log in sorted(self._logs.items()):
+            by_answer, index = sorted(log.acknowledged, key=lambda found: found.answer_event), 0
+            last: Acknowledged | None = None  # of those that were acknowledged by then, the one with the highest offset
+            for found in sorted(log.acknowledged, key=lambda found: found.event):
+                while by_answer[index].answer_event < found.event:
+                    last = by_answer[index] if last is None or by_answer[index].offset > last.offset else last
+                    index += 1
+                if last is None or last.offset <= found.offset or last.process == found.process:
+                    continue
+                if self._sent[partition[0], found.value].was_invoked:
+                    text = f"{found.process} sent {found.value!r}, to offset {found.offset}, when offset {last.offset} was acknowledged"
+                    self._find("realtime-send", partition, text, found.event)
+
+    def _judge_circles(self) -> None:
+        reads: dict[str, dict[str, Read]] = {}
+        for partition, _, value, operation, event in self._polled:
+            sent, reader = self._sent.get((partition[0], value)), operation.transaction
+            if sent is None or not reader or sent.transaction in ("", reader) or operation.read_uncommitted:
+                continue
+            if self._ends.get(reader, True) and self._ends.get(sent.transaction, True):
+                reads.setdefault(reader, {}).setdefault(sent.transaction, Read(partition, value, event))
+        for circle in circles(reads):
+            found = [reads[reader][writer] for reader, writer in zip(circle, [*circle[1:], circle[0]], strict=True)]
+            texts = [f"{reader} polled {read.value!r} of" for reader, read in zip(circle, found, strict=True)]
+            last = max(found, key=lambda read: read.event)
+            self._find("G1c", last.partition, f"{' '.join(texts)} {circle[0]}", last.event)
 
     def _judge_jumps(self) -> None:
         readable = {partition: self._readable(self._logs[partition]) for partition in {jump.partition for jump in self._jumps}}

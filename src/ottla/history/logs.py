@@ -16,6 +16,8 @@ class Acknowledged(NamedTuple):
     process: str | int
     transaction: str
     event: int
+    """That by which it was invoked."""
+    answer_event: int
 
 
 @dataclass(slots=True)
