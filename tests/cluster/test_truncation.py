@@ -5,9 +5,43 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.replicas.following import truncate
+from ottla.broker.replicas.following import Cut, append, truncate
+from ottla.client.cluster import Cluster
+from ottla.client.producer import Producer, ProducerSettings
+
+KEPT = 2
+"""Records: what was acknowledged by both, and the first that was not, which was on its way."""
+
+
+async def send_to_the_leader_alone(nodes: SimNodes, topic: str, *values: bytes, partitions: int = 1) -> None:
+    async def body(cluster: Cluster) -> None:
+        producer = Producer(cluster, ProducerSettings(acks="1", enable_idempotence=False, linger_ms=0))
+        for value in values:
+            for index in range(partitions):
+                await producer.send_and_wait(topic, value, partition=index)
+        await producer.close()
+
+    await nodes.act(body)
+
+
+async def diverged(nodes: SimNodes, *, partitions: int = 1) -> None:
+    """Node 1 has stopped in order with records that node 2, which leads by now, has not; it is back, and has what node 2 has."""
+    await nodes.create("t", *[[1, 2]] * partitions)
+    for index in range(partitions):
+        await nodes.send("t", b"common", index=index)
+    nodes.nodes[2].machine.pause_process()
+    await send_to_the_leader_alone(nodes, "t", b"lost", b"lost, too", partitions=partitions)
+    await nodes.nodes[1].stop()
+    nodes.nodes[2].machine.resume_process()
+    await nodes.until(lambda: all(nodes.partition(2, "t", index).led_epoch >= 0 for index in range(partitions)))
+    nodes.nodes[1].begin()
+    await nodes.until(lambda: nodes.has(1, "t", partitions - 1))
+    await nodes.until(lambda: all(nodes.in_sync(2, "t", index) == {1, 2} for index in range(partitions)))
+    ends = {nodes.partition(node, "t", index).log.log_end_offset for index in range(partitions) for node in (1, 2)}
+    assert ends == {KEPT}
 
 
 def test_a_replica_leads_when_its_log_is_cut_and_not_before() -> None:
@@ -21,8 +55,8 @@ def test_a_replica_leads_when_its_log_is_cut_and_not_before() -> None:
         assert followed is not None
         assert broker is not None
         image = broker.image.topics["t"].partitions[0]
-        cutting = asyncio.ensure_future(nodes.nodes[2].machine.run(truncate(partition, followed, 1)))
-        while not partition._is_cutting:
+        cutting = asyncio.ensure_future(nodes.nodes[2].machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)])))
+        while partition.cutting is None:
             await asyncio.sleep(0)
         partition.take_role(replace(image, leader=2, leader_epoch=image.leader_epoch + 1))
         assert partition.led_epoch < 0
@@ -33,5 +67,92 @@ def test_a_replica_leads_when_its_log_is_cut_and_not_before() -> None:
         assert partition.leading is not None
         assert partition.leading.machine.epoch_start_offset == 1
         assert partition.high_watermark <= 1
+
+    play(body)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_log_that_was_cut_below_what_was_synced_is_not_taken_for_damaged(power_cut: bool) -> None:
+    async def body(nodes: SimNodes) -> None:
+        await diverged(nodes)
+        nodes.nodes[1].kill(power_cut=power_cut)
+        nodes.nodes[1].begin()
+        await nodes.until(lambda: nodes.has(1, "t"))
+        await nodes.send("t", b"new")
+        await nodes.until(lambda: nodes.in_sync(2, "t") == {1, 2})
+        assert nodes.partition(1, "t").log.log_end_offset == KEPT + 1
+
+    play(body)
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_logs_that_are_cut_together_share_one_checkpoint_and_one_sync(count: int) -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", *[[1, 2]] * count)
+        for index in range(count):
+            await nodes.send("t", b"a", b"b", index=index)
+        broker, disk = nodes.nodes[2].broker, nodes.nodes[2].machine.disk
+        assert broker is not None
+        partitions = [nodes.partition(2, "t", index) for index in range(count)]
+        for partition in partitions:
+            await nodes.nodes[2].machine.run(partition.sync())
+        cuts = [Cut(partition, partition.followed, 1) for partition in partitions if partition.followed is not None]
+        steps: list[tuple[str, str]] = []
+        disk.on_step = lambda operation, path, what: steps.append((operation, path))
+        await nodes.nodes[2].machine.run(truncate(broker.partitions, cuts))
+        disk.on_step = lambda operation, path, what: None
+        assert {partition.log.log_end_offset for partition in partitions} == {1}
+        assert len(cuts) == count
+        checkpoints = [path for operation, path in steps if operation == "rename" and "recovery-point" in path]
+        assert len(checkpoints) == 1, steps
+        assert [operation for operation, _ in steps].count("sync_file_system") == 1
+        synced = [path for operation, path in steps if operation in ("sync", "sync_dir") and "/t-" in path]
+        assert synced == []
+        assert len([path for operation, path in steps if operation == "truncate" and "/t-" in path]) == count
+
+    play(body)
+
+
+def test_a_sync_beside_a_cut_does_not_move_the_recovery_point_past_it() -> None:
+    """Housekeeping syncs a log whose checkpoint has just been lowered; the crash comes before the cut."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        await nodes.send("t", b"a", b"b")
+        broker, partition = nodes.nodes[2].broker, nodes.partition(2, "t")
+        assert broker is not None
+        await nodes.nodes[2].machine.run(partition.sync())
+        assert partition.log.recovery_point == 2
+        assert partition.log.begin_truncation(1)
+        await nodes.nodes[2].machine.run(partition.sync())
+        assert partition.log.recovery_point == 0
+        partition.log.truncation_ended()
+        await nodes.nodes[2].machine.run(partition.sync())
+        assert partition.log.recovery_point == 2
+
+    play(body)
+
+
+def test_nothing_is_appended_before_a_cut_is_durable() -> None:
+    """What was cut might come back behind it."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        await nodes.send("t", b"a", b"b")
+        broker, partition = nodes.nodes[2].broker, nodes.partition(2, "t")
+        followed = partition.followed
+        assert broker is not None
+        assert followed is not None
+        part = await nodes.partition(1, "t").log.read(1, max_bytes=1000, end_offset=2)
+        assert part is not None
+        await nodes.nodes[2].machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
+        partition.begin_cut()
+        records = memoryview(part.region.read())
+        appending = asyncio.ensure_future(nodes.nodes[2].machine.run(append(broker.partitions, partition, followed, records, now_ms=1)))
+        await asyncio.sleep(1)
+        assert partition.log.log_end_offset == 1
+        partition.end_cut()
+        assert await appending
+        assert partition.log.log_end_offset == 2
 
     play(body)

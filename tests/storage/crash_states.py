@@ -69,6 +69,11 @@ class State:
                     **{name: file for name, file in self._files.items() if _folder(name) == path},
                 }
                 self._pending = [pending for pending in self._pending if _folder(pending[1]) != path]
+            case "sync_file_system":
+                for file in self._files.values():
+                    file.durable = bytes(file.written)
+                self._durable_names = dict(self._files)
+                self._pending = []
             case _:
                 raise AssertionError(f"{operation} is not known here")
 

@@ -156,19 +156,27 @@ def stopping() -> Run:
     return log.recorded("stop")
 
 
-def truncating() -> Run:
+def truncating(*, is_durable: bool = True) -> Run:
+    """As a follower does it: the checkpoints are written before, and one sync of the file system may come after many logs."""
     log = Log()
     for offset in (17, 9, 3, 0):
         while log.log.log_end_offset < 20:
             log.write(batch(b"%d before %d" % (log.log.log_end_offset, offset)), leader_epoch=20 - offset)
         log.sync()
         log.kept_to = min(log.kept_to, offset)
-        run(write_checkpoint(log.disk, POINT, {KEY: 0}))
-        run(log.log.truncate_to(offset))
+        assert log.log.begin_truncation(offset)
         run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
+        run(log.log.truncate_to(offset, is_durable=is_durable))
+        if not is_durable:
+            run(log.disk.sync_file_system(FOLDER))
+        log.log.truncation_ended()
         log.note()
         log.write(batch(b"after %d" % offset), leader_epoch=21 - offset, sync=True)
     return log.recorded("truncate")
+
+
+def truncating_together() -> Run:
+    return truncating(is_durable=False)
 
 
 def retaining() -> Run:
@@ -250,5 +258,5 @@ def metadata() -> Run:
 
 
 RUNS: dict[str, Callable[[], Run]] = {
-    name.__name__: name for name in (appending, rolling, stopping, truncating, retaining, compacting, metadata)
+    name.__name__: name for name in (appending, rolling, stopping, truncating, truncating_together, retaining, compacting, metadata)
 }  # fmt: skip

@@ -131,15 +131,7 @@ class AmongOthers:
         partitions.on_partition_failed = reports.look_soon
         partitions.on_relocated = lambda partition: reports.look_soon((partition.topic,))
         shared.may_lead = False
-        self._fetchers = ReplicaFetchers(
-            self._world,
-            self._config,
-            listener,
-            lambda: self.broker_epoch,
-            self.failing,
-            partitions.write_checkpoints,
-            shared.throttles.follower,
-        )
+        self._fetchers = ReplicaFetchers(self._world, self._config, listener, lambda: self.broker_epoch, self.failing, partitions)
         self._isr_requests = IsrRequests(self._world, shared, self._channel, lambda: self.broker_epoch, partitions.all)
         shared.may_join, shared.is_live, shared.on_following = may_join, is_live, self._fetchers.follow
         self._isr_requests.start()

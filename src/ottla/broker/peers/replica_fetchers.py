@@ -7,15 +7,15 @@ A partition that comes while a fetch waits at the leader does not wait with it: 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import append, truncate
+from ottla.broker.replicas.following import Cut, append, truncate
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.throttles import Throttle
+from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -47,16 +47,14 @@ class ReplicaFetchers:
         listener: str | None,
         broker_epoch: Callable[[], int],
         failing: FailingBrokers,
-        write_checkpoints: Callable[[], Awaitable[None]],
-        throttle: Throttle,
+        store: PartitionStore,
     ) -> None:
         self._failing = failing
         self._world = world
         self._config = config
         self._listener = listener
         self._broker_epoch = broker_epoch
-        self._write_checkpoints = write_checkpoints
-        self._throttle = throttle
+        self._store = store
         self._peers = Peers(world, f"node-{config.node_id}-replica", silence_ms_max=config["replica.socket.timeout.ms"])
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._of: dict[Partition, ReplicaFetcher] = {}
@@ -78,9 +76,7 @@ class ReplicaFetchers:
         if fetcher is None:
             leader = followed.leader_id
             address = partial(self._address, leader)
-            fetcher = ReplicaFetcher(
-                self._world, self._config, self._peers, address, self._broker_epoch, self._write_checkpoints, self._throttle
-            )
+            fetcher = ReplicaFetcher(self._world, self._config, self._peers, address, self._broker_epoch, self._store)
             fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
             self._fetchers[leader] = fetcher
         self._of[partition] = fetcher
@@ -109,16 +105,15 @@ class ReplicaFetcher:
         peers: Peers,
         address: Callable[[], Address | None],
         broker_epoch: Callable[[], int],
-        write_checkpoints: Callable[[], Awaitable[None]],
-        throttle: Throttle,
+        store: PartitionStore,
     ) -> None:
         self._world = world
         self._config = config
         self._peers = peers
         self._address = address
         self._broker_epoch = broker_epoch
-        self._write_checkpoints = write_checkpoints
-        self._throttle = throttle
+        self._store = store
+        self._throttle = store.replication.throttles.follower
         self._waiting: dict[Partition, None] = {}  # that the timer asks for again
         self._session = ReplicaSession(config.node_id)
         self._partitions: dict[PartitionKey, Partition] = {}
@@ -265,7 +260,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     async def _take_all(self, response: FetchResponse, said: dict[PartitionKey, Asked]) -> None:
-        begin_later = False
+        begin_later, cuts = False, list[Cut]()
         for topic in response.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
@@ -274,42 +269,54 @@ class ReplicaFetcher:
                 if partition is None or asked is None or followed is None:
                     continue
                 try:
-                    begin_later |= await self._take(partition, followed, asked, data)
+                    begin_later |= await self._take(partition, followed, asked, data, cuts)
                 except KafkaError as error:
-                    if partition.followed is followed:  # else it follows another leader by now, or nobody
-                        log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
-                        followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
+                    self._failed(partition, followed, error)
                 self._want(partition)
+        if cuts:
+            await self._cut(cuts)
         if begin_later:
             await self._keep_starts()
+
+    def _failed(self, partition: Partition, followed: Followed, error: KafkaError) -> None:
+        if partition.followed is followed:  # else it follows another leader by now, or nobody
+            log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
+            followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
+
+    async def _cut(self, cuts: list[Cut]) -> None:
+        """All that one answer cuts is cut together."""
+        for cut in cuts:
+            what, partition = "replica_starts_over" if cut.starts_over else "replica_truncated", cut.partition
+            log.info(what, partition=str(partition.key), end_offset=cut.offset, was=partition.log.log_end_offset)
+        try:
+            await truncate(self._store, cuts)
+        except KafkaError as error:
+            for cut in cuts:
+                self._failed(cut.partition, cut.followed, error)
+        for cut in cuts:
+            self._want(cut.partition)
 
     async def _keep_starts(self) -> None:
         """Where logs begin later by their leader's word is on disk before the next fetch reports it: what is deleted stays deleted."""
         try:
-            await self._write_checkpoints()
+            await self._store.write_checkpoints()
         except StorageError as error:
             log.error("log_start_not_written", reason=error.message)
 
-    async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData) -> bool:
-        """What the answer says of the partition is done; True when its log begins later by it."""
+    async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
+        """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""
         now_ms = self._world.clock.monotonic_ms()
         step = followed.on_answer(asked.offset, asked.leader_epoch, data, partition.log, now_ms)
-        await self._carry_out(partition, followed, step)
         if isinstance(step, Append):
+            records = memoryview(step.records)  # type: ignore[arg-type]
+            await append(self._store, partition, followed, records, now_ms=self._world.clock.now_ms())
             followed.leader_high_watermark(data.high_watermark, partition.log)
-        return partition.followed is followed and partition.on_leader_progress(followed)
-
-    async def _carry_out(self, partition: Partition, followed: Followed, step: Step) -> None:
-        if isinstance(step, Append):
-            await append(partition, followed, memoryview(step.records), now_ms=self._world.clock.now_ms())  # type: ignore[arg-type]
-        elif isinstance(step, Truncate):
-            log.info("replica_truncated", partition=str(partition.key), end_offset=step.end_offset, was=partition.log.log_end_offset)
-            await truncate(partition, followed, step.end_offset)
-        elif isinstance(step, StartOver):
-            log.info("replica_starts_over", partition=str(partition.key), offset=step.offset, was=partition.log.log_end_offset)
-            await truncate(partition, followed, step.offset, starts_over=True)
         elif isinstance(step, AskOffsets):
             self._ask_offsets(partition, followed)
+        elif (cut := _cut_of(partition, followed, step)) is not None:
+            cuts.append(cut)
+            return False
+        return partition.followed is followed and partition.on_leader_progress(followed)
 
     # -- where the leader's log lies
 
@@ -328,7 +335,8 @@ class ReplicaFetcher:
                 return
             if len(found) == 2:
                 step = followed.on_offsets(found[0], found[1], partition.log)
-                eager.run(self._carry_out(partition, followed, step), lambda _, error: self._found(partition, error))
+                cut = _cut_of(partition, followed, step)
+                eager.run(self._cut([] if cut is None else [cut]), lambda _, error: self._found(partition, error))
             else:
                 followed.on_no_offsets(self._world.clock.monotonic_ms())
                 self._want(partition)
@@ -349,3 +357,9 @@ class ReplicaFetcher:
             log.error("replica_not_truncated", partition=str(partition.key), exc_info=error)
         self._want(partition)
         self._fetch_soon()
+
+
+def _cut_of(partition: Partition, followed: Followed, step: Step) -> Cut | None:
+    if isinstance(step, Truncate):
+        return Cut(partition, followed, step.end_offset)
+    return Cut(partition, followed, step.offset, starts_over=True) if isinstance(step, StartOver) else None

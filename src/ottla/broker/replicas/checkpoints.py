@@ -68,7 +68,10 @@ class Checkpoints:
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         for key, log in logs.items():
             dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
-            committed = 0 if log.committed_end is None else log.committed_end()
+            committed = 0
+            if log.committed_end is not None:
+                committed = log.committed_end()
+                log.tail.remember_producers()  # what is cut lies after what is committed
             offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
         for column, name in enumerate(FILES):
             listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}

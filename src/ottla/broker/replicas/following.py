@@ -1,19 +1,53 @@
-"""What a follower does to its log: the leader's batches are appended, what the leader does not have is cut."""
+"""What a follower does to its log: the leader's batches are appended, what the leader does not have is cut.
+
+A log that ends below its checkpointed recovery point is taken for damaged, so checkpoints are written before a cut: once for all
+partitions that one answer cuts. Many of them share one sync of their file system afterwards. Until then none is led, or appended to: what
+was cut must not come back behind what came after it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import read_header
 from ottla.replication.follower import Followed
 
+SINGLY_MAX: Final = 8
+"""Above so many logs one sync of their file system is cheaper than theirs, each of several files, one by one."""
 
-async def append(partition: Partition, followed: Followed, records: memoryview, *, now_ms: int) -> bool:
+
+class Cut(NamedTuple):
+    """The log will end there, or be empty and begin there."""
+
+    partition: Partition
+    followed: Followed
+    offset: int
+    starts_over: bool = False
+
+
+class Checkpointing(Protocol):
+    """The partitions of this broker."""
+
+    async def write_checkpoints(self) -> None:
+        """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
+        ...
+
+    async def make_durable(self, partitions: Iterable[Partition]) -> None:
+        """All that was written of these survives a power cut."""
+        ...
+
+
+async def append(store: Checkpointing, partition: Partition, followed: Followed, records: memoryview, *, now_ms: int) -> bool:
     """The leader's batches are in the log; False when the partition follows another leader by now.
 
     An empty log may have to begin earlier: at the base offset of a batch within which the leader's log begins, because the records before
     that were deleted. KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.
     """
+    while partition.cutting is not None:
+        await partition.cutting.wait()
     if partition.followed is not followed:
         return False
     log = partition.log
@@ -23,7 +57,8 @@ async def append(partition: Partition, followed: Followed, records: memoryview, 
         base_offset = read_header(records).base_offset
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or log.log_start_offset < log.log_end_offset or base_offset >= log.log_end_offset:
             raise
-        if not await truncate(partition, followed, base_offset, starts_over=True):
+        await truncate(store, [Cut(partition, followed, base_offset, starts_over=True)])
+        if partition.followed is not followed:
             return False
         log.tail.stage_replicated(records, now_ms=now_ms)
     await partition.flush()
@@ -31,18 +66,37 @@ async def append(partition: Partition, followed: Followed, records: memoryview, 
     return partition.followed is followed
 
 
-async def truncate(partition: Partition, followed: Followed, end_offset: int, *, starts_over: bool = False) -> bool:
-    """The log ends there, or is empty and begins there; False, and nothing is done, when the partition follows another leader by now."""
-    is_done = False
+async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
+    """The logs end there, durably, but for those that follow another leader by now. KafkaError, OSError when a disk refuses."""
+    begun: list[Partition] = []
+    try:
+        must_checkpoint = False
+        for partition, followed, offset, starts_over in cuts:
+            if partition.followed is followed and partition.cutting is None:
+                partition.begin_cut()
+                begun.append(partition)
+                must_checkpoint |= partition.log.begin_truncation(0 if starts_over else offset)
+        if must_checkpoint:
+            await store.write_checkpoints()
+        is_many = len(begun) > SINGLY_MAX
+        for cut in cuts:
+            if cut.partition in begun:
+                await cut.partition.stand_still(_work(cut, is_durable=not is_many))
+        if is_many:
+            await store.make_durable(begun)
+    finally:
+        for partition in begun:
+            partition.end_cut()
+
+
+def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
+    partition, followed, offset, starts_over = cut
 
     async def work() -> None:
-        nonlocal is_done
         if partition.followed is followed:
             log = partition.log
-            await (log.truncate_fully_and_start_at(end_offset) if starts_over else log.truncate_to(end_offset))
-            followed.on_truncated(end_offset)
-            partition.high_watermark = min(partition.high_watermark, end_offset)
-            is_done = True
+            await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
+            followed.on_truncated(offset)
+            partition.high_watermark = min(partition.high_watermark, offset)
 
-    await partition.cut(work)
-    return is_done
+    return work

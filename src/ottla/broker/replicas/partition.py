@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_image", "_is_cutting", "_is_leader", "_replication", "_sync", "changing", "followed",
+        "_ended_at", "_flush", "_image", "_is_leader", "_replication", "_sync", "changing", "cutting", "followed",
         "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters", "on_role",
         "topic", "topic_id", "waiters",
     )  # fmt: skip
@@ -64,7 +64,7 @@ class Partition:
         self.leader_epoch = NO_EPOCH  # as the image has it, whoever leads
         self.led_epoch = NO_EPOCH  # that epoch while this broker leads the partition in it
         self._is_leader = False  # as the image has it; ``led_epoch`` follows when nothing of an earlier epoch is being written
-        self._is_cutting = False
+        self.cutting: asyncio.Event | None = None  # set when the cut is over
         self._ended_at = 0  # the log's drop count when the last epoch ended
         self.on_role: Callable[[Partition], None] = lambda partition: None  # ``led_epoch`` has changed
         self._replication = replication
@@ -106,9 +106,9 @@ class Partition:
         tail = self.log.tail
         tail.drop_unwritten()
         self._ended_at = tail.drop_count
-        if not (tail.is_flushing or self._is_cutting):
+        if self.cutting is None and not tail.is_flushing:
             self._lead()
-        elif is_leader:
+        elif self.cutting is None and is_leader:
             eager.run(self._flush(self._lead_now), _note_end)
         if image.leader not in (NO_LEADER, node_id):
             backoff_ms = self._replication.backoff_ms
@@ -246,17 +246,18 @@ class Partition:
 
         await self._flush(run)
 
-    async def cut(self, work: Callable[[], Awaitable[None]]) -> None:
-        """As ``stand_still``, for work that changes where the log ends: this broker leads the partition after it, and not before."""
+    def begin_cut(self) -> None:
+        """Where the log ends is about to change: until ``end_cut`` this broker does not lead the partition, and nothing is appended."""
+        self.cutting = asyncio.Event()
 
-        async def run() -> None:
-            self._is_cutting = True
-            try:
-                await work()
-            finally:
-                self._is_cutting = False
-
-        await self.stand_still(run)
+    def end_cut(self) -> None:
+        """The log ends where it does, durably."""
+        if self.cutting is not None:
+            self.cutting.set()
+        self.cutting = None
+        self.log.truncation_ended()
+        if self._is_leader and self.led_epoch < 0:
+            eager.run(self._flush(self._lead_now), _note_end)
 
     async def settled(self) -> None:
         """No closed segment is being synced, deleted or replaced at this moment."""

@@ -20,7 +20,7 @@ from ottla.storage.log.tail import Tail
 class Durability:
     """Of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
 
-    __slots__ = ("_disk", "_epoch_file", "_health", "_segments", "_tail", "recovery_point")
+    __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_segments", "_tail", "recovery_point")
 
     def __init__(self, disk: Disk, segments: LogSegments, epoch_file: EpochFile, tail: Tail, health: LogHealth) -> None:
         self._disk: Final = disk
@@ -29,6 +29,7 @@ class Durability:
         self._tail: Final = tail
         self._health: Final = health
         self.recovery_point = tail.end_offset
+        self._bound: int | None = None  # of the recovery point, while the log is about to be cut
 
     @property
     def unsynced_messages(self) -> int:
@@ -77,7 +78,18 @@ class Durability:
                 self._health.on_disk_error(error)
             raise StorageError(f"the log in {folder} cannot be synced: {error}") from error
         segments.unsynced = [segment for segment in segments.unsynced if segment not in closed]
-        self.recovery_point = max(self.recovery_point, end_offset)
+        self.recovery_point = max(self.recovery_point, end_offset if self._bound is None else min(end_offset, self._bound))
+
+    def begin_truncation(self, offset: int) -> bool:
+        """The recovery point is not after ``offset`` until ``were_truncated`` or ``truncation_ended``; True when it was."""
+        self._bound = offset
+        was_after = self.recovery_point > offset
+        self.recovery_point = min(self.recovery_point, offset)
+        return was_after
+
+    def truncation_ended(self) -> None:
+        """The log was cut, or will not be."""
+        self._bound = None
 
     def were_truncated(self) -> None:
         """The recovery point is not after the end."""
@@ -85,4 +97,4 @@ class Durability:
 
     def all_is_durable(self) -> None:
         """Another part has synced the entire log."""
-        self.recovery_point = self._tail.end_offset
+        self.recovery_point = self._tail.end_offset if self._bound is None else min(self._tail.end_offset, self._bound)

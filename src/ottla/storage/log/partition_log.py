@@ -54,8 +54,7 @@ class PartitionLog:
         self.stage: Final = self.tail.stage  # bound once: these two are called for each batch
         self.flush: Final = self.tail.flush
         self.config = config
-        self.cuts: Final = recovered.cuts
-        """What the recovery removed when the log was opened."""
+        self.cuts: Final = recovered.cuts  # what the recovery removed when the log was opened
         self.log_start_offset = recovered.segments[0].base_offset
         self._was_closed = recovered.walked == 0 or (
             len(recovered.segments) == 1 and recovered.segments[0].size == 0 and not recovered.cuts
@@ -214,6 +213,7 @@ class PartitionLog:
         """A leader of this epoch begins at the log's end, whether it ever appends or not (KIP-101)."""
         assert not self.tail.has_unwritten, "an epoch begins where the last one has ended"
         self._epoch_file.assign(epoch, self.tail.end_offset)
+        self.tail.remember_producers()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
@@ -232,8 +232,7 @@ class PartitionLog:
     async def retained_from(self, now_ms: int) -> int:
         """The offset below which retention keeps nothing; the log's start when all is kept.
 
-        When everything is too old, that includes the last segment: the next flush closes it, and it is deleted after that. Only
-        closed segments are deleted.
+        When everything is too old, that includes the last segment: the next flush closes it, and it is deleted after that.
         """
 
         async def look() -> int:
@@ -275,11 +274,21 @@ class PartitionLog:
 
     # -- the end
 
-    async def truncate_to(self, offset: int) -> None:
+    def begin_truncation(self, offset: int) -> bool:
+        """The log is about to be cut at ``offset`` (0: it starts over). True when the owner must write the checkpoints before that.
+
+        Else it is taken for damaged afterwards. Until ``truncation_ended`` recovery begins at the segment that is cut at the latest.
+        """
+        return offset < self.tail.end_offset and self.durability.begin_truncation(self._segments.base_of(offset))
+
+    def truncation_ended(self) -> None:
+        """The log was cut, durably, or will not be."""
+        self.durability.truncation_ended()
+
+    async def truncate_to(self, offset: int, *, is_durable: bool = True) -> None:
         """Nothing is left at or after ``offset``; a batch that holds it is removed entirely. Nothing may be staged.
 
-        The owner checkpoints a recovery point of 0 before, and the one that there is then after: a log that ends below its
-        checkpointed recovery point is taken for damaged.
+        ``begin_truncation`` comes before. It survives a power cut, unless the caller sees to that: before it does, nothing may be appended.
         """
         assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
         if offset >= self.tail.end_offset:  # an epoch in which nothing was written is forgotten all the same
@@ -287,19 +296,20 @@ class PartitionLog:
             self.tail.were_truncated(self.tail.end_offset)
             return
         if offset <= self._segments.all[0].base_offset:
-            await self.truncate_fully_and_start_at(offset)
+            await self.truncate_fully_and_start_at(offset, is_durable=is_durable)
             return
-        await self._after_truncation(await self._segments.truncate_to(offset))
+        await self._after_truncation(await self._segments.truncate_to(offset, is_durable=is_durable), is_durable=is_durable)
 
-    async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log is empty and begins at ``offset``."""
+    async def truncate_fully_and_start_at(self, offset: int, *, is_durable: bool = True) -> None:
+        """The log is empty and begins at ``offset``; else as ``truncate_to``."""
         assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
-        await self._segments.start_over_at(offset)
+        await self._segments.start_over_at(offset, is_durable=is_durable)
+        self.tail.remembered.clear()
         self.log_start_offset = offset
         self.epochs.truncate_from_end(0)
-        await self._after_truncation(offset)
+        await self._after_truncation(offset, is_durable=is_durable)
 
-    async def _after_truncation(self, end_offset: int) -> None:
+    async def _after_truncation(self, end_offset: int, *, is_durable: bool) -> None:
         segments = self._segments
         self.tail.were_truncated(end_offset)
         self.durability.were_truncated()
@@ -307,8 +317,13 @@ class PartitionLog:
         self.compaction.first_dirty_offset = min(self.compaction.first_dirty_offset, segments.all[-1].base_offset)
         segments.were_truncated()
         self.epochs.truncate_from_end(end_offset)
-        await write_epochs(self._disk, self.folder, self.epochs)
-        self.tail.producers = await rebuild_producers(self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms)
+        if is_durable:
+            await write_epochs(self._disk, self.folder, self.epochs)
+        self._epoch_file.is_changed = not is_durable  # a recovery takes those of the segment that was cut from its batches
+        self.tail.producers = await rebuild_producers(
+            self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable,
+            remembered=self.tail.remembered.at(end_offset),
+        )  # fmt: skip
 
     def expire_producers(self, now_ms: int) -> int:
         """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""

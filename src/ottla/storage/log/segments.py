@@ -76,10 +76,13 @@ class LogSegments:
         self.all.append(fresh)
         self.places.keep_loaded(closed)
 
-    async def _created(self, base_offset: int) -> Segment:
+    async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
         """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
         interval = self.config.index_interval_bytes
         segment = await Segment.open(self._disk, self.folder, base_offset, index_interval_bytes=interval, create=True)
+        if not is_durable:
+            self.is_folder_changed = True
+            return segment
         try:
             await self._disk.sync_dir(self.folder)
         except OSError as error:  # an empty segment may not stay, or the next start takes it for the log's end
@@ -91,22 +94,24 @@ class LogSegments:
         self.is_folder_changed = False
         return segment
 
-    async def truncate_to(self, offset: int) -> int:
+    def base_of(self, offset: int) -> int:
+        """Where the segment begins that is the last one when nothing is left at or after ``offset``; 0 when none is left."""
+        return self.all[segment_index(self.all, offset - 1)].base_offset if offset > self.all[0].base_offset else 0
+
+    async def truncate_to(self, offset: int, *, is_durable: bool) -> int:
         """Nothing is left at or after ``offset``, and some of what lies before it is; returns the offset after that."""
         keep = segment_index(self.all, offset - 1)
-        await remove_segments(self._disk, self.folder, self.all, keep + 1)
+        await remove_segments(self._disk, self.folder, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
         found = await segment.find(offset)
-        if found is not None:
-            await segment.truncate(found[0])
-            return found[1].base_offset
-        await segment.rebuild()
-        return offset
+        size, end_offset = (segment.size, offset) if found is None else (found[0], found[1].base_offset)
+        await segment.truncate(size, end_offset, is_durable=is_durable)
+        return end_offset
 
-    async def start_over_at(self, offset: int) -> None:
+    async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
         """There is one empty segment, which begins at ``offset``."""
-        await remove_segments(self._disk, self.folder, self.all, 0)
-        self.all.append(await self._created(offset))
+        await remove_segments(self._disk, self.folder, self.all, 0, is_durable=is_durable)
+        self.all.append(await self._created(offset, is_durable=is_durable))
 
     def were_truncated(self) -> None:
         """Offsets may mean other batches from now on."""

@@ -34,6 +34,7 @@ from ottla.storage.directory.epoch_file import EpochFile
 from ottla.storage.disk_errors import PASSING
 from ottla.storage.health import LogHealth
 from ottla.storage.log.batch_rules import BatchRules, apply_rules, refuse_size
+from ottla.storage.log.remembered_producers import RememberedProducers
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
@@ -70,7 +71,7 @@ class Tail:
     __slots__ = (
         "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset",
         "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "config", "drop_count", "end_offset", "latest_ms",
-        "producers", "rules", "unsynced_since_ms",
+        "producers", "remembered", "rules", "unsynced_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Tail:
         self._epochs: Final = epochs
         self._health: Final = health
         self.producers = producers
+        self.remembered: Final = RememberedProducers()
         self.end_offset = self._next_offset = end_offset
         self._pending: list[_Staged] = []
         self._buffers: list[memoryview] = []  # of the batches in _pending
@@ -285,6 +287,8 @@ class Tail:
         size, base_offset, last_offset, max_timestamp = batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp
         staged_ms, attributes, producer_id = batch.staged_ms, batch.attributes, batch.producer_id
         if batch.leader_epoch != self._counted_epoch:
+            if self._counted_epoch >= 0:
+                self.remembered.remember(base_offset, self.producers)
             self._counted_epoch = batch.leader_epoch
             self._epochs.assign(batch.leader_epoch, base_offset)
         segment.count_batch(size, last_offset, max_timestamp)
@@ -335,6 +339,10 @@ class Tail:
             self._staged_timestamp = -1
         if not self._is_flushing:
             self.producers.clear_staged()
+
+    def remember_producers(self) -> None:
+        """A truncation to this end, or soon after it, need not read what lies before."""
+        self.remembered.remember(self.end_offset, self.producers)
 
     def were_truncated(self, end_offset: int) -> None:
         """The log ends at ``end_offset``. Nothing may be staged."""

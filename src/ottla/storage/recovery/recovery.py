@@ -176,8 +176,20 @@ async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:
                 await disk.remove(f"{folder}/{file_stem(offset)}{suffix}")
 
 
-async def rebuild_producers(disk: Disk, folder: str, segments: Sequence[Segment], end_offset: int, *, now_ms: int) -> ProducerStates:
-    """The producers at ``end_offset``; snapshots of states outside the log are removed."""
+async def rebuild_producers(
+    disk: Disk,
+    folder: str,
+    segments: Sequence[Segment],
+    end_offset: int,
+    *,
+    now_ms: int,
+    is_durable: bool = True,
+    remembered: tuple[int, bytes] | None = None,
+) -> ProducerStates:
+    """The producers at ``end_offset``; snapshots of states outside the log are removed, durably unless the caller sees to that.
+
+    ``remembered`` is a snapshot in memory, and its offset.
+    """
     producers, offset, is_changed = ProducerStates(), -1, False
     for snapshot in reversed(await offsets_of(disk, folder, SNAPSHOT_SUFFIX)):
         path = f"{folder}/{file_stem(snapshot)}{SNAPSHOT_SUFFIX}"
@@ -190,8 +202,10 @@ async def rebuild_producers(disk: Disk, folder: str, segments: Sequence[Segment]
             except DecodeError:
                 await disk.remove(path)
                 is_changed = True
-    if is_changed:  # one that came back after a power cut would speak of batches that the log has lost
+    if is_changed and is_durable:  # one that came back after a power cut would speak of batches that the log has lost
         await disk.sync_dir(folder)
+    if remembered is not None and remembered[0] > max(offset, segments[0].base_offset - 1):
+        offset, producers = remembered[0], ProducerStates.from_snapshot(remembered[1])
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:
             continue

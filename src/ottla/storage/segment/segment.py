@@ -273,13 +273,28 @@ class Segment(Tally):
 
     # -- the end of it
 
-    async def truncate(self, size: int) -> None:
-        """The log ends at ``size``, a batch's start, durably; the indexes are rebuilt."""
+    async def truncate(self, size: int, end_offset: int, *, is_durable: bool) -> None:
+        """The log ends at ``size``, a batch's start, and at ``end_offset``, durably unless the caller sees to that. It may grow again.
+
+        The indexes lose what lay after that: nothing is walked but the batches after their last entries.
+        """
+        offset_index, time_index = await self.load()
         file = await self.opened()
-        await file.truncate(size)
-        await file.sync()
+        if size < file.size:
+            await file.truncate(size)
+            if is_durable:
+                await file.sync()
         self.size = size
-        await self.rebuild()
+        offset_index.truncate(size)
+        time_index.truncate(end_offset)
+        start = offset_index.last[1] if offset_index.last else 0
+        self.max_timestamp, self.max_timestamp_offset = time_index.last or (-1, -1)
+        walk = BatchWalk(file, start, size)
+        while (header := await walk.next()) is not None:
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        self._bytes_since_entry = size - start
+        self.first_timestamp = await self.oldest_timestamp() if size else -1
 
     async def retire(self) -> list[str]:
         """The files have ``.deleted`` names, which are returned. Reads of the segment that are in progress are not disturbed."""
@@ -298,8 +313,9 @@ class Segment(Tally):
                 await self._disk.remove(self._path + suffix)
 
 
-async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int) -> None:
-    """The segments from ``first`` on are deleted, durably, the last one first: none remains after a gap."""
+async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int, *, is_durable: bool = True) -> None:
+    """The segments from ``first`` on are deleted, the last one first: none remains after a gap. ``is_durable``: nor after a power cut."""
     while len(segments) > first:
         await segments.pop().remove()
-        await disk.sync_dir(folder)
+        if is_durable:
+            await disk.sync_dir(folder)

@@ -52,6 +52,12 @@ class TimeIndex:
         index = bisect_right(self._timestamps, timestamp)
         return (self._timestamps[index - 1], self._base_offset + self._offsets[index - 1]) if index else None
 
+    def truncate(self, end_offset: int) -> None:
+        """Entries of offsets from ``end_offset`` on are removed."""
+        while self._offsets and self._base_offset + self._offsets[-1] >= end_offset:
+            self._offsets.pop()
+            self._timestamps.pop()
+
     def to_bytes(self) -> bytes:
         return b"".join(map(_ENTRY.pack, self._timestamps, self._offsets))
 

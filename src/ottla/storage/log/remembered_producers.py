@@ -1,0 +1,40 @@
+"""The producers of a log as they were at some offsets, in memory: a truncation need not read again what lies before them.
+
+One is kept for each epoch's start, and for each time the checkpoints are written: what is cut lies after the high watermark, and that is
+near. Logs of very many producers go without; their snapshots are files, at the beginning of each segment.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.storage.producers import ProducerStates
+
+MARKS_MAX: Final = 4
+PRODUCERS_MAX: Final = 1000
+
+
+class RememberedProducers:
+    """The newest last; each is a snapshot in the form of the files'."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, bytes]] = []
+
+    def remember(self, offset: int, producers: ProducerStates) -> None:
+        """They are so at ``offset``, which is not before any other one."""
+        if len(producers) > PRODUCERS_MAX or (self._marks and self._marks[-1][0] == offset):
+            return
+        self._marks.append((offset, producers.to_snapshot()))
+        del self._marks[:-MARKS_MAX]
+
+    def clear(self) -> None:
+        """The log begins again elsewhere."""
+        self._marks.clear()
+
+    def at(self, end_offset: int) -> tuple[int, bytes] | None:
+        """The newest at or before ``end_offset``, where the log ends by now: those after it are forgotten."""
+        while self._marks and self._marks[-1][0] > end_offset:
+            self._marks.pop()
+        return self._marks[-1] if self._marks else None
