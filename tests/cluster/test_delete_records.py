@@ -223,3 +223,42 @@ def test_a_client_that_leaves_is_forgotten() -> None:
         await nodes.until(lambda: starts(nodes, 3) == [3])
 
     play(body, broker_session_timeout_ms="600000")
+
+
+def test_records_are_deleted_while_a_follower_moves_its_replica_to_another_directory() -> None:
+    """Retention takes the segments meanwhile. Where the log begins comes along, and is there after a power cut."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3])
+        for _ in range(30):
+            await nodes.send("t", b"x" * 50_000)
+        before = nodes.partition(2, "t").log.folder
+        target = "/spare" if before.startswith("/data") else "/data"
+
+        async def move(cluster: Cluster) -> None:
+            assert await Admin(cluster).alter_replica_log_dirs(2, {TopicPartition("t", 0): target}) == {TopicPartition("t", 0): None}
+
+        await nodes.act(move)
+        for offset in (5, 12, 25):
+            assert await delete(nodes, 1, [offset]) == [(0, offset)]
+            await asyncio.sleep(2)
+        assert nodes.partition(2, "t").log.folder == before, "the copy is still on its way"
+        await nodes.until(lambda: nodes.partition(2, "t").log.folder != before)
+        assert await delete(nodes, 1, [26]) == [(0, 26)]
+        assert starts(nodes, 1, 2, 3) == [26, 26, 26]
+        await nodes.until(lambda: nodes.partition(2, "t").log.segments[0].base_offset > 0)
+        nodes.nodes[2].kill(power_cut=True)
+        nodes.nodes[2].begin()
+        await nodes.until(lambda: nodes.has(2, "t"))
+        assert nodes.partition(2, "t").log.folder.startswith(target)
+        assert starts(nodes, 2) == [26]
+        await nodes.send("t", b"y")
+        await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 2, 3})
+
+    play(
+        body,
+        log_dirs="/data,/spare",
+        log_segment_bytes="120000",
+        log_retention_check_interval_ms="1000",
+        replica_alter_log_dirs_io_max_bytes_per_second="100000",
+    )
