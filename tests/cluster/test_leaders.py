@@ -13,7 +13,8 @@ from tests.cluster.loop_clients import asking, send, values
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
-from ottla.aio import NewTopic, TopicPartition
+from ottla.aio import Admin, NewTopic, TopicPartition
+from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicRequest
 
 REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
 
@@ -63,6 +64,30 @@ def test_preferred_leaders_return_by_themselves(tmp_path: Path) -> None:
         async with after_broker_2_was_away(tmp_path, leader_imbalance_check_interval_seconds="1") as cluster:
             for node_id in cluster.nodes:
                 await eventually_is(lambda node_id=node_id: leaders(cluster, node_id), [1, 2, 3])  # type: ignore[misc]
+
+    asyncio.run(body())
+
+
+def test_the_last_leader_is_told_while_nobody_leads(tmp_path: Path) -> None:
+    """Broker 2 has the only replica."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            wanted = DescribeTopicPartitionsRequest([TopicRequest("t")])
+
+            async def ask(admin: Admin) -> tuple[int, list[int] | None, list[int] | None]:
+                answer = await admin._cluster.ask(1, wanted, DescribeTopicPartitionsResponse)
+                [found] = answer.topics[0].partitions
+                return found.leader_id, found.eligible_leader_replicas, found.last_known_elr
+
+            async with asking(cluster, 1) as admin:
+                assert await admin.create_topics([NewTopic("t", assignments={0: [2]})]) == {"t": None}
+                await admin._cluster.refresh()
+                await eventually_is(lambda: ask(admin), (2, [], []))
+                await cluster.stop(2)
+                await eventually_is(lambda: ask(admin), (-1, [2], [2]))
+                await cluster.start(2)
+                await eventually_is(lambda: ask(admin), (2, [], []))
 
     asyncio.run(body())
 

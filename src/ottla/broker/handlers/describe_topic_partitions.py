@@ -80,7 +80,7 @@ def _describe(
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
-        last_known_elr=[],
+        last_known_elr=list(partition.last_known_elr),
         offline_replicas=offline_replicas(parts, context, topic, index, partition),
     )
 
