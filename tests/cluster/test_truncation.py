@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,8 @@ from tests.cluster.in_simulation import SimNodes, play
 from ottla.broker.replicas.following import Cut, append, truncate
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import KafkaError
+from ottla.sim.faults import Fault
 
 KEPT = 2
 """Records: what was acknowledged by both, and the first that was not, which was on its way."""
@@ -154,5 +157,30 @@ def test_nothing_is_appended_before_a_cut_is_durable() -> None:
         partition.end_cut()
         assert await appending
         assert partition.log.log_end_offset == 2
+
+    play(body)
+
+
+def test_a_cut_that_could_not_be_prepared_is_prepared_again() -> None:
+    """The disk had no room for the checkpoints, which still have the recovery point of before."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        await nodes.send("t", b"a", b"b")
+        broker, partition = nodes.nodes[2].broker, nodes.partition(2, "t")
+        followed, machine = partition.followed, nodes.nodes[2].machine
+        assert broker is not None
+        assert followed is not None
+        await machine.run(partition.sync())
+        machine.disk.faults.append(Fault("append", "recovery-point-offset-checkpoint.tmp", errno.ENOSPC))
+        with pytest.raises(KafkaError):
+            await machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
+        assert partition.log.log_end_offset == 2
+        steps: list[str] = []
+        machine.disk.on_step = lambda operation, path, what: steps.append(path)
+        await machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
+        machine.disk.on_step = lambda operation, path, what: None
+        assert partition.log.log_end_offset == 1
+        assert any("recovery-point" in path for path in steps)
 
     play(body)

@@ -79,11 +79,13 @@ async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
         if must_checkpoint:
             await store.write_checkpoints()
         is_many = len(begun) > SINGLY_MAX
-        for cut in cuts:
-            if cut.partition in begun:
-                await cut.partition.stand_still(_work(cut, is_durable=not is_many))
-        if is_many:
-            await store.make_durable(begun)
+        try:
+            for cut in cuts:
+                if cut.partition in begun:
+                    await cut.partition.stand_still(_work(cut, is_durable=not is_many))
+        finally:
+            if is_many:  # though one of them has failed
+                await store.make_durable(begun)
     finally:
         for partition in begun:
             partition.end_cut()

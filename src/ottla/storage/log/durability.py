@@ -20,7 +20,7 @@ from ottla.storage.log.tail import Tail
 class Durability:
     """Of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
 
-    __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_segments", "_tail", "recovery_point")
+    __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_is_lowered", "_segments", "_tail", "recovery_point")
 
     def __init__(self, disk: Disk, segments: LogSegments, epoch_file: EpochFile, tail: Tail, health: LogHealth) -> None:
         self._disk: Final = disk
@@ -30,6 +30,7 @@ class Durability:
         self._health: Final = health
         self.recovery_point = tail.end_offset
         self._bound: int | None = None  # of the recovery point, while the log is about to be cut
+        self._is_lowered = False  # by that, and the log was not cut since: who was to write the checkpoint may have failed
 
     @property
     def unsynced_messages(self) -> int:
@@ -81,18 +82,19 @@ class Durability:
         self.recovery_point = max(self.recovery_point, end_offset if self._bound is None else min(end_offset, self._bound))
 
     def begin_truncation(self, offset: int) -> bool:
-        """The recovery point is not after ``offset`` until ``were_truncated`` or ``truncation_ended``; True when it was."""
+        """The recovery point is not after ``offset`` until ``truncation_ended``. True when a later one may have been checkpointed."""
         self._bound = offset
-        was_after = self.recovery_point > offset
+        self._is_lowered |= self.recovery_point > offset
         self.recovery_point = min(self.recovery_point, offset)
-        return was_after
+        return self._is_lowered
 
     def truncation_ended(self) -> None:
         """The log was cut, or will not be."""
         self._bound = None
 
     def were_truncated(self) -> None:
-        """The recovery point is not after the end."""
+        """The recovery point is not after the end, in the checkpoint either."""
+        self._is_lowered = False
         self.recovery_point = min(self.recovery_point, self._tail.end_offset)
 
     def all_is_durable(self) -> None:
