@@ -47,3 +47,11 @@ def java() -> list[str]:
     """The command that runs a class of Kafka's tools."""
     maven("package", cwd=HERE / "java_tools")
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", f"{TARGET}/java_tools/lib/*"]
+
+
+@pytest.fixture(scope="session")
+def java_of_3_9() -> list[str]:
+    """The command that runs a class of Kafka 3.9, or one of java_zookeeper."""
+    maven("compile", cwd=HERE / "java_zookeeper")
+    class_path = f"{TARGET}/java_zookeeper/classes:{TARGET}/java_zookeeper/lib/*"
+    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", class_path]

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.in_zookeeper import ZookeeperCluster
 from tests.cluster.test_zookeeper import Load, everything, topic_config
 from tests.foreign_clients.broker_process import lasting_ports
-from tests.interop.tools import HERE, TARGET, maven, program, run
+from tests.interop.tools import run
 from tests.waiting import eventually
 
 from ottla.coordination import Session
@@ -28,17 +28,9 @@ SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
 
 
 @pytest.fixture(scope="module")
-def java() -> list[str]:
-    """The command that runs a class of Kafka 3.9."""
-    maven("compile", cwd=HERE / "java_zookeeper")
-    class_path = f"{TARGET}/java_zookeeper/classes:{TARGET}/java_zookeeper/lib/*"
-    return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", class_path]
-
-
-@pytest.fixture(scope="module")
-def kafkas(java: list[str]) -> Kafkas:
+def kafkas(java_of_3_9: list[str]) -> Kafkas:
     """Runs Kafka's client over a cluster's znodes; the lines that it prints."""
-    return lambda cluster, *arguments: run(*java, "interop.Znodes", cluster.servers, *arguments).splitlines()
+    return lambda cluster, *arguments: run(*java_of_3_9, "interop.Znodes", cluster.servers, *arguments).splitlines()
 
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def test_kafkas_decoders_read_every_znode(cluster: ZookeeperCluster, kafkas: Kaf
     assert lines["config of user a b"] == "{producer_byte_rate=1000, request_percentage=12.5}"
 
 
-def test_the_zookeeper_shell_of_kafka_shows_every_znode(cluster: ZookeeperCluster, java: list[str]) -> None:
+def test_the_zookeeper_shell_of_kafka_shows_every_znode(cluster: ZookeeperCluster, java_of_3_9: list[str]) -> None:
     """``ls -R /`` and ``get`` of each, in one session of the shell: the tree and the data are those that another client reads."""
     with Admin(cluster.bootstrap) as admin:
         assert admin.create_topics([NewTopic("t", 2, 3, configs={"retention.ms": "5000000"})]) == {"t": None}
@@ -75,13 +67,13 @@ def test_the_zookeeper_shell_of_kafka_shows_every_znode(cluster: ZookeeperCluste
     states = {f"/brokers/topics/t/partitions/{index}/state" for index in range(2)}
     assert {*brokers, *states, "/controller", "/controller_epoch", "/cluster/id", "/config/topics/t", "/brokers/seqid"} <= tree.keys()
     commands = ["ls -R /", *(f"get {path}" for path in sorted(tree))]
-    printed = run(*java, SHELL, "-server", cluster.servers, stdin="\n".join([*commands, "quit", ""]))
+    printed = run(*java_of_3_9, SHELL, "-server", cluster.servers, stdin="\n".join([*commands, "quit", ""]))
     lines = printed.split("state:SyncConnected type:None path:null\n", 1)[1].split("\n\nWATCHER::", 1)[0].split("\n")
     assert sorted(lines[: len(tree)]) == sorted(tree)
     shown = dict(zip(sorted(tree), lines[len(tree) :], strict=False))
     assert shown == {path: data.decode() for path, data in tree.items()}
     assert json.loads(shown["/controller"])["brokerid"] == cluster.controller
-    assert run(*java, SHELL, "-server", cluster.servers, "ls", "/brokers/ids").splitlines()[-1] == "[1, 2, 3]"
+    assert run(*java_of_3_9, SHELL, "-server", cluster.servers, "ls", "/brokers/ids").splitlines()[-1] == "[1, 2, 3]"
 
 
 async def tree_of(session: Session, root: str = "/") -> dict[str, bytes]:

@@ -6,7 +6,8 @@ when it is larger than allowed, and an offset inside a batch returns the complet
 diverging epochs; v13 topic ids (KIP-516); v16 leader hints (KIP-951). A parked request is answered when a leader changes.
 
 Consumers read up to the high watermark, followers up to the log's end; what a follower asks for says what it has (KIP-101, KIP-903).
-An offset between the two is no error for a consumer: a new leader's high watermark may be behind what the last one told.
+An offset between the two is no error for a consumer: a new leader's high watermark may be behind what the last one told. Followers answer
+those who compare replicas (replica id -2), and nobody else.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 REPLICA_STATE_SINCE = 15
 WAIT_MS_MAX = 2**31 - 1
+CONSUMER, COMPARING = -1, -2
+"""Replica ids of those that are no followers; the latter is that of kafka-replica-verification."""
 
 
 async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
@@ -38,7 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    is_consumer = request.replica_state is None and request.replica_id < 0
+    is_consumer = request.replica_state is None and request.replica_id == CONSUMER
     reading = Reading(parts, context, request, plan) if is_consumer else _reading_of(parts, context, request, plan)
     await reading.read()
     if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
@@ -48,15 +51,24 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
 
 
 def _reading_of(parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Reading:
-    """A follower's, or of a consumer of a version in which followers say so elsewhere."""
+    """A follower's, a tool's that compares replicas, or of a consumer of a version in which followers say so elsewhere."""
     node, epoch, state = request.replica_id, -1, request.replica_state
     if context.version >= REPLICA_STATE_SINCE:
         node, epoch = (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
     if node < 0:
-        return Reading(parts, context, request, plan)
+        return (ComparingReading if node == COMPARING else Reading)(parts, context, request, plan)
     from ottla.broker.handlers.follower_reading import FollowerReading  # a lone broker starts without
 
     return FollowerReading(parts, context, request, plan, node=node, broker_epoch=epoch)
+
+
+class ComparingReading(Reading):
+    """Leader or not, the broker shows what it has, up to the high watermark that it knows."""
+
+    __slots__ = ()
+
+    def _check(self, partition: Partition, known_epoch: int) -> None:
+        partition.check_epoch(known_epoch)
 
 
 class ParkedFetch:

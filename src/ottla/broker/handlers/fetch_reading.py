@@ -89,7 +89,7 @@ class Reading:
         meters.fetch_requests += 1
         log, led, known = partition.log, partition.led_epoch, wanted.current_leader_epoch
         if led < 0 or (known != led and known >= 0) or log.health.is_failed:
-            partition.check_leads(known)
+            self._check(partition, known)
         end = data.high_watermark = partition.high_watermark
         log_end = log.tail.end_offset
         data.last_stable_offset = partition.last_stable_offset
@@ -115,6 +115,10 @@ class Reading:
             size = len(part.region)
             self.size_bytes += size
             meters.bytes_out += size
+
+    def _check(self, partition: Partition, known_epoch: int) -> None:
+        """KafkaError unless the partition may be read here by one who knows that leader epoch."""
+        partition.check_leads(known_epoch)
 
     # -- waiting
 
