@@ -45,8 +45,8 @@ class PausingCluster(ClusterProcesses):
     node_type = PausingNode
 
 
-def test_nodes_that_pause_and_go_on_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path) -> None:
+def test_nodes_that_pause_and_go_on_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path, java_client: list[str]) -> None:
     session = {"broker_session_timeout_ms": str(SESSION_MS), "broker_heartbeat_interval_ms": str(SESSION_MS // 4)}
-    print(run(tmp_path, kill_count=PAUSE_COUNT, make=PausingCluster, **session))
+    print(run(tmp_path, kill_count=PAUSE_COUNT, make=PausingCluster, java=java_client, **session))
     fenced = sum(log.read_text().count("broker_fenced") for log in tmp_path.glob("node-*/broker.log"))
     assert fenced >= PAUSE_COUNT // len(PAUSES_S), "some pauses were longer than the session"

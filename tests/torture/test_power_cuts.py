@@ -18,9 +18,9 @@ CUT_COUNT = 20
 CUTS_OF_ALL_COUNT = 5
 
 
-def test_twenty_power_cuts_of_one_node_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path) -> None:
+def test_twenty_power_cuts_of_one_node_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path, java_client: list[str]) -> None:
     """On defaults: what the node had not synced, the others have."""
-    print(run(tmp_path, kill_count=CUT_COUNT, make=PoweredCluster))
+    print(run(tmp_path, kill_count=CUT_COUNT, make=PoweredCluster, java=java_client))
 
 
 def test_five_power_cuts_of_all_nodes_at_once_lose_nothing_that_was_synced_before_it_was_acknowledged(tmp_path: Path) -> None:

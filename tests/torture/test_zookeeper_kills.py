@@ -11,8 +11,10 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 KILL_COUNT = 52
 
 
-def test_fifty_kills_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_fifty_kills_lose_and_double_nothing_and_the_replicas_are_equal(
+    tmp_path: Path, zookeeper: ZooKeeperServer, java_client: list[str]
+) -> None:
     def make(folder: Path, **properties: Any) -> ZookeeperCluster:
         return ZookeeperCluster(folder, zookeeper, **properties)
 
-    print(run(tmp_path, kill_count=KILL_COUNT, make=make, kinds=(*KINDS, "zookeeper")))
+    print(run(tmp_path, kill_count=KILL_COUNT, make=make, kinds=(*KINDS, "zookeeper"), java=java_client))
