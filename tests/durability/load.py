@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -155,7 +156,7 @@ class WorkerThread:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: join() raises it
             self._problem = error
-            self.history.complain(repr(error))
+            self.history.complain("".join(traceback.format_exception(error)))
 
 
 def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
