@@ -63,7 +63,8 @@ class FailingBrokers:
         now_ms = self._clock.monotonic_ms()
         self._serving = frozenset(broker.broker_id for broker in delta.new.live_brokers)
         for broker in delta.old.live_brokers:
-            if broker.broker_id in delta.new.brokers and not broker.in_controlled_shutdown:
+            found = delta.new.brokers.get(broker.broker_id)
+            if found is not None and not found.in_controlled_shutdown:
                 self._fenced[broker.broker_id] = now_ms + LINGER_MS, broker
         self._fenced = {
             broker_id: (until_ms, broker)
