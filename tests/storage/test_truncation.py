@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -121,6 +122,27 @@ def test_cutting_a_batch_costs_the_same_whatever_lies_before_it(monkeypatch: pyt
     assert few.steps == many.steps
     if not is_durable:
         assert not any("sync" in step for step in many.steps), many.steps
+
+
+def test_producers_from_before_the_cut_are_not_remembered_as_those_of_its_end() -> None:
+    """The checkpoints are written while a log is being cut: it ends before a batch by then that its producers still know."""
+
+    class Checkpointing(InstantDisk):
+        log: PartitionLog | None = None
+
+        async def step(self, operation: str, path: str, *arguments: Any) -> None:
+            await super().step(operation, path, *arguments)
+            if self.log is not None:
+                self.log.tail.remember_producers()
+
+    disk = Checkpointing()
+    log = open_log(disk)
+    append(log, idempotent(0), idempotent(1))
+    disk.log = log
+    run(log.truncate_to(1))
+    run(log.truncate_to(1))
+    append(log, idempotent(1))
+    assert log.log_end_offset == 2, "what was cut is no duplicate"
 
 
 def test_what_was_remembered_after_the_cut_is_forgotten_and_what_is_too_much_is_not_kept() -> None:

@@ -310,7 +310,8 @@ class PartitionLog:
         await self._after_truncation(offset, is_durable=is_durable)
 
     async def _after_truncation(self, end_offset: int, *, is_durable: bool) -> None:
-        segments = self._segments
+        segments, remembered = self._segments, self.tail.remembered
+        found, remembered.is_held = remembered.at(end_offset), True
         self.tail.were_truncated(end_offset)
         self.durability.were_truncated()
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -322,8 +323,9 @@ class PartitionLog:
         self._epoch_file.is_changed = not is_durable  # a recovery takes those of the segment that was cut from its batches
         self.tail.producers = await rebuild_producers(
             self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable,
-            remembered=self.tail.remembered.at(end_offset),
+            remembered=found,
         )  # fmt: skip
+        remembered.is_held = False
 
     def expire_producers(self, now_ms: int) -> int:
         """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""

@@ -17,14 +17,16 @@ PRODUCERS_MAX: Final = 1000
 class RememberedProducers:
     """The newest last; each is a snapshot in the form of the files'."""
 
-    __slots__ = ("_marks",)
+    __slots__ = ("_marks", "is_held")
 
     def __init__(self) -> None:
         self._marks: list[tuple[int, bytes]] = []
+        self.is_held = False
+        """While the log has been cut, and its producers are still those from before: nothing is remembered of them."""
 
     def remember(self, offset: int, producers: ProducerStates) -> None:
         """They are so at ``offset``, which is not before any other one."""
-        if len(producers) > PRODUCERS_MAX or (self._marks and self._marks[-1][0] == offset):
+        if self.is_held or len(producers) > PRODUCERS_MAX or (self._marks and self._marks[-1][0] == offset):
             return
         self._marks.append((offset, producers.to_snapshot()))
         del self._marks[:-MARKS_MAX]
