@@ -322,9 +322,8 @@ class PartitionLog:
             await write_epochs(self._disk, self.folder, self.epochs)
         self._epoch_file.is_changed = not is_durable  # a recovery takes those of the segment that was cut from its batches
         self.tail.producers = await rebuild_producers(
-            self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable,
-            remembered=found,
-        )  # fmt: skip
+            self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
+        )
         remembered.is_held = False
 
     def expire_producers(self, now_ms: int) -> int:
@@ -364,10 +363,7 @@ class PartitionLog:
         await self.durability.sync()
 
     async def close(self, *, is_durable: bool = True) -> None:
-        """The indexes of the last segment and a snapshot of the producers are files, the files are closed, and all is durable.
-
-        Unless the caller sees to that, and then calls ``closed_durably``.
-        """
+        """The last segment's indexes and the producers are files. All is durable, unless the caller sees to it: ``closed_durably``."""
         assert not self.has_pending, "what is staged is written before a log is closed"
         segments = self._segments
         if not self.is_failed and not self._is_as_opened:
