@@ -52,8 +52,11 @@ def in_sync(admin: Admin, topic: str, index: int = 0) -> set[int]:
     return set(partitions(admin, topic)[index].in_sync)
 
 
-def wait_for_leader(admin: Admin, topic: str, leader: int, index: int = 0) -> None:
+def wait_for_leader(admin: Admin, topic: str, leader: int, index: int = 0, *, of: ClusterProcesses | None = None) -> None:
+    """With the nodes of the cluster, the leader itself knows, too: others may hear of its election before it does."""
     eventually(lambda: leaders(admin, topic)[index], lambda found: found == leader)
+    if of is not None:
+        eventually(lambda: fetch(of, leader, topic, 0, index).error_code, lambda code: code != ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def wait_for_in_sync(admin: Admin, topic: str, nodes: set[int], index: int = 0) -> None:

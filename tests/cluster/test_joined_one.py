@@ -43,7 +43,7 @@ def test_its_partitions_are_replicated_as_any_others(tmp_path: Path) -> None:
         for index, leader in enumerate((1, 4)):
             assert produce(cluster, leader, "t", b"three", index=index).error_code == ErrorCode.NONE
         cluster.nodes[4].kill()
-        wait_for_leader(admin, "t", 5, 1)
+        wait_for_leader(admin, "t", 5, 1, of=cluster)
         assert produce(cluster, 5, "t", b"two", index=1).error_code == ErrorCode.NONE
         cluster.nodes[4].start()
         wait_for_in_sync(admin, "t", {1, 4, 5}, 1)

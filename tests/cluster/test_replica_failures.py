@@ -124,7 +124,7 @@ def test_the_drill_three_brokers_three_partitions_two_replicas_and_broker_1_dies
             wait_for_in_sync(admin, "t", {1, 3}, 2)
             stream.go_on()
             assert admin.elect_leaders([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
-            wait_for_leader(admin, "t", 1)
+            wait_for_leader(admin, "t", 1, of=cluster)
             stream.go_on()
             stream.stop()
             stream.check(cluster)
@@ -163,7 +163,7 @@ def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_double
                 cluster.nodes[leader].kill()
                 for other in others:
                     other.send_signal(signal.SIGCONT)
-                wait_for_leader(admin, "t", successor)
+                wait_for_leader(admin, "t", successor, of=cluster)
                 stream.go_on()
                 cluster.nodes[leader].start()
                 wait_for_in_sync(admin, "t", {1, 2, 3})
@@ -192,7 +192,7 @@ def test_a_consumer_never_sees_a_record_that_a_later_failover_removes(tmp_path: 
 
         leader.kill()
         follower.send_signal(signal.SIGCONT)
-        wait_for_leader(admin, "t", 5)
+        wait_for_leader(admin, "t", 5, of=cluster)
         eventually(lambda: produce(cluster, 5, "t", b"in its place").error_code, lambda code: code == ErrorCode.NONE)
         leader.start()
         assert_replicas_are_equal(cluster, admin, "t")
@@ -222,7 +222,7 @@ def test_only_a_replica_that_was_in_sync_leads_unless_an_unclean_election_is_ask
 
         die()
         full.start()
-        wait_for_leader(admin, "t", 4)
+        wait_for_leader(admin, "t", 4, of=cluster)
         assert_replicas_are_equal(cluster, admin, "t")
         assert stored_end(stale.data / "t-0") == 2
 
@@ -231,7 +231,7 @@ def test_only_a_replica_that_was_in_sync_leads_unless_an_unclean_election_is_ask
         assert isinstance(refused, KafkaError)
         assert refused.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         assert admin.elect_leaders([TopicPartition("t", 0)], unclean=True) == {TopicPartition("t", 0): None}
-        wait_for_leader(admin, "t", 5)
+        wait_for_leader(admin, "t", 5, of=cluster)
         assert visible_end(cluster, 5, "t") == 2, "what only the other had is lost"
         full.start()
         assert_replicas_are_equal(cluster, admin, "t")
