@@ -137,7 +137,8 @@ def percentile_99(values: list[float]) -> float:
 
 
 def main() -> None:
-    kill_count, kafka_kill_count = [*map(int, sys.argv[1:]), *2 * [int(sys.argv[1]) if len(sys.argv) > 1 else KILLS]][:2]
+    kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    kafka_kill_count = int(sys.argv[2]) if len(sys.argv) > 2 else kill_count
     with tempfile.TemporaryDirectory() as folder:
         sys.stdout.write(f"{run(Path(folder), kill_count=kill_count)}\n")
     clusters: list[AbstractContextManager[Cluster]] = [ottla_cluster(), zookeeper_cluster()]

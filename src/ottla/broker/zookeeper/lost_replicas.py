@@ -18,7 +18,7 @@ from ottla.broker.zookeeper.reign import Reign
 from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.controller.replica_directories import Assigned, lost_replicas
 from ottla.controller.topic_rules import hosted_by, is_lost
-from ottla.coordination import Delete, MultiFailedError, NoNodeError
+from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.offset_for_leader_epoch import (
@@ -68,7 +68,7 @@ class LostReplicas:
                         del asking[broker_id]
                         asked.task.result()
                         for path in asked.notices:
-                            await _delete(reign, path)
+                            await reign.delete(path)
                 noticed = await self._noticed(reign)
                 due = noticed.keys() | {broker_id for broker_id in self._came if self._has_lost(broker_id)}
                 self._came &= asking.keys()
@@ -152,11 +152,3 @@ async def _broker_of(reign: Reign, path: str) -> int:
     except DecodeError as error:
         log.error("log_dir_event_unreadable", path=path, reason=error.message)
         return -1
-
-
-async def _delete(reign: Reign, path: str) -> None:
-    try:
-        await reign.session.multi([reign.check, Delete(path)])
-    except MultiFailedError as error:
-        if error.index == 0:
-            raise

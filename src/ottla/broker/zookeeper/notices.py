@@ -19,7 +19,7 @@ from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.controller.reassignment import reassign
 from ottla.controller.topics import delete_topic
-from ottla.coordination import Delete, MultiFailedError, NoNodeError
+from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
@@ -55,7 +55,7 @@ class Notices:
                 if name not in made_ms:
                     made_ms[name] = await self._take(reign, path)
                 if self._world.clock.now_ms() - made_ms[name] > KEPT_MS:
-                    await _delete(reign, path)
+                    await reign.delete(path)
             made_ms = {name: made_ms[name] for name in names}
             await changed.wait()
 
@@ -116,7 +116,7 @@ class Notices:
                     reign.writer.known.versions[mark] = -1  # it goes with the topic
                     await self._decide([partial(delete_topic, name=name, topic_id=b"", config=self._config)])
                 else:
-                    await _delete(reign, mark)
+                    await reign.delete(mark)
             await changed.wait()
 
     async def follow_reassignments(self, reign: Reign) -> None:
@@ -161,18 +161,10 @@ class Notices:
                 decisions = []
             log.info("request_taken", path=path, partitions=len(decisions))
             await self._decide(decisions)
-            await _delete(reign, path)
+            await reign.delete(path)
 
     async def _decide(self, decisions: list[Decision]) -> None:
         results: list[Recorded | KafkaError] = await self._controller.decide(decisions, is_followed=False)
         for result in results:
             if isinstance(result, KafkaError) and result.code != ErrorCode.ELECTION_NOT_NEEDED:
                 log.warning("request_refused", reason=result.message)
-
-
-async def _delete(reign: Reign, path: str) -> None:
-    try:
-        await reign.session.multi([reign.check, Delete(path)])
-    except MultiFailedError as error:
-        if error.index == 0:
-            raise

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import is_framed
 from ottla.broker.zookeeper.served_log import ServedLog
-from ottla.coordination import Check, ConnectionLostError, CoordinationError, Operation, Session
+from ottla.coordination import Check, ConnectionLostError, CoordinationError, Delete, MultiFailedError, Operation, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import PartitionRecord
@@ -141,6 +141,14 @@ class Reign:
             is_unknown = isinstance(error, ConnectionLostError)
             log.warning("controller_write_failed", epoch=self.epoch, operations=len(request), reason=str(error), is_unknown=is_unknown)
             raise
+
+    async def delete(self, path: str) -> None:
+        """The znode, which is no part of the records, is gone, whoever deleted it. MultiFailedError when another controller is elected."""
+        try:
+            await self._session.multi([self.check, Delete(path)])
+        except MultiFailedError as error:
+            if error.index == 0:
+                raise
 
     def end(self) -> None:
         """Nothing more is decided, nor written."""
