@@ -32,6 +32,9 @@ class Undecided:
         self.static_min_isr = 1
         self.decisions: list[asyncio.Future[list[Any]]] = []
 
+    def has_fetched(self, node_id: int) -> bool:
+        return False
+
     def rules(self, image: ClusterImage) -> TopicRules:
         return TopicRules(image)
 

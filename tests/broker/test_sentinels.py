@@ -18,7 +18,7 @@ def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_re
 
     async def watch(world: World) -> None:
         broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "elsewhere", 9092)}, None, is_fenced=False)
-        sentinels = Sentinels(world, 1, None)
+        sentinels = Sentinels(world, 1, None, lambda broker_id: False)
         sentinels.on_dead = lambda broker_id, epoch: dead.append((broker_id, epoch))
         sentinels.follow(ClusterImage(brokers={4: broker}))
         await asyncio.sleep(60)

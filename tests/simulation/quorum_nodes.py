@@ -27,7 +27,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
-KILLED, STOPPED = "node_killed", "broker_stopped"
+KILLED, STOPPED = "node_killed", "broker_stopping"
 SUCCESSION_SECONDS_MAX = 1
 log = get_logger(__name__)
 

@@ -15,6 +15,7 @@ from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.neighbours import Evidence, MetadataHome, NoEvidence, WhileActive
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
+from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.controller_enrolment import ControllerEnrolment
 from ottla.broker.peers.directory_reports import DirectoryReports
@@ -69,18 +70,23 @@ class AmongOthers:
         self._sentinels: Sentinels | None = None
         self._replication: Replication | None = None
         self.failing = FailingBrokers(world)
+        self.callers = Callers(self._calls)
         self._incarnation_id = b""  # none before it joins
         self._fetchers: ReplicaFetchers | None = None
         self._isr_requests: IsrRequests | None = None
         self._reports: DirectoryReports | None = None
         self._failed_directories: Callable[[], list[bytes]] = list
         if sees and roles.is_controller:
-            self._sentinels = Sentinels(world, config.node_id, self._between_brokers)
+            self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers.hears)
             self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
         self._channel: ControllerChannel
         self._replica: MetadataHome
         self._lifecycle: Lifecycle | None = None
         self._enrolment: ControllerEnrolment | None = None
+
+    def _calls(self, node_id: int) -> bool:
+        """Whether the node, as a controller, watches the broker here."""
+        return self._roles.is_broker and node_id in self._roles.voters
 
     @property
     def evidence(self) -> Evidence:

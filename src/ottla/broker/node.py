@@ -24,6 +24,7 @@ from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
+from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.finding_voters import find_voters
 from ottla.broker.replicas.leadership import Leadership
@@ -231,6 +232,7 @@ class Broker:
             voters={} if others is None else self._roles.voters,
             known_controller=(lambda: -1) if zookeeper is None else (lambda: zookeeper.home.leader_id),
             failing=FailingBrokers(world) if others is None else others.failing,
+            callers=Callers() if others is None else others.callers,
             partitions=self.partitions,
             groups=self.groups,
             mover=self.mover,
@@ -260,6 +262,7 @@ class Broker:
     async def stop(self) -> None:
         """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
         await self.leave()
+        log.info("broker_stopping", node_id=self.node_id)
         await self.gate.close()
         await self.housekeeping.stop()
         self._leadership.stop()

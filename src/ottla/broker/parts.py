@@ -9,6 +9,7 @@ from ottla.broker.authorization import AllowAll
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.membership import Membership
+from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
@@ -37,6 +38,7 @@ class Parts:
     controller: ActiveController
     membership: Membership
     failing: FailingBrokers
+    callers: Callers
     partitions: PartitionStore
     groups: GroupShards
     mover: ReplicaMover

@@ -258,11 +258,13 @@ class Membership:
     # -- processes that have died
 
     def _is_heard(self, broker_id: int, epoch: int) -> bool:
-        """Whether the connection is open on which the broker says that it lives.
+        """Whether a connection is open that the broker has made.
 
-        To a new controller it may not have said so yet: it has a moment for it, and one whose node has fetched metadata from here is about
-        to say it.
+        To a new controller it may not have sent a heartbeat yet: it has a moment for it, and one whose node has fetched metadata from here
+        is about to send it.
         """
+        if self._evidence.hears(broker_id):
+            return True
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
         if channel is None or of_epoch != epoch:
             return self._controller.replica.has_fetched(broker_id) or self._now_ms() - self._began_ms < HELLO_MS

@@ -128,6 +128,10 @@ class Evidence(Protocol):
         """These brokers, or all, are looked at now."""
         ...
 
+    def hears(self, broker_id: int) -> bool:
+        """Whether a connection is open that the broker has made, or it has yet to make its first one."""
+        ...
+
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
         """Whether the connection to the process has ended; None when there never was one."""
         ...
@@ -152,6 +156,9 @@ class NoEvidence:
 
     def check(self, brokers: Iterable[int] | None = None) -> None:
         pass
+
+    def hears(self, broker_id: int) -> bool:
+        return False
 
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
         return None

@@ -25,13 +25,14 @@ RETRY_MS_MAX: Final = 5_000
 class Sentinels:
     """A ``neighbours.Evidence``. ``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
-    def __init__(self, world: World, node_id: int, listener: str | None) -> None:
+    def __init__(self, world: World, node_id: int, listener: str | None, hears: Callable[[int], bool]) -> None:
         self._world = world
         self._node_id = node_id
         self._listener = listener
         self._sentinels: dict[int, Sentinel] = {}
         self._followed: object = None
         self._untrusted: frozenset[int] = frozenset()
+        self.hears = hears
         self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
         """Whether the broker of that epoch is known to live by other means."""
         self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None

@@ -7,7 +7,6 @@ this mode; until this broker has joined they serve nothing else.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -20,7 +19,7 @@ from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.replicas.store import PartitionStore
-from ottla.broker.requests.context import Channel, RequestContext
+from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -37,7 +36,6 @@ from ottla.broker.zookeeper.notices import Notices
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
-from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.fetch import FetchRequest
 from ottla.metadata.image import BrokerImage
@@ -64,10 +62,9 @@ class AmongZookeeper(AmongOthers):
         self._events: DirectoryEvents | None = None
         self._registry_task: asyncio.Task[None] | None = None
         self._give_up: Callable[[], Any] = lambda: None
-        self._inbound: dict[Channel, int] = {}  # open connections that other brokers have made to this one, and whose they are
         between: dict[int, Service] = {
             **{key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS},
-            ApiKey.API_VERSIONS: replace(_BROKERS[ApiKey.API_VERSIONS], handle=self._api_versions),
+            ApiKey.API_VERSIONS: _BROKERS[ApiKey.API_VERSIONS],
         }
         clients = {key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS}
         fetch = _BROKERS[ApiKey.FETCH]
@@ -93,7 +90,7 @@ class AmongZookeeper(AmongOthers):
     def membership(self, controller: ActiveController) -> ZookeeperMembership:
         """Of this node's controller."""
         notices = Notices(self._world, self._config, controller)
-        made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._hears)
+        made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._follows)
         lost = LostReplicas(controller, self._home_peers, self._between_brokers)
         made.on_came = lost.on_came
         self.home.while_active = (
@@ -106,18 +103,11 @@ class AmongZookeeper(AmongOthers):
         )
         return made
 
-    def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
-        """Every connection of another broker begins with it."""
-        peer = _PEER.fullmatch(context.client_id or "")
-        if peer is not None:
-            self._inbound = {connection: node for connection, node in self._inbound.items() if not connection.transport.is_closed}
-            self._inbound[context.connection] = int(peer[1])
-        return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
+    def _calls(self, node_id: int) -> bool:
+        return True  # every broker may become the controller, and watches the others
 
-    def _hears(self, broker_id: int) -> bool:
-        """Whether a connection between the two is open: of two that see each other's ports closed, the one may still reach the other."""
-        if any(node == broker_id and not connection.transport.is_closed for connection, node in self._inbound.items()):
-            return True
+    def _follows(self, broker_id: int) -> bool:
+        """Whether it is the controller, and connected: of two that see each other's ports closed, the one may still reach the other."""
         address = self.home.leader_address
         return broker_id == self.home.leader_id and address is not None and self._home_peers.is_connected(address)
 
@@ -211,6 +201,4 @@ def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) 
 
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\1"
-_PEER: Final = re.compile(r"node-(\d+)-(?:sentinel|metadata|broker|replica)")
-"""What a broker calls itself to another one."""
 _BROKERS: Final = SERVICES[Role.BROKER]

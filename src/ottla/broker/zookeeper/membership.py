@@ -39,7 +39,7 @@ _ENDED = "its process has ended"
 
 
 class ZookeeperMembership(Membership):
-    """``hears`` says whether a connection to or from the broker is open."""
+    """``follows`` says whether this node is connected to the controller that the broker is."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class ZookeeperMembership(Membership):
         controller: ActiveController,
         home: ZookeeperHome,
         evidence: Evidence,
-        hears: Callable[[int], bool],
+        follows: Callable[[int], bool],
     ) -> None:
         super().__init__(world, config, controller, home.cluster_id, evidence)
         self._home = home
-        self._hears = hears
+        self._follows = follows
         self._registered_offsets: dict[tuple[int, int], int] = {}
         self._proven: set[tuple[int, int]] = set()
         self.on_came: Callable[[int], None] = lambda broker_id: None
@@ -149,7 +149,9 @@ class ZookeeperMembership(Membership):
 
     def _is_heard(self, broker_id: int, epoch: int) -> bool:
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
-        if self._hears(broker_id) or (channel is not None and of_epoch == epoch and not channel.is_closed):
+        if self._evidence.hears(broker_id) or self._follows(broker_id):
+            return True
+        if channel is not None and of_epoch == epoch and not channel.is_closed:
             return True
         return self._home.is_active and self._now_ms() - self._began_ms < HELLO_MS
 

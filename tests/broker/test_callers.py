@@ -1,0 +1,83 @@
+"""Connections that other nodes have made: who is heard, and what a client with such a name can do."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+from tests.broker.test_membership import membership
+
+from ottla.broker.peers.callers import NODES_MAX, OPEN_MAX, Callers
+from ottla.ports import Connection
+from ottla.sim.loop import run
+
+
+@dataclass(eq=False)
+class Call:
+    is_closed: bool = False
+
+
+def noted(callers: Callers, client_id: str) -> Call:
+    call = Call()
+    callers.note(client_id, cast("Connection", call))
+    return call
+
+
+def test_a_node_is_heard_while_one_of_its_connections_is_open() -> None:
+    callers = Callers()
+    calls = [noted(callers, f"node-2-{kind}") for kind in ("sentinel", "quorum", "broker", "replica", "metadata")]
+    for call in calls:
+        assert callers.hears(2)
+        call.is_closed = True
+    assert not callers.hears(2)
+
+
+@pytest.mark.parametrize("is_expected", [False, True])
+def test_who_has_yet_to_call_is_heard_if_it_is_expected_to(is_expected: bool) -> None:
+    callers = Callers(lambda node_id: is_expected)
+    assert callers.hears(2) is is_expected
+    noted(callers, "node-2-sentinel").is_closed = True
+    assert not callers.hears(2)
+
+
+@pytest.mark.parametrize(
+    "client_id", ["", "producer", "node-2", "node-2-sentinels", "node--sentinel", "xnode-2-sentinel", "node-99999999999-quorum"]
+)
+def test_clients_are_no_nodes(client_id: str) -> None:
+    callers = Callers()
+    noted(callers, client_id)
+    assert not callers.hears(2)
+
+
+def test_connections_that_come_and_go_push_none_out_that_is_open() -> None:
+    callers = Callers()
+    idle = noted(callers, "node-2-sentinel")
+    for _ in range(10 * OPEN_MAX):
+        noted(callers, "node-2-replica").is_closed = True
+    assert callers.hears(2)
+    idle.is_closed = True
+    assert not callers.hears(2)
+
+
+def test_memory_is_bounded() -> None:
+    callers = Callers()
+    for node_id in range(2 * NODES_MAX):
+        for _ in range(2 * OPEN_MAX):
+            noted(callers, f"node-{node_id}-sentinel")
+    assert len(callers._calls) == NODES_MAX
+    assert max(map(len, callers._calls.values())) == OPEN_MAX
+
+
+def test_a_broker_whose_own_connection_is_open_is_not_dead_though_it_refuses_and_never_sent_a_heartbeat() -> None:
+    async def body() -> None:
+        made, _, evidence = membership(sees=False)
+        await asyncio.sleep(1)  # longer than a broker has to say hello
+        assert not evidence.is_heard(2, 2)
+        evidence.hears = lambda broker_id: broker_id == 2  # type: ignore[method-assign]
+        assert evidence.is_heard(2, 2)
+        assert not evidence.is_heard(3, 3)
+        made.end()
+
+    run(body())
