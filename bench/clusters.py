@@ -18,7 +18,7 @@ from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually
 
-from bench.peers import Kafka
+from bench.peers import Kafka, children_of, cpu_seconds_of
 from ottla.errors import KafkaError
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sync import Admin
@@ -41,6 +41,9 @@ class Cluster(Protocol):
     def active(self, admin: Admin) -> int:
         """The active controller."""
 
+    def cpu_seconds(self) -> float:
+        """User and system time so far, of the nodes that run."""
+
 
 class OttlaCluster:
     def __init__(self, processes: ClusterProcesses | ZookeeperCluster, name: str = "ottla") -> None:
@@ -59,6 +62,10 @@ class OttlaCluster:
 
     def active(self, admin: Admin) -> int:
         return self._processes.controller
+
+    def cpu_seconds(self) -> float:
+        pids = [node.pid for node in self._processes.nodes.values() if node.is_running]
+        return sum(map(cpu_seconds_of, [*pids, *(child for pid in pids for child in children_of(pid))]))
 
 
 class KafkaNode(Kafka):
@@ -109,6 +116,9 @@ class KafkaCluster:
 
     def active(self, admin: Admin) -> int:
         return admin.describe_quorum().leader_id
+
+    def cpu_seconds(self) -> float:
+        return sum(node.cpu_seconds() for node in self._nodes.values() if node.is_running())
 
 
 @contextmanager

@@ -64,6 +64,15 @@ MACHINE_GOALS: Final = {
     "a node of three at rest, % of a core": Goal(own_high=2),
 }
 
+REPLICATED_GOALS: Final = {
+    "RF 3, acks=all, librdkafka 1 KiB records/s, none": Goal(low=4),
+    "RF 3, acks=all, librdkafka 1 KiB records/s, lz4": Goal(low=4),
+    "CPU s/GB, RF 3, none": Goal(high=0.25),
+    "CPU s/GB, RF 3, lz4": Goal(high=0.25),
+    "round trip p99 at RF 3, ms": Goal(high=0.5),
+    "600 partitions: rate, of that with 6": Goal(own_low=0.8),
+}
+
 SPARK_GOALS: Final = {
     "source rows/s, on ottla": Goal(low=1.0),
     "sink rows/s, on ottla": Goal(low=1.5),

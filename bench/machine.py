@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.generator import Target, pipelined_to, produce_frame
 from bench.measures import BATCH_BYTES, RECORD_BYTES, Figures, until_served
-from bench.peers import Kafka, Ottla, Peer
+from bench.peers import Kafka, Ottla, Peer, children_of, cpu_seconds_of
 from bench.report import Rounds, note
 from ottla.sync import Admin, NewTopic
 
@@ -143,16 +143,6 @@ def at_rest(folder: Path) -> Figures:
         process.terminate()
     shares = [(after - earlier) / seconds * 100 for earlier, after in zip(before, used, strict=True)]
     return {"a node of three at rest, % of a core": max(shares)}
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def cpu_seconds_of(pid: int) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _first_free(count: int) -> int:

@@ -90,8 +90,7 @@ class Peer:
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds_of(self.pid)
 
     def _wait(self, is_ready: object) -> None:
         assert callable(is_ready), "a question"
@@ -185,6 +184,16 @@ class Kafka(Peer):
         except OSError:
             return False
         return True
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:

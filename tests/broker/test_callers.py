@@ -27,7 +27,7 @@ def noted(callers: Callers, client_id: str) -> Call:
 
 def test_a_node_is_heard_while_one_of_its_connections_is_open() -> None:
     callers = Callers()
-    calls = [noted(callers, f"node-2-{kind}") for kind in ("sentinel", "quorum", "broker", "replica", "metadata")]
+    calls = [noted(callers, f"node-2-{kind}") for kind in ("sentinel", "quorum", "broker", "forward", "replica", "metadata")]
     for call in calls:
         assert callers.hears(2)
         call.is_closed = True

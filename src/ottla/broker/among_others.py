@@ -50,7 +50,7 @@ from ottla.wire.schema import ZERO_UUID
 log = get_logger(__name__)
 
 ASK_MS_MAX: Final = 5_000
-"""How long a controller may be silent before its connection is given up."""
+"""How long a controller may be silent before its connection is given up, where it answers at once."""
 
 
 class AmongOthers:
@@ -65,6 +65,7 @@ class AmongOthers:
         node = f"node-{config.node_id}"
         self._quorum_peers = Peers(world, f"{node}-quorum", silence_ms_max=2 * timeout_ms)
         self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX)
+        self._deciding_peers = Peers(world, f"{node}-forward", silence_ms_max=config["request.timeout.ms"])
         sees = config["ottla.failure.detection"] == "connections"
         self.voters = Voters(world, roles.voters, self._quorum_peers, client_id=f"{node}-quorum", is_probing=sees)
         self._sentinels: Sentinels | None = None
@@ -80,6 +81,7 @@ class AmongOthers:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers.hears)
             self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
         self._channel: ControllerChannel
+        self._deciding: ControllerChannel  # for what a controller may need long for: answers on one connection wait for each other
         self._replica: MetadataHome
         self._lifecycle: Lifecycle | None = None
         self._enrolment: ControllerEnrolment | None = None
@@ -184,17 +186,19 @@ class AmongOthers:
 
         def has_new_controller() -> None:
             self._channel.on_controller()
+            self._deciding.on_controller()
             if self._lifecycle is not None:
                 self._lifecycle.beat_soon()
 
         self._replica = replica
         self._channel = ControllerChannel(self._world, self.leader_address, self._controller_peers)
+        self._deciding = ControllerChannel(self._world, self.leader_address, self._deciding_peers)
         controller.on_controller = has_new_controller
         controller.replicates = True
-        controller.remote = RemoteController(self._channel, self._config.node_id)
+        controller.remote = RemoteController(self._deciding, self._config.node_id)
         controller.on_activated, controller.on_deactivated = activated, deactivated
         self.failing.on_held, self.failing.on_released = router.end_work, router.begin_work
-        router.forward = Forwarding(self._channel, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
+        router.forward = Forwarding(self._deciding, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
         router.is_active = lambda: controller.is_active
 
     def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
@@ -268,6 +272,7 @@ class AmongOthers:
         if self._sentinels is not None:
             self._sentinels.close()
         self._controller_peers.close()
+        self._deciding_peers.close()
         self._quorum_peers.close()
 
 

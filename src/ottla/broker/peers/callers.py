@@ -12,10 +12,10 @@ from typing import Final
 
 from ottla.ports import Connection
 
-_NODE: Final = re.compile(r"node-(\d{1,10})-(?:sentinel|metadata|broker|replica|quorum)")
+_NODE: Final = re.compile(r"node-(\d{1,10})-(?:sentinel|metadata|broker|forward|replica|quorum)")
 """What a node calls itself to another one."""
 OPEN_MAX: Final = 8
-"""So many connections of one node are remembered, the newest; a node makes five at most."""
+"""So many connections of one node are remembered, the newest; a node makes six at most."""
 NODES_MAX: Final = 1000
 
 

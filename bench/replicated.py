@@ -1,0 +1,130 @@
+"""Three nodes beside three nodes of Apache Kafka: replication factor 3, min.insync.replicas=2, acks=all.
+
+One librdkafka producer with its defaults (unkeyed records go to one partition for 10 ms, then to another) sends records of 1 KiB. Processor
+time is that of all three nodes. ``python -m bench.replicated`` runs it; the cluster that is not measured is idle, and rounds are
+interleaved. All six nodes and the producer share the machine: what binds is its cores, as it is for three nodes in a test.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final
+
+import confluent_kafka
+
+from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster
+from bench.generator import produce_frame, round_trips
+from bench.goals import REPLICATED_GOALS
+from bench.measures import RECORD_BYTES, Figures, until_served
+from bench.peers import Kafka
+from bench.report import Rounds, note, report
+from ottla.sync import Admin, NewTopic
+
+ROUNDS: Final = 3
+SECONDS: Final = 6.0
+TRIPS: Final = 3000
+FEW, MANY = 6, 600
+FLUSH_SECONDS_MAX: Final = 60
+VALUE: Final = (b"a field and another field, " * 40)[:1024]
+QUEUED_MAX: Final = 100_000
+
+
+def topic_of(partitions: int) -> str:
+    return f"replicated-{partitions}"
+
+
+def prepare(cluster: Cluster) -> None:
+    """The topics are there, every partition with a leader and three replicas in sync."""
+    topics = [NewTopic(topic_of(count), count, len(NODES), configs={"min.insync.replicas": "2"}) for count in (FEW, MANY)]
+    with Admin(cluster.bootstrap, request_timeout_ms=30_000) as admin:
+        results = admin.create_topics(topics)
+        assert not any(results.values()), results
+
+        def is_in_sync() -> None:
+            for count in (FEW, MANY):
+                found = admin.describe_topic(topic_of(count)).partitions
+                assert len(found) == count
+                assert all(len(one.in_sync) == len(NODES) for one in found.values())
+
+        until_served(is_in_sync)
+
+
+def produced(cluster: Cluster, partitions: int, codec: str) -> tuple[float, float]:
+    """Records a second that were acknowledged, and the nodes' processor time for a GB of values."""
+    failures: list[object] = []
+
+    def note_failure(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "acks": "all",
+        "compression.type": codec,
+        "queue.buffering.max.messages": QUEUED_MAX,
+    }
+    producer = confluent_kafka.Producer(settings)
+    topic, count = topic_of(partitions), 0
+    producer.list_topics(topic, 30)
+    cpu, begin = cluster.cpu_seconds(), time.perf_counter()
+    while time.perf_counter() < begin + SECONDS:
+        try:
+            producer.produce(topic, VALUE, on_delivery=note_failure)
+        except BufferError:
+            producer.poll(0.01)
+        else:
+            count += 1
+            producer.poll(0)
+    assert producer.flush(FLUSH_SECONDS_MAX) == 0, "every record was acknowledged"
+    seconds = time.perf_counter() - begin
+    assert not failures, failures[0]
+    return count / seconds, (cluster.cpu_seconds() - cpu) / (count * len(VALUE) / 1e9)
+
+
+def one_round(cluster: Cluster) -> Figures:
+    figures: Figures = {}
+    rates: dict[str, float] = {}
+    for codec in ("none", "lz4"):
+        rates[codec], cpu = produced(cluster, FEW, codec)
+        figures[f"RF 3, acks=all, librdkafka 1 KiB records/s, {codec}"] = rates[codec]
+        figures[f"CPU s/GB, RF 3, {codec}"] = cpu
+    figures["round trip p50 at RF 3, ms"], figures["round trip p99 at RF 3, ms"] = _round_trips(cluster)
+    crowded, _ = produced(cluster, MANY, "none")
+    figures["600 partitions: records/s, none"] = crowded
+    figures["600 partitions: rate, of that with 6"] = crowded / rates["none"]
+    return figures
+
+
+def _round_trips(cluster: Cluster) -> tuple[float, float]:
+    """Of one record at a time to the first partition's leader, until all three replicas have it."""
+    with Admin(cluster.bootstrap) as admin:
+        leader = admin.describe_topic(topic_of(FEW)).partitions[0].leader
+        address = next((node.host, node.port) for node in admin.describe_cluster().nodes if node.node_id == leader)
+    return round_trips(address, produce_frame(topic_of(FEW), 0, batch_bytes=0, record_bytes=RECORD_BYTES, acks=-1), count=TRIPS)
+
+
+def main() -> None:
+    openings: list[AbstractContextManager[Cluster]] = [ottla_cluster()]
+    why_not = Kafka.why_not()
+    if why_not is None:
+        openings.append(kafka_cluster())
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(opening) for opening in openings]
+        for cluster in clusters:
+            prepare(cluster)
+        found: Rounds = {cluster.name: [] for cluster in clusters}
+        for number in range(ROUNDS + 1):
+            for cluster in clusters:
+                figures = one_round(cluster)
+                if number:  # the first round warms
+                    found[cluster.name].append(figures)
+                note(f"replicated: {cluster.name}: {figures}")
+            note(f"replicated: round {number} of {ROUNDS}, load average {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
+    beside = "three nodes of Apache Kafka 4.3.0, 1 GiB heap each, G1" if why_not is None else f"none: {why_not}"
+    report("replicated", found, beside=beside, goals=REPLICATED_GOALS)
+
+
+if __name__ == "__main__":
+    main()
