@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Final
 
 import confluent_kafka
+from tests.waiting import eventually
 
 from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster
 from bench.generator import produce_frame, round_trips
 from bench.goals import REPLICATED_GOALS
-from bench.measures import RECORD_BYTES, Figures, until_served
+from bench.measures import RECORD_BYTES, Figures
 from bench.peers import Kafka
 from bench.report import Rounds, note, report
+from ottla.errors import KafkaError
 from ottla.sync import Admin, NewTopic
 
 ROUNDS: Final = 3
@@ -42,13 +44,14 @@ def prepare(cluster: Cluster) -> None:
         results = admin.create_topics(topics)
         assert not any(results.values()), results
 
-        def is_in_sync() -> None:
-            for count in (FEW, MANY):
-                found = admin.describe_topic(topic_of(count)).partitions
-                assert len(found) == count
-                assert all(len(one.in_sync) == len(NODES) for one in found.values())
+        def is_in_sync() -> bool:
+            try:
+                found = [admin.describe_topic(topic_of(count)).partitions for count in (FEW, MANY)]
+            except KafkaError:  # the broker that is asked does not know of it yet
+                return False
+            return all(len(one.in_sync) == len(NODES) for partitions in found for one in partitions.values())
 
-        until_served(is_in_sync)
+        eventually(is_in_sync, bool)
 
 
 def produced(cluster: Cluster, partitions: int, codec: str) -> tuple[float, float]:

@@ -41,6 +41,7 @@ def led_by(leader: int, isr: tuple[int, ...], before: PartitionImage = LED, **ch
         (image(replace(LED, isr=(), leader=NO_LEADER, elr=(3,))), image(led_by(3, (3,), elr=()))),
         (image(replace(LED, isr=(1,))), image(led_by(NO_LEADER, (1,)), fenced=(1,))),
         (image(LED), image(led_by(NO_LEADER, (3,), leader_epoch=7, partition_epoch=11, is_recovering=True), fenced=(1, 2, 3))),
+        (image(LED), image(led_by(3, (1, 2, 3), partition_epoch=11))),
         (
             image(replace(LED, isr=(1,), leader=NO_LEADER)),
             image(led_by(2, (2,), is_recovering=True), unclean_leader_election_enable="true"),
@@ -67,6 +68,8 @@ def test_what_is_sound_is_not_found(before: ClusterImage, after: ClusterImage) -
         (image(LED), image(led_by(2, (1, 2), leader_epoch=5)), "another leader in the same epoch"),
         (image(LED), image(replace(LED, leader_epoch=4, partition_epoch=10)), "leader epoch goes back"),
         (image(LED), image(led_by(3, (3,), is_recovering=True), fenced=(1, 2)), "neither in sync nor eligible"),
+        (image(LED), image(led_by(3, (3,), partition_epoch=11, is_recovering=True), fenced=(1, 2)), "neither in sync nor eligible"),
+        (image(LED), image(led_by(3, (1, 2, 3), is_recovering=True)), "neither in sync nor eligible"),
         (
             image(replace(LED, isr=(1,), leader=NO_LEADER)),
             image(led_by(2, (2,)), unclean_leader_election_enable="true"),

@@ -93,7 +93,10 @@ def _of_a_leader(image: ClusterImage, before: PartitionImage, after: PartitionIm
     if leader is not None and leader.in_controlled_shutdown:
         yield f"broker {after.leader} is elected while it stops"
     has_handed_over = before.leader in set(before.replicas) - set(after.replicas)  # to one that it found in sync
-    if after.leader not in {*before.isr, *before.elr} and not has_handed_over:
+    # One step may be two decisions: the leader before has found it in sync, and then it was preferred.
+    # Whoever was elected with a loss cannot have asked for another ISR yet.
+    has_joined = before.leader in after.isr and after.partition_epoch > before.partition_epoch + 1
+    if after.leader not in {*before.isr, *before.elr} and not has_handed_over and not has_joined:
         if not may_lose:
             yield f"broker {after.leader} was neither in sync nor eligible"
         if not after.is_recovering:
