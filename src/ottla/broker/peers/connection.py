@@ -105,8 +105,8 @@ class PeerConnection:
 
     def on_data(self, data: memoryview) -> bool:
         try:
-            for frame, _ in self._cutter.feed(data):
-                self._on_frame(frame)
+            for frame, is_shared in self._cutter.feed(data):
+                self._on_frame(memoryview(bytes(frame)) if is_shared else frame)  # the answer outlives what was received
         except DecodeError as error:
             log.warning("peer_answer_not_understood", peer=self._transport and self._transport.peer, reason=error.message)
             self.close()
@@ -119,7 +119,7 @@ class PeerConnection:
         correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
         if correlation_id != sent.correlation_id:
             raise DecodeError(f"answer {correlation_id} came where {sent.correlation_id} was due")
-        response = decode(sent.api.response, sent.version, bytes(frame[position:]))
+        response = decode(sent.api.response, sent.version, frame[position:])
         self._sent.popleft()
         sent.on_answer(response)
 
