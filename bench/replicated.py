@@ -1,16 +1,18 @@
 """Three nodes beside three nodes of Apache Kafka: replication factor 3, min.insync.replicas=2, acks=all.
 
-One librdkafka producer with its defaults (unkeyed records go to one partition for 10 ms, then to another) sends records of 1 KiB. Processor
+Two librdkafka producers with their defaults (unkeyed records go to one partition for 10 ms, then to another) send records of 1 KiB. Processor
 time is that of all three nodes. ``python -m bench.replicated`` runs it; the cluster that is not measured is idle, and rounds are
-interleaved. All six nodes and the producer share the machine: what binds is its cores, as it is for three nodes in a test.
+interleaved. All six nodes and the producers share the machine: what binds is its cores, as it is for three nodes in a test.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from contextlib import AbstractContextManager, ExitStack
-from typing import Final
+from multiprocessing.synchronize import Barrier
+from typing import Any, Final
 
 import confluent_kafka
 from tests.waiting import eventually
@@ -28,7 +30,8 @@ ROUNDS: Final = 3
 SECONDS: Final = 6.0
 TRIPS: Final = 3000
 FEW, MANY = 6, 600
-FLUSH_SECONDS_MAX: Final = 60
+JOIN_SECONDS_MAX: Final = 60
+PRODUCERS: Final = 2
 VALUE: Final = (b"a field and another field, " * 40)[:1024]
 QUEUED_MAX: Final = 100_000
 
@@ -56,34 +59,45 @@ def prepare(cluster: Cluster) -> None:
 
 def produced(cluster: Cluster, partitions: int, codec: str) -> tuple[float, float]:
     """Records a second that were acknowledged, and the nodes' processor time for a GB of values."""
-    failures: list[object] = []
-
-    def note_failure(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(error)
-
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(PRODUCERS + 1), context.Queue()
     settings = {
         "bootstrap.servers": cluster.bootstrap,
         "acks": "all",
         "compression.type": codec,
         "queue.buffering.max.messages": QUEUED_MAX,
+        "delivery.report.only.error": True,
     }
-    producer = confluent_kafka.Producer(settings)
-    topic, count = topic_of(partitions), 0
-    producer.list_topics(topic, 30)
-    cpu, begin = cluster.cpu_seconds(), time.perf_counter()
+    producers = [context.Process(target=_produce, args=(settings, topic_of(partitions), barrier, results)) for _ in range(PRODUCERS)]
+    for process in producers:
+        process.start()
+    barrier.wait(JOIN_SECONDS_MAX)
+    cpu = cluster.cpu_seconds()
+    found = [results.get(timeout=SECONDS + JOIN_SECONDS_MAX) for _ in producers]
+    used = cluster.cpu_seconds() - cpu
+    for process in producers:
+        process.join()
+    count = sum(count for count, _ in found)
+    return count / max(seconds for _, seconds in found), used / (count * len(VALUE) / 1e9)
+
+
+def _produce(settings: dict[str, Any], topic: str, barrier: Barrier, results: multiprocessing.Queue[tuple[int, float]]) -> None:
+    failures: list[object] = []
+    producer = confluent_kafka.Producer(settings | {"on_delivery": lambda error, _: failures.append(error)})
+    producer.list_topics(topic, JOIN_SECONDS_MAX)
+    count = 0
+    barrier.wait(JOIN_SECONDS_MAX)
+    begin = time.perf_counter()
     while time.perf_counter() < begin + SECONDS:
         try:
-            producer.produce(topic, VALUE, on_delivery=note_failure)
+            for _ in range(100):
+                producer.produce(topic, VALUE)
+                count += 1
         except BufferError:
-            producer.poll(0.01)
-        else:
-            count += 1
-            producer.poll(0)
-    assert producer.flush(FLUSH_SECONDS_MAX) == 0, "every record was acknowledged"
-    seconds = time.perf_counter() - begin
+            producer.poll(0.005)
+    assert producer.flush(JOIN_SECONDS_MAX) == 0, "every record was acknowledged"
     assert not failures, failures[0]
-    return count / seconds, (cluster.cpu_seconds() - cpu) / (count * len(VALUE) / 1e9)
+    results.put((count, time.perf_counter() - begin))
 
 
 def one_round(cluster: Cluster) -> Figures:

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import DecodeError
-from ottla.wire.frame_memory import SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, FrameMemory
+from ottla.wire.frame_memory import (
+    ANSWER_BYTES_MAX,
+    ANSWER_SPARES_MAX,
+    SPARE_BYTES_MAX,
+    SPARE_BYTES_MIN,
+    SPARES_MAX,
+    STEP_BYTES,
+    AnswerMemory,
+    FrameMemory,
+)
 from ottla.wire.frames import FrameCutter
 
 LIMIT = 1 << 20
@@ -158,3 +167,27 @@ def test_spares_are_few_and_none_is_very_large() -> None:
         memory.take_back(bytearray(size))
     lent = [memory.lend(SPARE_BYTES_MIN) for _ in range(2 * SPARES_MAX)]
     assert [len(spare) for spare in lent] == [SPARE_BYTES_MAX] * SPARES_MAX + [0] * SPARES_MAX
+
+
+def test_answers_of_nearly_one_size_share_their_memory() -> None:
+    """A follower's answers are a few bytes longer than twice a mebibyte, one after the other."""
+    memory = AnswerMemory()
+    first = collected(memory, b"1" * (2 * STEP_BYTES + 100))
+    place = id(first.obj)
+    assert bytes(first) == b"1" * (2 * STEP_BYTES + 100)
+    first.release()
+    for size in (2 * STEP_BYTES + 200, 3 * STEP_BYTES, SPARE_BYTES_MIN):
+        found = collected(memory, b"2" * size)
+        assert bytes(found) == b"2" * size
+        assert id(found.obj) == place
+        found.release()
+
+
+def test_the_memory_of_answers_is_bounded() -> None:
+    memory = AnswerMemory()
+    assert memory.lend(ANSWER_BYTES_MAX + 1) == b"", "it grows with what arrives"
+    assert memory.lend(SPARE_BYTES_MIN - 1) == b""
+    for _ in range(2 * ANSWER_SPARES_MAX):
+        memory.take_back(bytearray(ANSWER_BYTES_MAX))
+    memory.take_back(bytearray(ANSWER_BYTES_MAX + 1))
+    assert [len(spare) for spare in memory._spares] == [ANSWER_BYTES_MAX] * ANSWER_SPARES_MAX

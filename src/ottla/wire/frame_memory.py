@@ -11,14 +11,20 @@ from typing import Final
 SPARE_BYTES_MIN: Final = 1 << 15
 SPARE_BYTES_MAX: Final = 2 << 20
 SPARES_MAX: Final = 8
+ANSWER_BYTES_MAX: Final = 11 << 20
+"""What a follower fetches at most by default, and its head."""
+ANSWER_SPARES_MAX: Final = 3
+STEP_BYTES: Final = 1 << 18
 
 
 class FrameMemory:
     """The spares of one loop, ``SPARES_MAX`` of ``SPARE_BYTES_MAX`` at most."""
 
-    __slots__ = ("_spares",)
+    __slots__ = ("_bytes_max", "_spares", "_spares_max")
 
-    def __init__(self) -> None:
+    def __init__(self, *, bytes_max: int = SPARE_BYTES_MAX, spares_max: int = SPARES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._spares_max = spares_max
         self._spares: list[bytearray] = []
 
     def lend(self, size: int) -> bytearray:
@@ -32,10 +38,26 @@ class FrameMemory:
 
     def take_back(self, memory: bytearray) -> None:
         """The memory may be lent again, once nothing looks at it any more. The one that was handed in first is forgotten for it."""
-        if SPARE_BYTES_MIN <= len(memory) <= SPARE_BYTES_MAX:
+        if SPARE_BYTES_MIN <= len(memory) <= self._bytes_max:
             self._spares.append(memory)
-            if len(self._spares) > SPARES_MAX:
+            if len(self._spares) > self._spares_max:
                 del self._spares[0]
+
+
+class AnswerMemory(FrameMemory):
+    """Of answers that this node has asked for, up to ``ANSWER_BYTES_MAX``: made whole at once, in steps, so that the next one fits too."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(bytes_max=ANSWER_BYTES_MAX, spares_max=ANSWER_SPARES_MAX)
+
+    def lend(self, size: int) -> bytearray:
+        return super().lend(size) or (bytearray(_in_steps(size)) if SPARE_BYTES_MIN <= size <= self._bytes_max else bytearray())
+
+
+def _in_steps(size: int) -> int:
+    return -(-size // STEP_BYTES) * STEP_BYTES
 
 
 def _has_no_views(memory: bytearray) -> bool:

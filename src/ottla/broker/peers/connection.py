@@ -18,6 +18,7 @@ from ottla.messages.headers import RequestHeader, decode_response_header, encode
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection
 from ottla.wire.compiler import decode, encode_into
+from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
 
@@ -40,11 +41,11 @@ class _Sent(NamedTuple):
 class PeerConnection:
     """A ``ports.ConnectionHandler``. ``send`` may be called before the connection is open."""
 
-    def __init__(self, client_id: str, on_end: Callable[[], None]) -> None:
+    def __init__(self, client_id: str, on_end: Callable[[], None], memory: FrameMemory | None = None) -> None:
         self._client_id = client_id
         self._on_end = on_end
         self._transport: Connection | None = None
-        self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
+        self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
         self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has told them
         self._waiting: deque[tuple[Request, OnAnswer, int]] = deque()
         self._sent: deque[_Sent] = deque()

@@ -12,6 +12,7 @@ from ottla.broker.peers.connection import OnAnswer, PeerConnection
 from ottla.broker.tasks import eager
 from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
+from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.schema import Request
 
 log = get_logger(__name__)
@@ -22,12 +23,13 @@ Address = tuple[str, int]
 
 
 class Peers:
-    """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take."""
+    """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take; ``memory`` is for large answers."""
 
-    def __init__(self, world: World, client_id: str, *, silence_ms_max: int) -> None:
+    def __init__(self, world: World, client_id: str, *, silence_ms_max: int, memory: FrameMemory | None = None) -> None:
         self._world = world
         self._client_id = client_id
         self._silence_ms_max = silence_ms_max
+        self._memory = memory
         self._connections: dict[Address, PeerConnection] = {}
         self._sweep_timer: TimerHandle | None = None
         self._is_closed = False
@@ -53,7 +55,7 @@ class Peers:
             connection.close()
 
     def _connect(self, address: Address) -> PeerConnection:
-        connection = PeerConnection(self._client_id, lambda: self._ended(address, connection))
+        connection = PeerConnection(self._client_id, lambda: self._ended(address, connection), self._memory)
         self._connections[address] = connection
         eager.run(self._open(address, connection), lambda _, error: _opened(connection, error))
         if self._sweep_timer is None:

@@ -26,6 +26,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.ports import TimerHandle, World
 from ottla.replication.follower import NEVER, Append, AskOffsets, Followed, StartOver, Step, Truncate
 from ottla.replication.replica_session import Asked, PartitionKey, ReplicaSession
+from ottla.wire.frame_memory import AnswerMemory
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
@@ -55,7 +56,8 @@ class ReplicaFetchers:
         self._listener = listener
         self._broker_epoch = broker_epoch
         self._store = store
-        self._peers = Peers(world, f"node-{config.node_id}-replica", silence_ms_max=config["replica.socket.timeout.ms"])
+        silence_ms_max: int = config["replica.socket.timeout.ms"]
+        self._peers = Peers(world, f"node-{config.node_id}-replica", silence_ms_max=silence_ms_max, memory=AnswerMemory())
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._of: dict[Partition, ReplicaFetcher] = {}
         self._image: ClusterImage | None = None
