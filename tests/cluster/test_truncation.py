@@ -12,7 +12,7 @@ from tests.cluster.in_simulation import SimNodes, play
 from ottla.broker.replicas.following import Cut, append, truncate
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, StorageError
 from ottla.sim.faults import Fault
 
 KEPT = 2
@@ -182,5 +182,29 @@ def test_a_cut_that_could_not_be_prepared_is_prepared_again() -> None:
         machine.disk.on_step = lambda operation, path, what: None
         assert partition.log.log_end_offset == 1
         assert any("recovery-point" in path for path in steps)
+
+    play(body)
+
+
+@pytest.mark.parametrize(("code", "is_directory_lost"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_the_disk_is_at_fault(
+    code: int, is_directory_lost: bool
+) -> None:
+    """The error ended the follower's fetch before, and the log was taken for sound."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        await nodes.create("other", [1, 2])
+        await nodes.send("t", b"a", b"b")
+        broker, partition = nodes.nodes[2].broker, nodes.partition(2, "t")
+        followed, machine = partition.followed, nodes.nodes[2].machine
+        assert broker is not None
+        assert followed is not None
+        machine.disk.faults.append(Fault("truncate", ".log", code))
+        with pytest.raises(StorageError):
+            await machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
+        assert partition.log.is_failed
+        assert nodes.partition(2, "other").log.is_failed == is_directory_lost
+        assert partition.cutting is None
 
     play(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import Counter
 from typing import Any
@@ -11,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.batches import FOLDER, append, idempotent, open_log, records_of
 
+from ottla.errors import StorageError
 from ottla.records.builder import BatchBuilder
+from ottla.records.epochs import CHECKPOINT_NAME
 from ottla.sim.disk import SimDisk
+from ottla.sim.faults import Fault
 from ottla.sim.files import SimFile
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.sim.loop import run as simulate
 from ottla.sim.trace import Trace
 from ottla.storage.config import LogConfig
+from ottla.storage.directory.epoch_file import read_epochs
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.remembered_producers import MARKS_MAX, PRODUCERS_MAX, RememberedProducers
 from ottla.storage.producers import ProducerStates
@@ -181,3 +186,57 @@ def test_producers_after_a_cut_are_those_of_the_batches_that_are_left(steps: lis
     expected = Counter(producer_id for producer_id, _ in steps[:end])
     assert {producer_id: state.batches[-1][1] + 1 for producer_id, state in log.producers.states.items()} == expected
     assert len(records_of(log)) == end
+
+
+def three_segments(disk: InstantDisk) -> PartitionLog:
+    """Which begin at 10, 13 and 16; the log ends at 18."""
+    log = open_log(disk, segment_bytes=3 * len(idempotent(0)))
+    run(log.truncate_fully_and_start_at(10))
+    append(log, *[idempotent(index) for index in range(8)], leader_epoch=1)
+    assert [segment.base_offset for segment in log.segments] == [10, 13, 16]
+    return log
+
+
+@pytest.mark.parametrize("offset", [0, 10, 13, 16, 17, 18, 100])
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_log_that_starts_over_is_empty_and_a_crash_on_the_way_leaves_what_it_was_or_a_beginning_of_it(
+    offset: int, is_durable: bool
+) -> None:
+    disk = InstantDisk()
+    log = three_segments(disk)
+    before, first = records_of(log), len(disk.operations)
+    run(log.truncate_fully_and_start_at(offset, is_durable=is_durable))
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.epochs.entries) == (offset, offset, 0, [])
+    assert append(log, timed(1, 1))[0].base_offset == offset
+    for count in range(first, len(disk.operations) + 1):
+        found = records_of(open_log(disk.replay(count)))
+        assert found in ([*(before[:end] for end in range(len(before) + 1))]) or [record.offset for record in found] == [offset], count
+
+
+def test_a_log_that_has_no_room_to_start_over_is_as_it_was() -> None:
+    """It was left without any segment (seed 3 of the simulation in ZooKeeper mode), and its follower failed for good."""
+    disk = InstantDisk()
+    log = three_segments(disk)
+    before = records_of(log)
+    disk.faults.append(Fault("create", ".log", errno.ENOSPC))
+    with pytest.raises(StorageError):
+        run(log.truncate_fully_and_start_at(100))
+    assert (records_of(log), log.log_end_offset) == (before, 18)
+    run(log.truncate_fully_and_start_at(100))
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
+
+
+def test_epochs_for_which_there_is_no_room_when_a_log_is_cut_are_written_by_the_next_sync() -> None:
+    disk = InstantDisk()
+    log = open_log(disk)
+    append(log, idempotent(0), leader_epoch=1)
+    append(log, idempotent(1), leader_epoch=2)
+    run(log.sync())
+    disk.faults.append(Fault("append", f"{CHECKPOINT_NAME}.tmp", errno.ENOSPC))
+    log.begin_truncation(1)
+    run(log.truncate_to(1))
+    log.truncation_ended()
+    assert (log.log_end_offset, log.epochs.entries, disk.faults) == (1, [(1, 0)], [])
+    assert open_log(disk.copy()).epochs.entries == [(1, 0)]
+    run(log.sync())
+    assert run(read_epochs(disk, FOLDER)).entries == [(1, 0)]  # type: ignore[union-attr]

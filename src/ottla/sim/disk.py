@@ -26,7 +26,7 @@ from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
 from ottla.sim.faults import Fault
 from ottla.sim.files import Argument, Inode, SimFile
-from ottla.sim.names import Names, is_in, is_within_any, moved, parents
+from ottla.sim.names import Names, is_in, is_within, is_within_any, moved, parents
 from ottla.sim.process import PowerCut, alive
 from ottla.sim.trace import Trace
 
@@ -88,17 +88,29 @@ class SimDisk:
                 self.on_crash()
         if self._is_dead:
             await self._gone()
+        self._strike(operation, path)
+
+    async def look(self, operation: str, path: str) -> None:
+        """One operation that changes nothing: it may be slow, it may fail, and others come in between."""
+        if self._is_dead:
+            await self._gone()
+        await self._take_time(LOOK_SUSPENDS)
+        self._strike(operation, path)
+
+    async def _can_look(self, operation: str, path: str) -> bool:
+        """False where the disk fails: the system's calls that only say yes or no say no then."""
+        try:
+            await self.look(operation, path)
+        except OSError:
+            return False
+        return True
+
+    def _strike(self, operation: str, path: str) -> None:
         for fault in self.faults:
             if fault.strikes(operation, path):
                 if not fault.lasts:
                     self.faults.remove(fault)
                 raise OSError(fault.code, f"injected into {operation} of {path}")
-
-    async def look(self) -> None:
-        """One operation that changes nothing: it may be slow, and others come in between."""
-        if self._is_dead:
-            await self._gone()
-        await self._take_time(LOOK_SUSPENDS)
 
     async def done(self) -> None:
         """The operation has changed the disk; its process learns that at once, later, or not at all when it dies meanwhile."""
@@ -129,6 +141,14 @@ class SimDisk:
     def kill(self) -> None:
         """Code that uses the disk from now on fails; what was written stays written."""
         self._is_dead = True
+
+    def replace(self, path: str) -> None:
+        """Another disk is where this directory was: an empty one."""
+        self._trace.add(f"{self._name} {path} is replaced")
+        for names in (self.files, self._durable_files, self.folders, self._durable_folders):
+            for name in [name for name in names if is_within(name, path) and name != path]:
+                del names[name]
+        self._renames = [(source, target) for source, target in self._renames if not is_within(source, path)]
 
     def restart(self) -> None:
         """The next process may use the disk. What the dead one had written is there: the page cache outlives a process."""
@@ -198,7 +218,7 @@ class SimDisk:
     # ports.Disk
 
     async def open(self, path: str, *, create: bool = False) -> SimFile:
-        await self.look()
+        await self.look("open", path)
         inode = self.files.get(path)
         if inode is None:
             if not create:
@@ -210,7 +230,7 @@ class SimDisk:
         return SimFile(self, path, inode)
 
     async def read_file(self, path: str) -> bytes:
-        await self.look()
+        await self.look("read_file", path)
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return bytes(self.files[path].written)
@@ -224,21 +244,19 @@ class SimDisk:
         await self.sync_dir(posixpath.dirname(path))
 
     async def exists(self, path: str) -> bool:
-        await self.look()
-        return path in self.files or path in self.folders
+        return await self._can_look("exists", path) and (path in self.files or path in self.folders)
 
     async def is_dir(self, path: str) -> bool:
-        await self.look()
-        return path in self.folders
+        return await self._can_look("is_dir", path) and path in self.folders
 
     async def list_dir(self, path: str) -> list[str]:
-        await self.look()
+        await self.look("list_dir", path)
         if path not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return sorted(posixpath.basename(name) for name in [*self.files.inside(path), *self.folders.inside(path)])
 
     async def space(self, path: str) -> tuple[int, int]:
-        await self.look()
+        await self.look("space", path)
         used = sum(len(inode.written) for inode in self.files.values())
         return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
 
@@ -315,7 +333,7 @@ class SimDisk:
         await self.done()
 
     async def modified_ms(self, path: str) -> int:
-        await self.look()
+        await self.look("modified_ms", path)
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return self.files[path].modified_ms

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from typing import Final
+
+ANY: Final = ""
+"""Every operation, those that only read among them: the disk does nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on.
 
-    Paths that contain ``spares`` are spared.
+    Only paths in the directory ``within`` are meant, where one is given; paths that contain ``spares`` are spared.
     """
 
     operation: str
@@ -18,6 +22,8 @@ class Fault:
     code: int = errno.EIO
     lasts: bool = False
     spares: str = ""
+    within: str = ""
 
     def strikes(self, operation: str, path: str) -> bool:
-        return self.operation == operation and path.endswith(self.suffix) and not (self.spares and self.spares in path)
+        is_meant = self.operation in (ANY, operation) and path.endswith(self.suffix) and f"{path}/".startswith(f"{self.within}/")
+        return is_meant and not (self.spares and self.spares in path)

@@ -17,7 +17,7 @@ class Owner(Protocol):
 
     async def step(self, operation: str, path: str, *arguments: Argument) -> None: ...
     async def done(self) -> None: ...
-    async def look(self) -> None: ...
+    async def look(self, operation: str, path: str) -> None: ...
     def now_ms(self) -> int: ...
 
 
@@ -68,7 +68,7 @@ class SimFile:
 
     async def pread(self, offset: int, length: int) -> bytes:
         self.disk.preads += 1
-        await self.disk.look()
+        await self.disk.look("pread", self.path)
         return bytes(self.inode.written[offset : offset + length])
 
     def region(self, offset: int, length: int) -> SimFileRegion:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.replicas.partition import Partition
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import read_header
 from ottla.replication.follower import Followed
 
@@ -67,7 +67,7 @@ async def append(store: Checkpointing, partition: Partition, followed: Followed,
 
 
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
-    """The logs end there, durably, but for those that follow another leader by now. KafkaError, OSError when a disk refuses."""
+    """The logs end there, durably, but for those that follow another leader by now. KafkaError when a disk refuses."""
     begun: list[Partition] = []
     try:
         must_checkpoint = False
@@ -97,7 +97,12 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
     async def work() -> None:
         if partition.followed is followed:
             log = partition.log
-            await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
+            try:
+                await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
+            except OSError as error:  # it may be cut in part: the next start finds what it is
+                log.health.on_disk_error(error)
+                log.health.fail()
+                raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
             followed.on_truncated(offset)
             partition.high_watermark = min(partition.high_watermark, offset)
 

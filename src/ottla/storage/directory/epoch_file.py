@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla.errors import DecodeError
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
+from ottla.storage.disk_errors import PASSING
 
 
 class EpochFile:
@@ -41,6 +42,14 @@ class EpochFile:
             text = self.epochs.to_text()
             await self._disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", text.encode())
             self.is_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
+
+    async def write_if_room(self, folder: str) -> None:
+        """As ``write_changed``, or that is left to the next call: for who needs it only soon."""
+        try:
+            await self.write_changed(folder)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
 
 
 async def read_epochs(disk: Disk, folder: str) -> EpochCache | None:

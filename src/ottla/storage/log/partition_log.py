@@ -17,7 +17,7 @@ from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk, File
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.config import LogConfig
-from ottla.storage.directory.epoch_file import EpochFile, write_epochs
+from ottla.storage.directory.epoch_file import EpochFile
 from ottla.storage.health import LogHealth
 from ottla.storage.log.compacting import Compaction
 from ottla.storage.log.durability import Durability
@@ -318,9 +318,9 @@ class PartitionLog:
         self.compaction.first_dirty_offset = min(self.compaction.first_dirty_offset, segments.all[-1].base_offset)
         segments.were_truncated()
         self.epochs.truncate_from_end(end_offset)
+        self._epoch_file.is_changed = True  # a recovery takes those of the segment that was cut from its batches
         if is_durable:
-            await write_epochs(self._disk, self.folder, self.epochs)
-        self._epoch_file.is_changed = not is_durable  # a recovery takes those of the segment that was cut from its batches
+            await self._epoch_file.write_if_room(self.folder)
         self.tail.producers = await rebuild_producers(
             self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
         )

@@ -10,8 +10,10 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from ottla.errors import StorageError
 from ottla.ports import Disk, File
 from ottla.storage.config import LogConfig
+from ottla.storage.disk_errors import PASSING
 from ottla.storage.health import LogHealth
 from ottla.storage.log.reading import Places, segment_index
 from ottla.storage.producers import SNAPSHOT_SUFFIX
@@ -109,9 +111,28 @@ class LogSegments:
         return end_offset
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
-        """There is one empty segment, which begins at ``offset``."""
-        await remove_segments(self._disk, self.folder, self.all, 0, is_durable=is_durable)
-        self.all.append(await self._created(offset, is_durable=is_durable))
+        """There is one empty segment, which begins at ``offset``. StorageError, and all is as it was, when there is no room for it.
+
+        It is made before the others are removed: a recovery that finds both keeps the first of them, and what follows on it.
+        """
+        index = next((index for index, segment in enumerate(self.all) if segment.base_offset == offset), len(self.all))
+        if index == len(self.all):
+            fresh = await self._with_room(offset, is_durable=is_durable)
+            await remove_segments(self._disk, self.folder, self.all, 0, is_durable=is_durable)
+            self.all.append(fresh)
+            return
+        await remove_segments(self._disk, self.folder, self.all, index + 1, is_durable=is_durable)
+        await self.all[index].truncate(0, offset, is_durable=is_durable)
+        earlier, self.all[:index] = self.all[:index], []
+        await remove_segments(self._disk, self.folder, earlier, 0, is_durable=is_durable)
+
+    async def _with_room(self, offset: int, *, is_durable: bool) -> Segment:
+        try:
+            return await self._created(offset, is_durable=is_durable)
+        except OSError as error:
+            if error.errno in PASSING:
+                raise StorageError(f"the log in {self.folder} cannot begin at {offset}: {error}") from error
+            raise
 
     def were_truncated(self) -> None:
         """Offsets may mean other batches from now on."""
