@@ -9,7 +9,8 @@ import pytest
 
 from ottla.controller.features import ELR_VERSION
 from ottla.controller.isr_changes import WantedIsr, alter_isr
-from ottla.controller.topic_rules import TopicRules
+from ottla.controller.partition_change import UNASSIGNED
+from ottla.controller.topic_rules import LOST, TopicRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -85,6 +86,15 @@ def test_what_the_leader_must_not_ask_for_is_refused(changes: dict[str, Any], re
 def test_a_broker_that_does_not_serve_or_is_another_process_by_now_is_not_eligible(changes: dict[str, Any]) -> None:
     """KIP-841, KIP-903."""
     assert code(cluster(**changes), wanted(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+
+
+@pytest.mark.parametrize("directory", [LOST, b"failed directory"])
+def test_a_replica_whose_log_directory_has_failed_is_not_eligible(directory: bytes) -> None:
+    """It had everything when it failed, and its leader asked for it after that was recorded (seed 108 of ZooKeeper mode)."""
+    with_directories = replace(PARTITION, directories=(UNASSIGNED, UNASSIGNED, directory))
+    image = cluster(with_directories, directories=(b"other directory.",))
+    assert code(image, wanted(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+    assert recorded(image, wanted(1)).isr == [1]
 
 
 def test_a_leader_that_does_not_know_an_epoch_may_say_so() -> None:

@@ -1,7 +1,8 @@
 """The leader of a partition asks for another ISR: whether it is still the leader, and who may be in sync, is judged here.
 
 Both epochs must be those that the metadata has, so that of two leaders, and of two requests of one, only one changes anything. Each
-member is registered, serves, is not stopping, and is still the process that the leader has seen.
+member is registered, serves, is not stopping, is still the process that the leader has seen, and has its replica: one whose log
+directory has failed was in sync when the leader last looked.
 Source: KIP-497, KIP-841, KIP-903, KIP-966.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from ottla.controller.decided import Recorded
 from ottla.controller.partition_change import with_isr
-from ottla.controller.topic_rules import TopicRules
+from ottla.controller.topic_rules import TopicRules, has_directory
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage, PartitionImage
 
@@ -73,3 +74,5 @@ def _check_members(image: ClusterImage, wanted: WantedIsr, partition: PartitionI
         broker = image.brokers.get(node)
         if broker is None or broker.is_fenced or broker.in_controlled_shutdown or epoch not in (-1, broker.broker_epoch):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {node} of epoch {epoch} is not registered, or does not serve")
+        if not has_directory(image, partition, node):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"the log directory of broker {node}'s replica has failed")
