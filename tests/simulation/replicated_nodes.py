@@ -8,7 +8,7 @@ controllers have ever committed was sound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -41,6 +41,9 @@ Records = list[tuple[int, int, bytes]]
 """Offset, leader epoch and value."""
 NodesOf = Callable[[Simulation], list[QuorumNode]]
 Beside = Callable[[Simulation, list[QuorumNode], Run], Coroutine[Any, Any, None]]
+Kinds = Mapping[str, Callable[[QuorumNode], Awaitable[None]]]
+KindsOf = Callable[[Simulation, list[QuorumNode], Run], Kinds]
+Events = Sequence[Mapping[str, Any]]
 
 
 def _in_a_quorum(simulation: Simulation) -> list[QuorumNode]:
@@ -51,8 +54,30 @@ async def _nothing(simulation: Simulation, nodes: list[QuorumNode], result: Run)
     pass
 
 
-def explore_replication(seed: int, nodes_of: NodesOf = _in_a_quorum, beside: Beside = _nothing, *, may_have_elr: bool = True) -> Run:
-    """One run. ``findings`` is empty when every promise of acks=all was kept. ``beside`` is more trouble, which ends by itself."""
+def _no_more(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> Kinds:
+    return {}
+
+
+def all_errors(events: Events) -> list[str]:
+    """What nodes have logged as errors."""
+    errors = [event for event in events if event["log_level"] in ("error", "critical")]
+    return [f"{event['event']}: {event.get('reason') or event.get('error') or event.get('exc_info')!r}" for event in errors]
+
+
+def explore_replication(
+    seed: int,
+    nodes_of: NodesOf = _in_a_quorum,
+    beside: Beside = _nothing,
+    more_kinds: KindsOf = _no_more,
+    *,
+    may_have_elr: bool = True,
+    errors_of: Callable[[Events], list[str]] = all_errors,
+) -> Run:
+    """One run. ``findings`` is empty when every promise of acks=all was kept.
+
+    ``beside`` is more trouble, which ends by itself, ``more_kinds`` are more of that which befalls one node at a time. ``errors_of`` finds
+    the errors that nodes should not have logged.
+    """
     result = Run()
     simulation = Simulation(seed)
     has_elr = may_have_elr and seed % 2 == 0
@@ -72,7 +97,13 @@ def explore_replication(seed: int, nodes_of: NodesOf = _in_a_quorum, beside: Bes
         watching = loop.create_task(watch.run())
         troubled = Trouble(simulation, nodes, result.states, has_elr=has_elr)
         await asyncio.gather(
-            trouble(simulation, nodes, result.states, may_cut_power=troubled.may_cut_power, more=troubled.kinds),
+            trouble(
+                simulation,
+                nodes,
+                result.states,
+                may_cut_power=troubled.may_cut_power,
+                more={**troubled.kinds, **more_kinds(simulation, nodes, result)},
+            ),
             beside(simulation, nodes, result),
         )
         is_over.set()
@@ -88,9 +119,8 @@ def explore_replication(seed: int, nodes_of: NodesOf = _in_a_quorum, beside: Bes
         run(main())
     result.events = events
     result.findings += needless_fences(events)
+    result.findings += errors_of(events)
     for event in events:
-        if event["log_level"] in ("error", "critical"):
-            result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
         result.states[event["event"]] += 1
     result.digest = simulation.trace.digest
     return result

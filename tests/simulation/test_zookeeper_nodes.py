@@ -15,6 +15,7 @@ SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 RARE = (
     *("replica_truncated", "isr_changed", "broker_gone", "active controller killed", "controller_resigns", "controller_deposed"),
     *("zookeeper_session_expired", "broker_fences_itself", "controller_write_failed", "broker_znode_deleted"),
+    *("failed log directories", "replaced disks", "replicas_lost", "trouble: disk is full", "trouble: disk fails once"),
     *("zookeeper: away", "zookeeper: cut off", "zookeeper: expired", "zookeeper: lost answers"),
 )
 """What many seeds together must have met: otherwise they say nothing about it."""

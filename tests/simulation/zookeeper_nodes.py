@@ -1,4 +1,4 @@
-"""The nodes of ``replicated_nodes`` in ZooKeeper mode: the same troubles, and those of sessions and of the service beside them."""
+"""The nodes of ``replicated_nodes`` in ZooKeeper mode: the same troubles, and those of disks, of sessions and of the service."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.simulation.failing_disks import DIRECTORIES, FailingDisks, unexpected_errors
 from tests.simulation.quorum_nodes import KILLED, NODES, STOPPED, WORK_SECONDS, QuorumNode, Run
-from tests.simulation.replicated_nodes import REPLICATION, explore_replication
+from tests.simulation.replicated_nodes import REPLICATION, Kinds, explore_replication
 
 from ottla.ports import World
-from ottla.sim.cluster import DATA_FOLDER, PORT, Simulation
+from ottla.sim.cluster import PORT, Simulation
 from ottla.sim.zookeeper import SimZooKeeper
 
 SESSION_MS = 4000
@@ -32,7 +33,7 @@ class ZookeeperNode(QuorumNode):
             "zookeeper.connection.timeout.ms": "60000",
             "ottla.zookeeper.request.bytes.max": "1500",
             "listeners": f"PLAINTEXT://{self.machine.name}:{PORT}",
-            "log.dirs": DATA_FOLDER,
+            "log.dirs": ",".join(DIRECTORIES),
             "metadata.log.max.record.bytes.between.snapshots": "400",
             "group.initial.rebalance.delay.ms": "0",
         } | REPLICATION
@@ -82,6 +83,10 @@ async def trouble_of_zookeeper(simulation: Simulation, nodes: list[QuorumNode], 
         await asyncio.sleep(rng.uniform(0.5, 4))
 
 
+def failing_disks(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> Kinds:
+    return FailingDisks(simulation, nodes, result).kinds
+
+
 def _host(rng: random.Random, nodes: list[QuorumNode]) -> str:
     """The controller's half of the time: what happens to it is what matters most."""
     active = [node for node in nodes if node.broker is not None and node.broker.controller.is_active]
@@ -93,7 +98,9 @@ def explore_zookeeper(seed: int) -> Run:
 
     No power is cut: without eligible leader replicas, which have no place in Kafka's znodes, whoever comes back first of an ISR leads.
     """
-    result = explore_replication(seed, nodes_in_zookeeper, trouble_of_zookeeper, may_have_elr=False)
+    result = explore_replication(
+        seed, nodes_in_zookeeper, trouble_of_zookeeper, failing_disks, may_have_elr=False, errors_of=unexpected_errors
+    )
     result.findings += needless_deletions(result.events)
     result.findings += shared_epochs(result.events)
     return result
