@@ -238,6 +238,13 @@ class Connection(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
+    def probe(self) -> None:
+        """The peer's system is asked whether it knows the connection, which ends if that has restarted since; nothing follows from silence.
+
+        The peer's process does not notice. Where the system cannot ask, nothing happens.
+        """
+        ...
+
     def close(self) -> None:
         """The connection closes once what was sent has left (bounded by a grace period), and at once for ``abort``."""
         ...

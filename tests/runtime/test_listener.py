@@ -106,6 +106,30 @@ def test_new_connections_wait_for_descriptors_and_for_a_listener_that_was_paused
     asyncio.run(asyncio.wait_for(main(), WAIT_SECONDS_MAX))
 
 
+def test_a_peer_that_is_probed_notices_nothing_and_its_connection_goes_on() -> None:
+    """That a system which has forgotten the connection ends it, ``tests/torture/test_rebooted_machines.py`` shows."""
+
+    async def main() -> None:
+        network, mute = RealNetwork(Warmer(1)), Mute()
+        listener = await network.listen("127.0.0.1", 0, mute.accept)
+        client = socket.create_connection(listener.address)
+        connection = await mute.next()
+        assert isinstance(connection, RealConnection)
+        for _ in range(2):
+            connection.probe()
+        assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 1
+        connection.send([b"data"])
+        assert client.recv(10) == b"data"
+        await listener.close()
+        connection.abort()
+        assert client.recv(1) == b""
+        connection.probe()
+        client.close()
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_SECONDS_MAX))
+
+
 @pytest.mark.parametrize(("given", "expected"), [({}, 320 << 10), ({"socket_send_buffer_bytes": "65536"}, 65536)])
 def test_the_send_buffer_of_a_clients_socket_is_what_was_asked_for(tmp_path: Path, given: dict[str, str], expected: int) -> None:
     """Linux doubles what it is asked for, and allows net.core.wmem_max at most."""

@@ -27,6 +27,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
+START_SECONDS_MAX = 60
 KILLED, STOPPED = "node_killed", "broker_stopping"
 SUCCESSION_SECONDS_MAX = 1
 log = get_logger(__name__)
@@ -98,6 +99,14 @@ class QuorumNode(SimBroker):
                 pass
 
         self.starting = asyncio.get_running_loop().create_task(start())
+
+
+async def started(nodes: Sequence[QuorumNode]) -> None:
+    """They serve."""
+    async with asyncio.timeout(START_SECONDS_MAX):
+        for node in nodes:
+            assert node.starting is not None, "it was begun"
+            await node.starting
 
 
 def explore_quorum(seed: int) -> Run:

@@ -7,7 +7,8 @@ import os
 from collections import Counter
 
 import pytest
-from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum
+import structlog
+from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum, started
 
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
@@ -15,6 +16,9 @@ from ottla.sim.loop import run
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "12"))
 BLOCKS = 3
 SESSION_SECONDS = 9  # broker.session.timeout.ms by default
+HEARTBEAT_SECONDS = 2
+RETURN_SECONDS_MAX = 3
+"""A third of a session: to start, to be refused, to ask again."""
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -59,11 +63,31 @@ def test_nodes_that_stopped_in_order_are_taken_back_before_their_sessions_would_
         await started(nodes)
         assert now() - begin < SESSION_SECONDS
 
-    async def started(nodes: list[QuorumNode]) -> None:
-        async with asyncio.timeout(60):
-            for node in nodes:
-                assert node.starting is not None
-                await node.starting
-
     simulation = Simulation(3)
     run(main())
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+@pytest.mark.parametrize("off_seconds", [0.1, 1, 4])
+def test_a_machine_that_lost_power_is_taken_back_before_its_session_would_have_ended(is_active: bool, off_seconds: float) -> None:
+    """Its connections never ended at the other side: those that it had to the controller are asked when its next process knocks."""
+
+    async def main() -> None:
+        nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
+        for node in nodes:
+            await node.format()
+            node.begin()
+        await started(nodes)
+        [victim, *_] = [node for node in nodes if node.broker is not None and node.broker.controller.is_active == is_active]
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        victim.kill(power_cut=True)
+        await asyncio.sleep(off_seconds)
+        begin = asyncio.get_running_loop().time()
+        victim.begin()
+        await started([victim])
+        assert asyncio.get_running_loop().time() - begin < RETURN_SECONDS_MAX
+
+    simulation = Simulation(5)
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert not [event for event in events if event["event"] == "broker_fenced" and event.get("reason") == "its session has ended"]

@@ -27,6 +27,15 @@ GATHER_BYTES_MAX: Final = 512 * 1024  # in one sendmsg
 DRAIN_GRACE_SECONDS: Final = 5.0
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+_PROBE: Final = (
+    (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 127),  # over two hours of silence, which is for others to judge
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),  # seconds; Linux sends one at once where it was idle for longer
+    )
+    if hasattr(socket, "TCP_KEEPIDLE")
+    else ()
+)
 
 
 class _ColdError(Exception):
@@ -107,6 +116,11 @@ class RealConnection:
         if not self._reading and not self._closing and not self.is_closed:
             self._reading = True
             self._loop.add_reader(self._socket, self._on_readable)
+
+    def probe(self) -> None:
+        if not self.is_closed:
+            for level, option, value in _PROBE:
+                self._socket.setsockopt(level, option, value)
 
     def _on_readable(self) -> None:
         view = self._network.receive_buffer

@@ -120,6 +120,10 @@ class SimConnection:
         self._is_reading = True
         self._soon(self._read)
 
+    def probe(self) -> None:
+        if not self.is_closed and not self._is_gone:
+            self._put(b"")
+
     def close(self) -> None:
         """What was sent before arrives before the end does."""
         if not self.is_closed:
@@ -182,7 +186,7 @@ class SimConnection:
             self._link.carry(lambda: sender._on_acknowledged(size))
         else:
             sender._on_acknowledged(size)
-        if not self.is_closed:
+        if size and not self.is_closed:
             self._wires.on_arrival(self, size)
             self._incoming.append(chunk)
             self._unread += size

@@ -122,6 +122,9 @@ class _Link:
     def resume_reading(self) -> None:
         self._transport.resume_reading()
 
+    def probe(self) -> None:
+        self._transport.probe()
+
     def close(self) -> None:
         self._transport.close()
 

@@ -131,6 +131,8 @@ class Membership:
             return BrokerRegistrationResponse(error_code=error.code)
         if isinstance(result, KafkaError):
             log.warning("broker_refused", broker_id=broker_id, reason=result.message)
+            if result.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                self._ask_the_registered(wanted)
             return BrokerRegistrationResponse(error_code=result.code)
         self._watch()
         log.info("broker_registered", broker_id=broker_id, broker_epoch=result.broker_epoch)
@@ -148,6 +150,19 @@ class Membership:
         ends = [self._evidence.is_broken(known.broker_id, epoch), channel.is_closed if channel is not None and of_epoch == epoch else None]
         seen = [has_ended for has_ended in ends if has_ended is not None]
         return not (seen and all(seen) and set(known.directories) == set(wanted.directories))
+
+    def _ask_the_registered(self, wanted: BrokerImage) -> None:
+        """Where another process has the log directories of the one that is registered, that one's system shows whether it knows it still.
+
+        A machine that has lost power, and is back, has said nothing of its connections: it does when something comes on them. They end
+        then, and the next request finds them so. A broker that lives notices nothing, whoever has a copy of its directories.
+        """
+        known = self._controller.replica.draft.brokers.get(wanted.broker_id)
+        of_epoch, channel = self._channels.get(wanted.broker_id, (-1, None))
+        if known is None or channel is None or of_epoch != known.broker_epoch or set(known.directories) != set(wanted.directories):
+            return
+        channel.probe()
+        self._evidence.check([known.broker_id])
 
     async def heartbeat(self, request: BrokerHeartbeatRequest, channel: Connection) -> BrokerHeartbeatResponse:
         """Where the broker, which says this on this connection, stands from now on."""

@@ -1,0 +1,27 @@
+"""A machine that loses power and is back within its session: its connections do not end before something comes on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cluster.processes import ClusterProcesses
+from tests.cluster.test_evidence import events, watched_by_all
+from tests.cluster.vanishing import VanishingNode
+
+
+class VanishingCluster(ClusterProcesses):
+    node_type = VanishingNode
+
+
+def test_a_broker_is_taken_back_at_once_whose_connections_vanished_with_its_machine(tmp_path: Path) -> None:
+    """It is refused as a duplicate first, which makes the controller ask; the session, of 9 s, does not end."""
+    with VanishingCluster(tmp_path) as cluster:
+        broker = cluster.add(4)
+        watched_by_all(cluster, 1)
+        for count in (1, 2, 3):
+            broker.kill()
+            broker.start()
+            watched_by_all(cluster, count + 1)
+            assert len(events(cluster, "broker_refused")) >= count, "its earlier process seemed to live"
+            assert len(events(cluster, "broker_registered")) == count + 1
+        assert [event for event in events(cluster, "broker_fenced") if event["reason"] == "its session has ended"] == []
