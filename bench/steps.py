@@ -67,7 +67,7 @@ class Sink:
 def main() -> None:
     if FORM != "plain":
         sys.exit("compiled code has no bytecode to count: run it with OTTLA_KERNEL=plain")
-    _quiet()
+    quiet()
     counts, times = asyncio.run(_measure())
     all_accepted: dict[str, dict[str, int]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     version = f"{sys.version_info.major}.{sys.version_info.minor}"  # each has bytecode of its own
@@ -83,7 +83,7 @@ def main() -> None:
         sys.exit(f"more than 15 % dearer than accepted: {', '.join(risen)} (python -m bench.steps --accept takes them as they are)")
 
 
-def _quiet() -> None:
+def quiet() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 

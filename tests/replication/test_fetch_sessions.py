@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
-from ottla.replication.fetch_sessions import EVICTION_MS, PARTITIONS_MAX, FetchPlan, FetchSessions, TopicKey
+from ottla.replication.fetch_sessions import (
+    EVICTION_MS,
+    PARTITIONS_MAX,
+    SORTED_SHARE,
+    FetchPlan,
+    FetchSession,
+    FetchSessions,
+    PartitionKey,
+    TopicKey,
+)
 
 
 def request(session_id: int, epoch: int, *partitions: int, forgotten: tuple[int, ...] = (), offset: int = 0) -> FetchRequest:
@@ -144,13 +154,17 @@ def test_who_fetches_more_partitions_than_a_session_has_does_so_without_one() ->
 
 
 class Watch:
-    """Who notes what a session says."""
+    """Who notes what a session says, and looks once at what is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: FetchSession | None = None) -> None:
+        self.session = session
         self.gone: list[int] = []
         self.has_ended = False
 
-    def forgotten(self, key: tuple[TopicKey, int]) -> None:
+    def begin_pass(self) -> Iterable[PartitionKey]:
+        return () if self.session is None else self.session.take_due()
+
+    def forgotten(self, key: PartitionKey) -> None:
         self.gone.append(key[1])
 
     def ended(self) -> None:
@@ -162,10 +176,11 @@ def looked_at(plan: FetchPlan) -> list[int]:
 
 
 def test_of_a_watched_session_only_what_is_due_is_looked_at() -> None:
-    cache, watch = sessions(), Watch()
+    cache = sessions()
     first = cache.plan(request(0, 0, *range(5)), uses_topic_ids=False, now_ms=0)
     session = first.session
     assert session is not None
+    watch = Watch(session)
     session.watched_by(watch)
     assert looked_at(first) == [0, 1, 2, 3, 4], "the first answer is complete"
     assert looked_at(cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)) == []
@@ -184,7 +199,7 @@ def test_what_becomes_due_while_others_are_looked_at_is_due_the_next_time() -> N
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
     assert first.session is not None
-    first.session.watched_by(Watch())
+    first.session.watched_by(Watch(first.session))
     second = cache.plan(request(first.session_id, 1), uses_topic_ids=False, now_ms=0)
     looking = second.partitions()
     assert next(looking)[1].partition == 0
@@ -210,3 +225,16 @@ def test_a_watch_ends_when_its_session_is_evicted() -> None:
     first.session.watched_by(watch)
     cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=EVICTION_MS)
     assert watch.has_ended
+
+
+@pytest.mark.parametrize("count", [2, SORTED_SHARE * 10])
+def test_what_is_due_is_in_the_order_of_the_session(count: int) -> None:
+    """Few among many are sorted, many are found by going through all: the order is the same."""
+    session = FetchSession(1, uses_topic_ids=False, now_ms=0)
+    session.update(request(1, 1, *range(count)))
+    for index in (0, 1):
+        session.move_to_end(("t", index))
+    for index in (1, 0, count - 1):
+        session.due["t", index] = None
+    assert session.due_in_order() == [key for key in session.partitions if key in session.due]
+    assert session.due_in_order()[-1] == ("t", 1)

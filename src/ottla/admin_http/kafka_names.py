@@ -26,7 +26,7 @@ _TOPIC_COUNTS: Final = {
     "bytes_out": ("bytesout", "Bytes of record batches sent to consumers."),
     "messages_in": ("messagesin", "Records that clients sent."),
     "produce_requests": ("totalproducerequests", "Produce requests, one for each partition that they name."),
-    "fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition that they name."),
+    "fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition that they look at."),
     "failed_produce_requests": ("failedproducerequests", "Produce requests refused, by partition."),
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests refused, by partition."),
     "bytes_rejected": ("bytesrejected", "Bytes of record batches that were refused."),

@@ -10,8 +10,9 @@ n              0               end session n, then begin another
 n              the next one    partitions to add or change, partitions to forget; all others stay
 =============  ==============  ======================================================================
 
-A *watched* session knows which of its partitions are *due*: named by the last request, or changed since they were answered. The others are
-not looked at, however many they are. Who watches it says what has changed, and learns what the session has no more.
+A *watched* session knows which of its partitions are *due*: named by the last request, changed since they were answered, or not read to
+their end then. The others are not looked at, however many they are. Its watch says what has changed, and is notified of what the session
+no longer has.
 
 Epochs count 1, 2, ... 2147483647, 1 ...  A reply with session id 0 says "no session" and is always legal, so a full cache
 costs bandwidth and nothing else.
@@ -20,7 +21,7 @@ costs bandwidth and nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
@@ -32,6 +33,10 @@ EPOCH_INITIAL: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 PARTITIONS_MAX: Final = 10_000
 """Of one session: each of its requests costs a look at all of them. Who fetches more does so without a session."""
+WATCHED_PARTITIONS_MIN: Final = 16
+"""A consumer's session of fewer is not watched: looking at all of them is as cheap as knowing which to look at."""
+SORTED_SHARE: Final = 8
+"""Where more than one partition of so many is due, going through all of them is quicker than sorting."""
 EVICTION_MS: Final = 120_000
 """A session idle for longer gives way to a new one when the cache is full."""
 
@@ -43,10 +48,11 @@ PartitionKey = tuple[TopicKey, int]
 class _Cached:
     """One partition of a session: what to fetch next, and what was said of it last."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "request", "was_error")
+    __slots__ = ("high_watermark", "log_start_offset", "rank", "request", "was_error")
 
-    def __init__(self, request: FetchPartition) -> None:
+    def __init__(self, request: FetchPartition, rank: int) -> None:
         self.request = request
+        self.rank = rank  # grows in the order of the session's partitions
         self.high_watermark = -1
         self.log_start_offset = -1
         self.was_error = False
@@ -75,6 +81,10 @@ class _Cached:
 class SessionWatch(Protocol):
     """Who says which partitions of a session are due."""
 
+    def begin_pass(self) -> Iterable[PartitionKey]:
+        """The partitions that the next answer is made from, in their order."""
+        ...
+
     def forgotten(self, key: PartitionKey) -> None:
         """The session has the partition no more."""
         ...
@@ -87,7 +97,7 @@ class SessionWatch(Protocol):
 class FetchSession:
     """One client's partitions. Those that gave data move to the end, so that a full answer starves no partition."""
 
-    __slots__ = ("due", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "watch")
+    __slots__ = ("_ranks", "due", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids", "watch")
 
     def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -96,7 +106,13 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.partitions: OrderedDict[PartitionKey, _Cached] = OrderedDict()
         self.watch: SessionWatch | None = None
-        self.due: dict[PartitionKey, None] = {}  # while it is watched
+        self.due: dict[PartitionKey, None] = {}  # while it is watched; all of them are partitions of the session
+        self._ranks = 0
+
+    @property
+    def is_worth_watching(self) -> bool:
+        """Whether it is watched, or has so many partitions that it should be."""
+        return self.watch is not None or len(self.partitions) >= WATCHED_PARTITIONS_MIN
 
     def watched_by(self, watch: SessionWatch | None) -> None:
         """From now on, or by none; all partitions are due."""
@@ -109,7 +125,8 @@ class FetchSession:
                 key = (topic.topic_id if self.uses_topic_ids else topic.topic, partition.partition)
                 cached = self.partitions.get(key)
                 if cached is None:
-                    self.partitions[key] = _Cached(partition)
+                    self._ranks += 1
+                    self.partitions[key] = _Cached(partition, self._ranks)
                 else:
                     cached.request = partition
                 if self.watch is not None:
@@ -121,6 +138,24 @@ class FetchSession:
                 if self.watch is not None:
                     self.due.pop(key, None)
                     self.watch.forgotten(key)
+
+    def move_to_end(self, key: PartitionKey) -> None:
+        """All other partitions come before that one from now on."""
+        self.partitions.move_to_end(key)
+        self._ranks += 1
+        self.partitions[key].rank = self._ranks
+
+    def due_in_order(self) -> list[PartitionKey]:
+        """What is due, in the order of the session's partitions."""
+        due, partitions = self.due, self.partitions
+        if len(due) > len(partitions) // SORTED_SHARE:
+            return [key for key in partitions if key in due]
+        return sorted(due, key=lambda key: partitions[key].rank)
+
+    def take_due(self) -> Iterable[PartitionKey]:
+        """What is due, as it came to be. From now on nothing is: what changes from here on is due again."""
+        due, self.due = self.due, {}
+        return due
 
 
 class FetchPlan:
@@ -144,13 +179,13 @@ class FetchPlan:
                 for partition in wanted.partitions:
                     yield wanted.topic_id if self.uses_topic_ids else wanted.topic, partition
         elif self.session.watch is not None and self.is_incremental:
-            due, self.session.due = self.session.due, {}  # what changes from here on is due again
-            for key in due:
+            for key in self.session.watch.begin_pass():
                 cached = self.session.partitions.get(key)
                 if cached is not None:
                     yield key[0], cached.request
         else:
-            self.session.due.clear()
+            if self.session.watch is not None:
+                self.session.watch.begin_pass()
             for (topic, _), cached in list(self.session.partitions.items()):  # a read may suspend, and the session change meanwhile
                 yield topic, cached.request
 
@@ -162,7 +197,7 @@ class FetchPlan:
             cached = session.partitions.get(key)
             is_news = cached is None or cached.is_news(data)
             if cached is not None and data.records:
-                session.partitions.move_to_end(key)
+                session.move_to_end(key)
             if self.is_incremental and not is_news:
                 return
         found = topics.get(topic)

@@ -146,7 +146,7 @@ def _advance(
         result.low_watermark = low_watermark
         awaited.wait(leading, offset, result)
     if has_moved:
-        partition.tell_followers(AT_ONCE)  # whatever else their fetches wait for
+        partition.start_moved(AT_ONCE)  # whatever else their fetches wait for
     return has_moved
 
 

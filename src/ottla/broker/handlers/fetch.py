@@ -41,8 +41,12 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    is_consumer = request.replica_state is None and request.replica_id == CONSUMER
-    reading = Reading(parts, context, request, plan) if is_consumer else _reading_of(parts, context, request, plan)
+    if (
+        request.replica_state is None and request.replica_id == CONSUMER and (plan.session is None or not plan.session.is_worth_watching)
+    ):  # a consumer, and no session that is watched
+        reading = Reading(parts, context, request, plan)
+    else:
+        reading = _reading_of(parts, context, request, plan)
     await reading.read()
     if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
         return await reading.answer()
@@ -51,11 +55,17 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
 
 
 def _reading_of(parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Reading:
-    """A follower's, a tool's that compares replicas, or of a consumer of a version in which followers say so elsewhere."""
-    node, epoch, state = request.replica_id, -1, request.replica_state
+    """A follower's; a tool's, which compares replicas; a consumer's, whose session is watched, or whose version has followers elsewhere."""
+    node, epoch, state, session = request.replica_id, -1, request.replica_state, plan.session
     if context.version >= REPLICA_STATE_SINCE:
         node, epoch = (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
     if node < 0:
+        if node != COMPARING and session is not None and session.is_worth_watching:
+            from ottla.broker.handlers.watched_reading import WatchedReading  # a lone broker starts without
+
+            return WatchedReading(parts, context, request, plan, session)
+        if session is not None and session.watch is not None:  # another kind of client had it
+            session.watch.ended()
         return (ComparingReading if node == COMPARING else Reading)(parts, context, request, plan)
     from ottla.broker.handlers.follower_reading import FollowerReading  # a lone broker starts without
 

@@ -130,6 +130,8 @@ class Reading:
     @property
     def has_news(self) -> bool:
         """Whether there is more since the pass, while it was still going on."""
+        if self._request.isolation_level == READ_COMMITTED:
+            return any(partition.last_stable_offset > seen for partition, seen in self.seen.items())
         return any(partition.high_watermark > seen for partition, seen in self.seen.items())
 
     def wait(self, parked: ParkedFetch) -> None:

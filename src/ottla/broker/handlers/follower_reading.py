@@ -151,8 +151,8 @@ def _progress_of(partition: Partition) -> int:
 def _watch_of(session: FetchSession, context: RequestContext, node: int) -> FollowerWatch:
     """The session's, which begins with the connection and the follower."""
     watch = session.watch
-    if isinstance(watch, FollowerWatch):
-        if watch.connection is context.connection:
-            return watch
+    if isinstance(watch, FollowerWatch) and watch.connection is context.connection:
+        return watch
+    if watch is not None:
         watch.ended()
     return FollowerWatch(session, context.connection, node)

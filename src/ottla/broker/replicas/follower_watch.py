@@ -7,6 +7,7 @@ The watch ends with its connection or its session; another one begins with all p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ottla.broker.replicas.leading import Leading
@@ -17,9 +18,9 @@ from ottla.replication.leader import FetchTimes
 
 
 class Connection(Protocol):
-    """Of the follower; it calls ``abandon`` of all that is parked when it is closed."""
+    """Of the follower; it calls ``abandon`` of its watches when it is closed."""
 
-    parked: dict[Any, None]
+    watches: dict[Any, None]
 
 
 class FollowerWatch:
@@ -36,7 +37,7 @@ class FollowerWatch:
         self.parked: FollowerWaiter | None = None  # the fetch that waits
         self.has_news = False  # since the last pass over what was due began
         session.watched_by(self)
-        connection.parked[self] = None
+        connection.watches[self] = None
 
     def asks(self, broker_epoch: int, now_ms: int) -> None:
         """The follower fetches: what is at rest, it still has entirely. Another epoch of its broker is told of all partitions."""
@@ -46,6 +47,9 @@ class FollowerWatch:
             for key in self._session.partitions:
                 self._stir(key)
                 self._session.due[key] = None
+
+    def begin_pass(self) -> Iterable[PartitionKey]:
+        return self._session.take_due()
 
     def look(self, key: PartitionKey, partition: Partition) -> None:
         """The partition will say when it changes."""
@@ -99,7 +103,7 @@ class FollowerWatch:
     def ended(self) -> None:
         for key in list(self._partitions):
             self.forgotten(key)
-        self.connection.parked.pop(self, None)
+        self.connection.watches.pop(self, None)
         if self._session.watch is self:
             self._session.watched_by(None)
 

@@ -29,7 +29,7 @@ class Led(Protocol):
     log: PartitionLog
 
     def wake(self, size_bytes: int) -> None:
-        """So much more can be read."""
+        """So much more can be read, or, with 0, there is something that consumers are told with their next fetch."""
         ...
 
     def tell_followers(self, size_bytes: int = 0) -> None:
@@ -122,11 +122,12 @@ class Leading:
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
-        if partition.high_watermark != machine.high_watermark:
+        has_moved = partition.high_watermark != machine.high_watermark
+        if has_moved:
             partition.high_watermark = machine.high_watermark
             partition.tell_followers()
         self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
-        if self._unread_bytes:
+        if has_moved or self._unread_bytes:
             grown, self._unread_bytes = self._unread_bytes, 0
             partition.wake(grown)
         if self._deletions:

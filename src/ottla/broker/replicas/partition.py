@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
+from ottla.broker.replicas.role_machines import followed_from, leading_of
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
@@ -40,7 +41,7 @@ log = get_logger(__name__)
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_image", "_is_leader", "_replication", "_sync", "changing", "cutting", "followed",
+        "_ended_at", "_flush", "_image", "_is_leader", "_on_failed", "_replication", "_sync", "changing", "cutting", "followed",
         "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters", "on_role",
         "topic", "topic_id", "waiters",
     )  # fmt: skip
@@ -55,6 +56,7 @@ class Partition:
         meters: TopicMeters,
         replication: Replication,
         high_watermark: int = 0,
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         """A replica that leads nothing, and follows nobody, until ``take_role``."""
         self.topic = topic
@@ -78,6 +80,8 @@ class Partition:
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
         self._sync = Turns(self._sync_once)
+        self._on_failed = on_failed
+        log.health.on_failed = self._log_failed
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
 
     def take_role(self, image: PartitionImage) -> None:
@@ -96,7 +100,7 @@ class Partition:
                 self.leading.on_image(image)
             elif self.led_epoch >= 0 and len(image.replicas) > 1:
                 start, end_offset = self.log.epochs.start_of(self.led_epoch), self.log.log_end_offset
-                self.leading = _leading(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
+                self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
             return
         self.leader_epoch, self._is_leader = image.leader_epoch, is_leader
         self.led_epoch = NO_EPOCH
@@ -112,7 +116,7 @@ class Partition:
             eager.run(self._flush(self._lead_now), _note_end)
         if image.leader not in (NO_LEADER, node_id):
             backoff_ms = self._replication.backoff_ms
-            self.followed = _followed(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
+            self.followed = followed_from(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
         self._replication.on_following(self)
         self.on_role(self)
         self._wake_all()
@@ -132,7 +136,7 @@ class Partition:
         if len(image.replicas) == 1:
             self.high_watermark = end_offset
         else:
-            self.leading = _leading(self, image, self._replication, epoch_start_offset=end_offset)
+            self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset)
 
     async def _lead_now(self) -> None:
         self._lead()
@@ -171,6 +175,11 @@ class Partition:
         """There is so much more for them, or, with 0, something that they are told with their next fetch; with ``AT_ONCE`` now."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
+
+    def start_moved(self, size_bytes: int = 0) -> None:
+        """The log begins elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""
+        self.tell_followers(size_bytes)
+        self.wake(0)
 
     @property
     def key(self) -> TopicPartition:
@@ -307,8 +316,12 @@ class Partition:
             self.leading.end(StorageError(f"the log of {self.topic}-{self.index} has failed"))
         self._wake_all()
 
+    def _log_failed(self) -> None:
+        self.wake(0)
+        self._on_failed()
+
     def wake(self, size_bytes: int) -> None:
-        """Each waiter learns that so much more can be read."""
+        """Each waiter learns that so much more can be read; with 0, that something else is to be told with the next fetch."""
         for waiter in list(self.waiters):
             try:
                 waiter.on_append(size_bytes)
@@ -380,15 +393,3 @@ class Partition:
 def _note_end(_: None, error: BaseException | None) -> None:
     if error is not None:
         log.error("leadership_not_taken_up", exc_info=error)
-
-
-def _leading(partition: Partition, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> Leading:
-    from ottla.broker.replicas.leading import Leading  # a lone broker starts without
-
-    return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset)
-
-
-def _followed(leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> Followed:
-    from ottla.replication.follower import Followed  # a lone broker starts without
-
-    return Followed(leader_id, leader_epoch, high_watermark=high_watermark, backoff_ms=backoff_ms)

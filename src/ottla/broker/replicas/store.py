@@ -336,14 +336,14 @@ class PartitionStore:
         report_cuts(key, opened.cuts)
         self._offsets.forget(key)
         self._retried.pop(key, None)
-        opened.health.on_failed = self.on_partition_failed
         opened.health.on_disk_failed = partial(self.fail_folder, folder)
         meters = self.meters.setdefault(topic.name, TopicMeters())
         shared, committed = self.replication, known.high_watermark
         shared.throttles.configure(topic.name, image.topic_configs(topic.name))
         partition = Partition(
-            topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed
-        )
+            topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed,
+            on_failed=self.on_partition_failed,
+        )  # fmt: skip
         partition.on_role = self.on_role
         partition.take_role(topic.partitions[key.partition])
         self.role_changes += 1

@@ -71,6 +71,7 @@ class BrokerConnection:
     __slots__ = (
         "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_responses", "behind", "decoded", "head_misses",
         "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "role", "transport", "unwritten_count",
+        "watches",
     )  # fmt: skip
 
     def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, role: Role, *, frame_bytes_max: int) -> None:
@@ -88,6 +89,7 @@ class BrokerConnection:
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
         self.parked: dict[Parked, None] = {}
+        self.watches: dict[Parked, None] = {}  # of its fetch sessions
         self.repeated: RepeatedHead | None = None  # of the last produce request, where it was one for a single partition
         self.head_misses = 0  # produce requests in a row that did not repeat it
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
@@ -230,7 +232,7 @@ class BrokerConnection:
 
     def on_close(self, error: Exception | None) -> None:
         self.pipeline.forget(self)
-        for parked in list(self.parked):
+        for parked in [*self.parked, *self.watches]:
             parked.abandon()
         if error is not None:
             log.debug("connection_lost", peer=self.client_host, error=str(error))

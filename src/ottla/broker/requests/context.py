@@ -64,6 +64,7 @@ class Channel(Protocol):
     principal: str
     muted_until_ms: int
     parked: dict[Parked, None]
+    watches: dict[Parked, None]
 
     @property
     def pipeline(self) -> Pipeline: ...

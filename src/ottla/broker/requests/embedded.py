@@ -28,6 +28,7 @@ class EmbeddedChannel:
         self.client_host = client_host
         self.muted_until_ms = 0
         self.parked: dict[Parked, None] = connection.parked
+        self.watches: dict[Parked, None] = connection.watches
         self.pipeline: Pipeline = connection.pipeline
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 

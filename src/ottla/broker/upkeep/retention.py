@@ -52,7 +52,7 @@ async def _apply(partitions: PartitionStore, now_ms: int) -> None:
         segments = partition.log.segments
         if len(segments) > 1 and segments[1].base_offset <= offset:
             partition.log.advance_log_start_offset(offset)
-            partition.tell_followers()
+            partition.start_moved()
             due.append((partition, offset))
     if not due:
         return

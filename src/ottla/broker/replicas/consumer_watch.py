@@ -1,0 +1,116 @@
+"""A consumer's fetch session, as the partitions that it reads know it: they say when there is something for the consumer.
+
+A partition is *at rest* when a pass over it found nothing to read, no error and nothing that the consumer does not know, and nothing has
+happened to it since. No fetch looks at it then. It is due again when the request names it, when what can be read of it grows, when its high
+watermark, its last stable offset or its start moves, when its log fails, and when it is led differently, moved away or deleted.
+
+Each partition has a *place* in the session from the first look on, which is on the partition's list of those who wait. What is due stays
+due until a pass has settled it: one that is cut short leaves everything to the next. The watch ends with its connection or its session;
+another one begins with all partitions due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter
+from ottla.replication.fetch_sessions import FetchSession, PartitionKey
+
+
+class Connection(Protocol):
+    """Of the consumer; it calls ``abandon`` of its watches when it is closed."""
+
+    watches: dict[Any, None]
+
+
+class Place:
+    """One partition of the session."""
+
+    __slots__ = ("_key", "_watch", "partition", "seen_by")
+
+    def __init__(self, watch: ConsumerWatch, key: PartitionKey, partition: Partition) -> None:
+        self._watch = watch
+        self._key = key
+        self.partition = partition
+        self.seen_by: object = None  # the pass that found nothing to read in it, if nothing has happened since
+
+    def on_append(self, size_bytes: int) -> None:
+        """There is so much more; with 0, something else that the consumer is told with its next fetch."""
+        self.seen_by = None
+        self._watch.stir(self._key, size_bytes)
+
+
+class ConsumerWatch:
+    __slots__ = ("_isolation_level", "_places", "_session", "connection", "parked", "stirred")
+
+    def __init__(self, session: FetchSession, connection: Connection) -> None:
+        self._session = session
+        self._isolation_level = -1
+        self._places: dict[PartitionKey, Place] = {}
+        self.connection = connection
+        self.parked: dict[AppendWaiter, None] = {}  # fetches of the session that wait
+        self.stirred = 0  # how often something came to a partition at rest
+        session.watched_by(self)
+        connection.watches[self] = None
+
+    def asks(self, isolation_level: int) -> None:
+        """Where a partition ends is another place for a consumer of another isolation level."""
+        if isolation_level != self._isolation_level:
+            self._isolation_level = isolation_level
+            self._session.due = dict.fromkeys(self._session.partitions)
+
+    def begin_pass(self) -> Iterable[PartitionKey]:
+        return self._session.due_in_order()
+
+    def look(self, key: PartitionKey, partition: Partition) -> Place:
+        """The place of the partition, which will say when something happens to it. What an earlier pass saw of it does not count."""
+        place = self._places.get(key)
+        if place is None or place.partition is not partition:
+            self.forgotten(key)
+            place = self._places[key] = Place(self, key, partition)
+            partition.waiters[place] = None
+        place.seen_by = None
+        return place
+
+    def settle(self, key: PartitionKey, seen_by: object) -> None:
+        """The answer is made: the partition is at rest if that pass found nothing to read in it, and the consumer knows the rest."""
+        session, place = self._session, self._places.get(key)
+        cached = session.partitions.get(key)
+        if cached is None or session.watch is not self:
+            return
+        if place is not None and place.seen_by is seen_by:
+            partition = place.partition
+            if cached.has_said(partition.high_watermark, partition.log.log_start_offset):
+                session.due.pop(key, None)
+                return
+        session.due[key] = None
+
+    def stir(self, key: PartitionKey, size_bytes: int) -> None:
+        """Something has happened to the partition, and those who wait learn how much more there is."""
+        due = self._session.due
+        if key not in due:
+            due[key] = None
+            self.stirred += size_bytes > 0
+        for parked in list(self.parked):
+            parked.on_append(size_bytes)
+
+    def forgotten(self, key: PartitionKey) -> None:
+        place = self._places.pop(key, None)
+        if place is not None:
+            place.partition.waiters.pop(place, None)
+
+    def ended(self) -> None:
+        for key in list(self._places):
+            self.forgotten(key)
+        self.connection.watches.pop(self, None)
+        if self._session.watch is self:
+            self._session.watched_by(None)
+        for parked in list(self.parked):  # nothing would wake them any more
+            parked.on_append(AT_ONCE)
+
+    def abandon(self) -> None:
+        """The connection is closed."""
+        self.parked.clear()
+        self.ended()

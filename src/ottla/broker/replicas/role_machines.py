@@ -1,0 +1,26 @@
+"""What a partition of several replicas has while it is led here, and while it is led elsewhere. A lone broker starts without either."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.replicas.replication import Replication
+from ottla.metadata.image import PartitionImage
+
+if TYPE_CHECKING:
+    from ottla.broker.replicas.leading import Leading
+    from ottla.replication.follower import Followed
+
+
+def leading_of(partition: Any, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> Leading:
+    """This broker leads the partition (``Partition``) of several replicas."""
+    from ottla.broker.replicas.leading import Leading
+
+    return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset)
+
+
+def followed_from(leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> Followed:
+    """Another broker leads a partition of which this one has a replica."""
+    from ottla.replication.follower import Followed
+
+    return Followed(leader_id, leader_epoch, high_watermark=high_watermark, backoff_ms=backoff_ms)
