@@ -79,6 +79,7 @@ bench: setup
 	$(VENV)/bin/python -m bench.run $(ARGS)
 	$(VENV)/bin/python -m bench.machine
 	$(VENV)/bin/python -m bench.paths
+	$(VENV)/bin/python -m bench.replicated
 	$(VENV)/bin/python -m bench.failover
 
 bench-client: setup

@@ -1,7 +1,7 @@
 """Three nodes beside three nodes of Apache Kafka: replication factor 3, min.insync.replicas=2, acks=all.
 
-Two librdkafka producers with their defaults (unkeyed records go to one partition for 10 ms, then to another) send records of 1 KiB. Processor
-time is that of all three nodes. ``python -m bench.replicated`` runs it; the cluster that is not measured is idle, and rounds are
+Two librdkafka producers with their defaults (unkeyed records go to one partition for 10 ms, then to another) send records of 1 KiB.
+Processor time is that of all three nodes. ``python -m bench.replicated`` runs it; the cluster that is not measured is idle, and rounds are
 interleaved. All six nodes and the producers share the machine: what binds is its cores, as it is for three nodes in a test.
 """
 

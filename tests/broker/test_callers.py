@@ -17,6 +17,10 @@ from ottla.sim.loop import run
 @dataclass(eq=False)
 class Call:
     is_closed: bool = False
+    is_of_a_lost_machine: bool = False
+
+    def probe(self) -> None:
+        self.is_closed |= self.is_of_a_lost_machine
 
 
 def noted(callers: Callers, client_id: str) -> Call:
@@ -59,6 +63,16 @@ def test_connections_that_come_and_go_push_none_out_that_is_open() -> None:
     assert callers.hears(2)
     idle.is_closed = True
     assert not callers.hears(2)
+
+
+def test_connections_of_a_machine_that_has_lost_power_are_found_ended() -> None:
+    callers = Callers()
+    lost, kept = noted(callers, "node-2-sentinel"), noted(callers, "node-3-sentinel")
+    lost.is_of_a_lost_machine = True
+    for node_id in (2, 3, 4):
+        callers.probe(node_id)
+    assert (callers.hears(2), callers.hears(3)) == (False, True)
+    assert not kept.is_closed
 
 
 def test_memory_is_bounded() -> None:

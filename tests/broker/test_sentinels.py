@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.sentinels import Sentinels
 from ottla.metadata.image import BrokerImage, ClusterImage, EndpointImage
 from ottla.ports import World
@@ -18,7 +19,7 @@ def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_re
 
     async def watch(world: World) -> None:
         broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "elsewhere", 9092)}, None, is_fenced=False)
-        sentinels = Sentinels(world, 1, None, lambda broker_id: False)
+        sentinels = Sentinels(world, 1, None, Callers())
         sentinels.on_dead = lambda broker_id, epoch: dead.append((broker_id, epoch))
         sentinels.follow(ClusterImage(brokers={4: broker}))
         await asyncio.sleep(60)

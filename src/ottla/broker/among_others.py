@@ -78,7 +78,7 @@ class AmongOthers:
         self._reports: DirectoryReports | None = None
         self._failed_directories: Callable[[], list[bytes]] = list
         if sees and roles.is_controller:
-            self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers.hears)
+            self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers)
             self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
         self._channel: ControllerChannel
         self._deciding: ControllerChannel  # for what a controller may need long for: answers on one connection wait for each other

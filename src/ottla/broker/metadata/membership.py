@@ -136,6 +136,7 @@ class Membership:
             return BrokerRegistrationResponse(error_code=result.code)
         self._watch()
         log.info("broker_registered", broker_id=broker_id, broker_epoch=result.broker_epoch)
+        self._evidence.check([broker_id])  # what is left of its earlier process
         return BrokerRegistrationResponse(broker_epoch=result.broker_epoch)
 
     def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:

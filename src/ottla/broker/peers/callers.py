@@ -37,6 +37,11 @@ class Callers:
         others = [call for call in self._calls.get(node_id, ()) if call is not connection and not call.is_closed]
         self._calls[node_id] = [*others[1 - OPEN_MAX :], connection]
 
+    def probe(self, node_id: int) -> None:
+        """Connections of a machine that has lost power since are found ended: it said nothing of them."""
+        for call in self._calls.get(node_id, ()):
+            call.probe()
+
     def hears(self, node_id: int) -> bool:
         """Whether a connection of the node is open, or it has yet to make its first one."""
         calls = self._calls.get(node_id)

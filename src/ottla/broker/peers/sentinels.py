@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.probe import PING, Address, Probe, Proof
 from ottla.loggers import get_logger
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -25,14 +26,15 @@ RETRY_MS_MAX: Final = 5_000
 class Sentinels:
     """A ``neighbours.Evidence``. ``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
-    def __init__(self, world: World, node_id: int, listener: str | None, hears: Callable[[int], bool]) -> None:
+    def __init__(self, world: World, node_id: int, listener: str | None, callers: Callers) -> None:
         self._world = world
         self._node_id = node_id
         self._listener = listener
         self._sentinels: dict[int, Sentinel] = {}
         self._followed: object = None
         self._untrusted: frozenset[int] = frozenset()
-        self.hears = hears
+        self._callers = callers
+        self.hears = callers.hears
         self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
         """Whether the broker of that epoch is known to live by other means."""
         self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
@@ -72,6 +74,7 @@ class Sentinels:
     def check(self, brokers: Iterable[int] | None = None) -> None:
         """These, or all, show now whether they live: nothing is concluded from it, but a connection that has lost its end ends."""
         for broker_id in list(self._sentinels) if brokers is None else brokers:
+            self._callers.probe(broker_id)
             if broker_id in self._sentinels:
                 self._sentinels[broker_id].check()
 

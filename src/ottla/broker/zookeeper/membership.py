@@ -119,6 +119,7 @@ class ZookeeperMembership(Membership):
         came = broker_came(image, found.image(), rules=self._controller.rules(image), suspected=self._evidence.suspected)
         self._registered_offsets[found.broker_id, found.epoch] = image.end_offset + len(came.records) - 1
         self._sessions.begin(found.broker_id, found.epoch, self._now_ms())
+        self._evidence.check([found.broker_id])  # what is left of its earlier process
         self.on_came(found.broker_id)
         log.info("broker_registered", broker_id=found.broker_id, broker_epoch=found.epoch)
         return came
