@@ -50,6 +50,8 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
     await reading.read()
     if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
         return await reading.answer()
+    if reading.settles_before_waiting:
+        await reading.settle()
     ParkedFetch(parts, context, request, reading).park()
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ottla.broker.handlers.leader_hints import hint_of
 from ottla.broker.replicas.access import absent
@@ -19,7 +19,7 @@ from ottla.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from ottla.replication.fetch_sessions import FetchPlan, TopicKey
+from ottla.replication.fetch_sessions import FetchPlan, PartitionKey, TopicKey
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ParkedFetch(Protocol):
 class Reading:
     """One pass over the partitions of a request."""
 
+    settles_before_waiting: ClassVar = False
     __slots__ = (
         "_context", "_endpoints", "_parts", "_plan", "_request", "_results", "has_error", "role_changes", "seen", "size_bytes",
     )  # fmt: skip
@@ -119,6 +120,18 @@ class Reading:
     def _check(self, partition: Partition, known_epoch: int) -> None:
         """KafkaError unless the partition may be read here by one who knows that leader epoch."""
         partition.check_leads(known_epoch)
+
+    # -- after the pass
+
+    async def settle(self) -> None:
+        """What was looked at is at rest, or is to be looked at again, in a session that is watched. In slices: there may be thousands."""
+        for at, (topic, data) in enumerate(self._results):
+            if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
+                await pause()
+            self._settle((topic, data.partition_index))
+
+    def _settle(self, key: PartitionKey) -> None:
+        raise AssertionError("only the partitions of a watched session settle")
 
     # -- waiting
 

@@ -13,7 +13,7 @@ from ottla.broker.replicas.follower_watch import FollowerWatch
 from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from ottla.replication.fetch_sessions import FetchPlan, FetchSession, TopicKey
+from ottla.replication.fetch_sessions import FetchPlan, FetchSession, PartitionKey, TopicKey
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
@@ -101,13 +101,17 @@ class FollowerReading(Reading):
         if self._throttled_bytes:  # of replicas in sync, too: all of them together are to keep to the rate
             self._parts.partitions.replication.throttles.leader.record(self._throttled_bytes)
         response = await super().answer()
-        self._settle()
+        if self._watch is not None:
+            await self.settle()
         return response
 
-    def _settle(self) -> None:
+    @property
+    def settles_before_waiting(self) -> bool:  # type: ignore[override]
+        return self._watch is not None
+
+    def _settle(self, key: PartitionKey) -> None:
         if self._watch is not None:
-            for topic, data in self._results:
-                self._watch.settle((topic, data.partition_index))
+            self._watch.settle(key)
 
     @property
     def may_wait(self) -> bool:
@@ -126,7 +130,6 @@ class FollowerReading(Reading):
 
     def wait(self, parked: ParkedFetch) -> None:
         if self._watch is not None and self._is_watched:
-            self._settle()
             self._watch.parked = parked
         else:
             for partition in self.seen:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.handlers.fetch_reading import SLICE_PARTITIONS, Reading
+from ottla.broker.handlers.fetch_reading import Reading
 from ottla.broker.replicas.consumer_watch import ConsumerWatch
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.tasks.slices import pause
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from ottla.replication.fetch_sessions import FetchPlan, FetchSession, TopicKey
+from ottla.replication.fetch_sessions import FetchPlan, FetchSession, PartitionKey, TopicKey
 
 if TYPE_CHECKING:
     from ottla.broker.handlers.fetch_reading import ParkedFetch
@@ -54,11 +53,11 @@ class WatchedReading(Reading):
 
     async def answer(self) -> FetchResponse:
         response = await super().answer()
-        for at, (topic, data) in enumerate(self._results):
-            if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
-                await pause()
-            self._watch.settle((topic, data.partition_index), self)
+        await self.settle()
         return response
+
+    def _settle(self, key: PartitionKey) -> None:
+        self._watch.settle(key, self)
 
     # -- waiting
 

@@ -102,8 +102,9 @@ class ConsumerWatch:
             place.partition.waiters.pop(place, None)
 
     def ended(self) -> None:
-        for key in list(self._places):
-            self.forgotten(key)
+        places, self._places = self._places, {}
+        for place in places.values():
+            place.partition.waiters.pop(place, None)
         self.connection.watches.pop(self, None)
         if self._session.watch is self:
             self._session.watched_by(None)

@@ -44,9 +44,8 @@ class FollowerWatch:
         self._times.fetched_ms = now_ms
         if broker_epoch != self._broker_epoch:
             self._broker_epoch = broker_epoch
-            for key in self._session.partitions:
-                self._stir(key)
-                self._session.due[key] = None
+            self._stir_all()
+            self._session.due = dict.fromkeys(self._session.partitions)
 
     def begin_pass(self) -> Iterable[PartitionKey]:
         return self._session.take_due()
@@ -94,6 +93,11 @@ class FollowerWatch:
         if leading is not None:
             leading.machine.stir(self._node, self._times)
 
+    def _stir_all(self) -> None:
+        resting, self._resting = self._resting, {}
+        for leading in resting.values():
+            leading.machine.stir(self._node, self._times)
+
     def forgotten(self, key: PartitionKey) -> None:
         self._stir(key)
         partition = self._partitions.pop(key, None)
@@ -101,8 +105,10 @@ class FollowerWatch:
             partition.follower_waiters.pop(self, None)
 
     def ended(self) -> None:
-        for key in list(self._partitions):
-            self.forgotten(key)
+        self._stir_all()
+        partitions, self._partitions = self._partitions, {}
+        for partition in partitions.values():
+            partition.follower_waiters.pop(self, None)
         self.connection.watches.pop(self, None)
         if self._session.watch is self:
             self._session.watched_by(None)
