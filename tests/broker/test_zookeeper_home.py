@@ -241,8 +241,13 @@ async def test_the_znode_of_an_earlier_process_makes_way_and_that_of_another_bro
     old, new = await service.session("old"), await service.session("new")
     epochs: list[int] = []
 
+    leads_here = True
+
+    async def is_ours() -> bool:
+        return leads_here
+
     def registration(port: int) -> Registration:
-        return Registration(service.world, own(port), open_to_all, wait_ms_max=500, on_epoch=epochs.append)
+        return Registration(service.world, own(port), open_to_all, leads_here=is_ours, wait_ms_max=500, on_epoch=epochs.append)
 
     first = asyncio.ensure_future(registration(1).keep(old, asyncio.Event()))
     await asyncio.sleep(0.1)
@@ -252,6 +257,10 @@ async def test_the_znode_of_an_earlier_process_makes_way_and_that_of_another_bro
     assert len(epochs) == 2
     assert epochs[1] > epochs[0]
     error = await _refused(registration(2).keep(old, asyncio.Event()), KafkaError)
+    assert isinstance(error, KafkaError)
+    assert error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    leads_here = False  # a copy, which advertises the other one's address
+    error = await _refused(registration(1).keep(old, asyncio.Event()), KafkaError)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     await old.delete("/brokers/ids/7")  # by mistake

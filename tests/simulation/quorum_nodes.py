@@ -47,8 +47,9 @@ class Run:
 class QuorumNode(SimBroker):
     """One of them. Its directory is formatted before its first start."""
 
-    def __init__(self, simulation: Simulation, node: int, properties: Mapping[str, str] = {}) -> None:
-        name = f"node-{node}"
+    def __init__(self, simulation: Simulation, node: int, properties: Mapping[str, str] = {}, *, host: str = "") -> None:
+        """On a host of that name, or of the node's."""
+        name = host or f"node-{node}"
         voters = ",".join(f"{other}@node-{other}:{CONTROLLER_PORT}" for other in range(1, NODES + 1))
         super().__init__(
             simulation,

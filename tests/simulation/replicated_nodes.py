@@ -39,7 +39,7 @@ REPLICATION = {
 }
 Records = list[tuple[int, int, bytes]]
 """Offset, leader epoch and value."""
-NodesOf = Callable[[Simulation], list[QuorumNode]]
+NodesOf = Callable[[Simulation], Sequence[QuorumNode]]
 Beside = Callable[[Simulation, list[QuorumNode], Run], Coroutine[Any, Any, None]]
 Kinds = Mapping[str, Callable[[QuorumNode], Awaitable[None]]]
 KindsOf = Callable[[Simulation, list[QuorumNode], Run], Kinds]
@@ -84,7 +84,7 @@ def explore_replication(
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        nodes = nodes_of(simulation)
+        nodes = list(nodes_of(simulation))
         for node in nodes:
             await node.format({ELR_VERSION: int(has_elr)})
             node.begin()

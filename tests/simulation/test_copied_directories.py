@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 import structlog
-from tests.simulation.quorum_nodes import CLUSTER_ID, CONTROLLER_PORT, NODES, QuorumNode
+from tests.simulation.quorum_nodes import CLUSTER_ID, CONTROLLER_PORT, NODES, QuorumNode, started
+from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
 
 from ottla.broker.formatting import format_log_dirs
 from ottla.config import BrokerConfig
@@ -87,3 +88,27 @@ def test_a_copy_is_refused_as_long_as_nothing_proves_that_the_broker_is_dead(wha
     assert len(refused) > 3, "it knocks again and again"
     assert not [event for event in events if event["event"] == "broker_fenced" and event.get("broker_id") == BROKER_ID]
     assert sum(event["event"] == "broker_registered" and event["broker_id"] == BROKER_ID for event in events) == 1
+
+
+def test_in_zookeeper_mode_a_copy_is_refused_that_advertises_the_address_of_the_broker_that_lives() -> None:
+    """It deleted the znode of the other, which deleted its own, and so on."""
+
+    async def main() -> None:
+        simulation = Simulation(11)
+        nodes = nodes_in_zookeeper(simulation)
+        for node in nodes:
+            node.begin()
+        await started(nodes)
+        original, service = nodes[2], nodes[2].service
+        copy = ZookeeperNode(simulation, 3, service, host="copy")
+        copy._properties = {**copy._properties, "advertised.listeners": f"PLAINTEXT://{original.machine.name}:{PORT}"}
+        for path, inode in original.machine.disk.files.items():
+            copy.machine.disk.put(path, bytes(inode.written))
+        with pytest.raises(KafkaError) as caught:
+            await copy.start()
+        assert caught.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert sum(event["event"] == "broker_znode_made" and event["path"] == "/brokers/ids/3" for event in events) == 1
+    assert not [event for event in events if event["event"] in ("broker_znode_deleted", "broker_znode_of_an_earlier_session")]

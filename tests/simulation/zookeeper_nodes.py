@@ -23,8 +23,8 @@ AWAY_SECONDS_MAX = 6.0
 class ZookeeperNode(QuorumNode):
     """Any of them may be the controller. Nothing is formatted before."""
 
-    def __init__(self, simulation: Simulation, node: int, service: SimZooKeeper) -> None:
-        super().__init__(simulation, node)
+    def __init__(self, simulation: Simulation, node: int, service: SimZooKeeper, *, host: str = "") -> None:
+        super().__init__(simulation, node, host=host)
         self.service = service
         self._properties = {
             "broker.id": str(node),
@@ -45,7 +45,7 @@ class ZookeeperNode(QuorumNode):
         return replace(super().boot(), coordination=self.service.coordination(self.machine.name))
 
 
-def nodes_in_zookeeper(simulation: Simulation) -> list[QuorumNode]:
+def nodes_in_zookeeper(simulation: Simulation) -> list[ZookeeperNode]:
     service = SimZooKeeper(simulation.random("zookeeper"), delay_ms_max=5)
     return [ZookeeperNode(simulation, node, service) for node in range(1, NODES + 1)]
 

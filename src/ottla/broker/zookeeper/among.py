@@ -33,9 +33,11 @@ from ottla.broker.zookeeper.lost_replicas import LostReplicas
 from ottla.broker.zookeeper.membership import ZookeeperMembership
 from ottla.broker.zookeeper.node_id import settle_node_id
 from ottla.broker.zookeeper.notices import Notices
+from ottla.broker.zookeeper.own_address import OwnAddress
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.fetch import FetchRequest
 from ottla.metadata.image import BrokerImage
@@ -59,12 +61,13 @@ class AmongZookeeper(AmongOthers):
         super().__init__(world, config, roles, home.cluster_id)
         self.home = home
         self._home_peers = peers
+        self._own_address = OwnAddress(world, config.node_id)
         self._events: DirectoryEvents | None = None
         self._registry_task: asyncio.Task[None] | None = None
         self._give_up: Callable[[], Any] = lambda: None
         between: dict[int, Service] = {
             **{key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS},
-            ApiKey.API_VERSIONS: _BROKERS[ApiKey.API_VERSIONS],
+            ApiKey.API_VERSIONS: replace(_BROKERS[ApiKey.API_VERSIONS], handle=self._api_versions),
         }
         clients = {key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS}
         fetch = _BROKERS[ApiKey.FETCH]
@@ -102,6 +105,11 @@ class AmongZookeeper(AmongOthers):
             lost.follow_events,
         )
         return made
+
+    def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
+        """Every connection of a broker begins with it."""
+        self._own_address.on_client(context.client_id)
+        return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
 
     def _calls(self, node_id: int) -> bool:
         return True  # every broker may become the controller, and watches the others
@@ -164,7 +172,9 @@ class AmongZookeeper(AmongOthers):
                 self._lifecycle.beat_soon()
 
         self.home.on_broker_epoch = has_epoch
-        self.home.register(own())
+        registered = own()
+        end = registered.endpoints.get(self._between_brokers or "") or next(iter(registered.endpoints.values()))
+        self.home.register(registered, lambda: self._own_address.leads_here((end.host, end.port)))
 
     def stop_replicating(self) -> None:
         super().stop_replicating()

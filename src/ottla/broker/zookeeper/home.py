@@ -9,7 +9,7 @@ session that has expired is replaced by another one, in which everything begins 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -144,12 +144,13 @@ class ZookeeperHome:
 
     # -- life
 
-    def register(self, own: BrokerImage) -> None:
-        """This is the broker that ``start`` registers."""
+    def register(self, own: BrokerImage, leads_here: Callable[[], Awaitable[bool]]) -> None:
+        """This is the broker that ``start`` registers; ``leads_here`` says whether its address leads to this process."""
         self.registration = Registration(
             self._world,
             own,
             self._place.acl_of,
+            leads_here=leads_here,
             wait_ms_max=2 * self._place.session_timeout_ms,
             on_epoch=self._has_epoch,
         )

@@ -1,14 +1,14 @@
 """This broker's znode below ``/brokers/ids``: made, watched, made again.
 
-It is ephemeral, and its creation's zxid is the broker's epoch. One that is there already is another session's. When it names the address
-that this process has bound, its process is gone, or it is this one's own session of before: it is deleted. Else another broker has
-the id, and this one waits until that ends, for so long as two sessions last.
+It is ephemeral, and its creation's zxid is the broker's epoch. One that is there already is another session's. When it names this broker's
+address, and that leads to this process, then its process is gone, or it is this one's own session of before: it is deleted. Else another
+broker has the id, and this one waits until that ends, for so long as two sessions last.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ottla.broker.zookeeper.loading import AclOf
 from ottla.coordination import BadVersionError, NodeExistsError, NoNodeError, Session
@@ -23,13 +23,26 @@ log = get_logger(__name__)
 
 
 class Registration:
-    """``own`` says where this broker is reached. ``on_epoch`` is told its epoch, -1 when it has none any more."""
+    """``own`` says where this broker is reached, and ``leads_here`` whether whoever connects there reaches this process.
 
-    def __init__(self, world: World, own: BrokerImage, acl_of: AclOf, *, wait_ms_max: int, on_epoch: Callable[[int], None]) -> None:
+    ``on_epoch`` is told its epoch, -1 when it has none any more.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        own: BrokerImage,
+        acl_of: AclOf,
+        *,
+        leads_here: Callable[[], Awaitable[bool]],
+        wait_ms_max: int,
+        on_epoch: Callable[[int], None],
+    ) -> None:
         self._world = world
         self._own = own
         self._path = znodes.broker_path(own.broker_id)
         self._acl_of = acl_of
+        self._leads_here = leads_here
         self._wait_ms_max = wait_ms_max
         self._on_epoch = on_epoch
         self._epoch = -1
@@ -79,7 +92,7 @@ class Registration:
                 continue
             if stat.ephemeral_owner == session.session_id:
                 return stat.czxid
-            if self._is_ours(found):
+            if self._is_ours(found) and await self._leads_here():
                 log.info("broker_znode_of_an_earlier_session", path=self._path, session=hex(stat.ephemeral_owner))
                 await _delete(session, self._path, stat.version)
                 continue
