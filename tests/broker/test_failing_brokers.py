@@ -124,6 +124,22 @@ def test_no_more_than_so_many_answers_wait_and_those_are_no_work_and_go_on_by_an
     watched(body)
 
 
+def test_who_has_died_is_listed_though_it_is_not_registered_any_more() -> None:
+    """Its znode is deleted in ZooKeeper mode."""
+
+    async def body(watched: Watched) -> None:
+        watched.failing.doubt(2)
+        answer = asyncio.ensure_future(watched.asked())
+        await asyncio.sleep(0.04)
+        watched.follow(image_of(1, 3))
+        assert await answer == 40
+        assert watched.listed == [2]
+        await asyncio.sleep(LINGER_MS / 1000)
+        assert watched.listed == []
+
+    watched(body)
+
+
 def test_who_was_unregistered_stopped_in_order_or_is_back_is_not_listed_as_failing() -> None:
     async def body(watched: Watched) -> None:
         watched.follow(image_of(1, 3))

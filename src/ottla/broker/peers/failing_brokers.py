@@ -64,7 +64,8 @@ class FailingBrokers:
         self._serving = frozenset(broker.broker_id for broker in delta.new.live_brokers)
         for broker in delta.old.live_brokers:
             found = delta.new.brokers.get(broker.broker_id)
-            if found is not None and not found.in_controlled_shutdown:
+            has_died = broker.broker_id in self._doubted  # in ZooKeeper mode it is not registered any more then
+            if has_died if found is None else not found.in_controlled_shutdown:
                 self._fenced[broker.broker_id] = now_ms + LINGER_MS, broker
         self._fenced = {
             broker_id: (until_ms, broker)
