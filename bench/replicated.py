@@ -1,6 +1,6 @@
 """Three nodes beside three nodes of Apache Kafka: replication factor 3, min.insync.replicas=2, acks=all.
 
-Two librdkafka producers with their defaults (unkeyed records go to one partition for 10 ms, then to another) send records of 1 KiB.
+Three librdkafka producers with their defaults (unkeyed records go to one partition for 10 ms, then to another) send records of 1 KiB.
 Processor time is that of all three nodes. ``python -m bench.replicated`` runs it; the cluster that is not measured is idle, and rounds are
 interleaved. All six nodes and the producers share the machine: what binds is its cores, as it is for three nodes in a test.
 """
@@ -31,7 +31,7 @@ SECONDS: Final = 6.0
 TRIPS: Final = 3000
 FEW, MANY = 6, 600
 JOIN_SECONDS_MAX: Final = 60
-PRODUCERS: Final = 2
+PRODUCERS: Final = 3
 VALUE: Final = (b"a field and another field, " * 40)[:1024]
 QUEUED_MAX: Final = 100_000
 
