@@ -81,6 +81,26 @@ def test_a_follower_that_hangs_holds_the_answer_up_for_as_long_as_the_client_all
     play(body, broker_session_timeout_ms="60000")
 
 
+def test_dozens_of_partitions_in_one_request_are_each_answered_for_once() -> None:
+    """All followers delete the records; then one of them hangs."""
+
+    async def body(nodes: SimNodes) -> None:
+        count = 48
+        await nodes.create("t", *[[1, 2, 3]] * count)
+        await asyncio.gather(*[nodes.send("t", *VALUES, index=index) for index in range(count)])
+        began = now()
+        assert await delete(nodes, 1, [3] * count) == [(0, 3)] * count
+        assert now() < began + SOON_SECONDS, "a long poll does not hold them up"
+        assert {starts(nodes, 2, 3, index=index) == [3, 3] for index in range(count)} == {True}
+        nodes.nodes[3].machine.pause_process()
+        answered = await delete(nodes, 1, [4] * count, timeout_ms=2000)
+        assert answered == [(ErrorCode.REQUEST_TIMED_OUT, 3)] * count
+        nodes.nodes[3].machine.resume_process()
+        assert await delete(nodes, 1, [4] * count) == [(0, 4)] * count
+
+    play(body, replica_fetch_wait_max_ms=LONG_POLL, broker_session_timeout_ms="60000")
+
+
 def test_a_broker_that_is_fenced_meanwhile_is_not_waited_for() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3])

@@ -120,12 +120,14 @@ def count_turns(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimLoop, "_run_once", counted)
 
 
-def lead_with_a_follower(broker: Broker) -> None:
-    """Every partition has a follower, which is in sync."""
+async def lead_with_a_follower(broker: Broker) -> None:
+    """Every partition has a follower, which is in sync. One that is being written is led when that is over."""
     replicas = (broker.node_id, FOLLOWER)
     broker.partitions.replication.may_join = lambda node, epoch: True
     for partition in broker.partitions.by_name["t"].values():
         partition.take_role(PartitionImage(replicas, replicas, broker.node_id, partition.leader_epoch + 1, 1))
+    while any(partition.led_epoch < 0 for partition in broker.partitions.by_name["t"].values()):
+        await asyncio.sleep(0.01)
 
 
 def test_a_session_of_10000_partitions_is_worked_off_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +140,7 @@ def test_a_session_of_10000_partitions_is_worked_off_in_slices(monkeypatch: pyte
         assert sim.broker is not None
         for is_follower in (False, True):
             if is_follower:
-                lead_with_a_follower(sim.broker)
+                await sim.machine.run(lead_with_a_follower(sim.broker))
             lives = [Session(sim.broker, steps, count, is_follower=is_follower).live() for count in (BEFORE, *LENGTHS)]
             _, few, many = [await sim.machine.run(life) for life in lives]
             found = {what: extended(LENGTHS, [few[what], many[what]], PARTITIONS_MAX) for what in few}

@@ -3,6 +3,7 @@
 The new start is on the leader's disk before the answer; the next round of retention deletes the segments below it. The answer waits
 until every replica whose broker lives begins there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the followers will, later);
 NOT_LEADER_OR_FOLLOWER when the leader resigns meanwhile. A partition whose topic is only compacted keeps its records (POLICY_VIOLATION).
+Each partition is answered for once, however often it is listed: the offset that is listed last counts, as in Kafka.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.messages.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -40,20 +40,31 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
     advanced: list[DeleteRecordsPartitionResult] = []
     awaited = AwaitedDeletion(parts, context, request.timeout_ms, DeleteRecordsResponse(topics=topics))
     slices = Slices(parts.world.clock)
-    async for topic in slices.over(request.topics):
-        results = []
-        async for wanted in slices.over(topic.partitions):
-            result = DeleteRecordsPartitionResult(wanted.partition_index, -1)
+    wanted = await _offsets_of(request, slices)
+    async for name, offsets in slices.over(wanted.items()):
+        results: list[DeleteRecordsPartitionResult] = []
+        async for index, offset in slices.over(offsets.items()):
+            result = DeleteRecordsPartitionResult(index, -1)
             results.append(result)
             try:
-                if _advance(parts, topic.name, wanted, result, awaited):
+                if _advance(parts, name, offset, result, awaited):
                     advanced.append(result)
             except KafkaError as error:
                 result.error_code = error.code
-        topics.append(DeleteRecordsTopicResult(topic.name, results))
+        topics.append(DeleteRecordsTopicResult(name, results))
     if advanced:
         await _make_durable(parts, advanced, awaited)
     return awaited.begin()
+
+
+async def _offsets_of(request: DeleteRecordsRequest, slices: Slices) -> dict[str, dict[int, int]]:
+    """By topic and partition, where the logs are to begin."""
+    wanted: dict[str, dict[int, int]] = {}
+    async for topic in slices.over(request.topics):
+        offsets = wanted.setdefault(topic.name, {})
+        async for partition in slices.over(topic.partitions):
+            offsets[partition.partition_index] = partition.offset
+    return wanted
 
 
 class AwaitedDeletion:
@@ -126,16 +137,15 @@ class AwaitedDeletion:
             leading.leave_deletion(result)
 
 
-def _advance(
-    parts: Parts, topic: str, wanted: DeleteRecordsPartition, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion
-) -> bool:
+def _advance(parts: Parts, topic: str, offset: int, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion) -> bool:
     """The log begins at the offset; True when it began before it. KafkaError when it may not be changed."""
     if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = led(parts.partitions, parts.image, topic, wanted.partition_index)
+    partition = led(parts.partitions, parts.image, topic, result.partition_index)
     if partition.log.config.cleanup_policy == "compact":
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    offset = partition.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset
+    if offset == TO_HIGH_WATERMARK:
+        offset = partition.high_watermark
     if not 0 <= offset <= partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     before = partition.log.log_start_offset

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.fetch_reading import Reading
+from ottla.broker.handlers.fetch_reading import SLICE_PARTITIONS, Reading
 from ottla.broker.replicas.follower_watch import FollowerWatch
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 from ottla.replication.fetch_sessions import FetchPlan, FetchSession, PartitionKey, TopicKey
@@ -47,7 +48,9 @@ class FollowerReading(Reading):
         await super().read()
         self._has_asked = True
         committed, self._committed = self._committed, []
-        for leading in committed:  # after the last partition, all at once
+        for at, leading in enumerate(committed):  # after the last partition, all at once
+            if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
+                await pause()
             leading.committed()
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:

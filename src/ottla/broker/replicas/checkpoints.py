@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.broker.tasks.slices import sliced
 from ottla.ports import Disk
 from ottla.storage.directory.checkpoint import (
     CLEANER_OFFSET,
@@ -24,6 +25,8 @@ from ottla.types import TopicPartition
 
 FILES: Final = (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET, HIGH_WATERMARK)
 """In the order of the fields of ``LogOffsets``."""
+
+SLICE_LOGS: Final = 1000
 
 
 class LogOffsets(NamedTuple):
@@ -64,9 +67,12 @@ class Checkpoints:
         return self._read.pop(key, None) is not None
 
     async def write(self, folder: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
-        """The directory's files list its open logs, and of those that are ``closed`` what was read of them."""
+        """The directory's files list its open logs, and of those that are ``closed`` what was read of them.
+
+        What is written of a log was true of it at one moment since the call; the moments of many logs differ.
+        """
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
-        for key, log in logs.items():
+        async for key, log in sliced(logs.items(), SLICE_LOGS):
             dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
             committed = 0
             if log.committed_end is not None:
