@@ -68,12 +68,15 @@ class IsrMeters:
 
 
 class ReplicationMeters:
-    """What brokers copy from each other: bytes of record batches fetched by this one, and by others from it."""
+    """What brokers copy from each other: bytes of record batches fetched by this one, and by others from it.
 
-    __slots__ = ("bytes_in", "bytes_out")
+    Those of replicas that a reassignment adds are counted apart, too.
+    """
+
+    __slots__ = ("bytes_in", "bytes_out", "reassignment_bytes_in", "reassignment_bytes_out")
 
     def __init__(self) -> None:
-        self.bytes_in = self.bytes_out = 0
+        self.bytes_in = self.bytes_out = self.reassignment_bytes_in = self.reassignment_bytes_out = 0
 
 
 def _middle(bucket: int) -> float:

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
 
+from ottla.admin_http.kafka_names import broker_families
 from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode
@@ -310,5 +311,29 @@ def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -
         told = [topic for folder in (await admin.describe_log_dirs())[1] for topic in folder.topics]
         assert [topic.name for topic in told] == ["t"]
         await admin.close()
+
+    run(main())
+
+
+def test_how_fast_replicas_move_is_shown() -> None:
+    """In one window of the rate; and what was copied is no news when the windows have passed."""
+
+    def rate(broker: SimBroker) -> float:
+        assert broker.broker is not None
+        name = "kafka_server_alterlogdirsreplication_byte_rate"
+        return next(float(found.samples[0].value) for found in broker_families(broker.broker.status, idle_share=0.0) if found.name == name)
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS | {"alter.log.dirs.replication.quota.window.size.seconds": "2"})
+        await broker.start()
+        await create(broker, "t")
+        await send(broker, "t", [(None, bytes(500))] * 40)
+        assert rate(broker) == 0
+        size_bytes = log_of(broker, "t").size_bytes
+        assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+        await settled(broker)
+        assert size_bytes / 2 * 0.8 < rate(broker) <= size_bytes / 2, "bytes over two seconds"
+        await asyncio.sleep(30)
+        assert rate(broker) == 0
 
     run(main())

@@ -138,12 +138,16 @@ def _replicated(status: Status) -> Iterator[Family]:
     meters, prefix = status.partitions.replication.meters, "kafka_server_brokertopicmetrics_replication"
     yield counter(prefix + "bytesin_total", "Bytes of record batches fetched from other brokers.", meters.bytes_in)
     yield counter(prefix + "bytesout_total", "Bytes of record batches that other brokers fetched.", meters.bytes_out)
+    prefix = "kafka_server_brokertopicmetrics_reassignment"
+    yield counter(prefix + "bytesin_total", "Of these, bytes of replicas that a reassignment adds here.", meters.reassignment_bytes_in)
+    yield counter(prefix + "bytesout_total", "Of these, bytes of replicas that a reassignment adds there.", meters.reassignment_bytes_out)
     throttles = status.partitions.replication.throttles
-    for name, text, throttle in (
-        ("leader", "Bytes a second of throttled replicas that other brokers fetched.", throttles.leader),
-        ("follower", "Bytes a second of throttled replicas that were fetched from other brokers.", throttles.follower),
+    for name, text, rate in (
+        ("leader", "Bytes a second of throttled replicas that other brokers fetched.", throttles.leader.rate),
+        ("follower", "Bytes a second of throttled replicas that were fetched from other brokers.", throttles.follower.rate),
+        ("alterlogdirs", "Bytes a second of replicas that move between log directories.", status.parts.mover.rate),
     ):
-        yield gauge(f"kafka_server_{name}replication_byte_rate", text, throttle.rate)
+        yield gauge(f"kafka_server_{name}replication_byte_rate", text, rate)
 
 
 def _quorum(status: Status) -> Iterator[Family]:

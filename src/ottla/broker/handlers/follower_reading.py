@@ -89,7 +89,10 @@ class FollowerReading(Reading):
             data.records = part.region
             size = len(part.region)
             self.size_bytes += size
-            store.replication.meters.bytes_out += size
+            meters = store.replication.meters
+            meters.bytes_out += size
+            if partition.is_adding(self._node):
+                meters.reassignment_bytes_out += size
             if leading.is_throttled:
                 self._throttled_bytes += size
 

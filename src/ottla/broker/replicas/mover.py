@@ -19,6 +19,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.ports import World
+from ottla.quotas import RateMeter
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.types import TopicPartition, uuid_text
@@ -33,11 +34,22 @@ class ReplicaMover:
         self._world = world
         self._config = config
         self._partitions = partitions
+        window_ms: int = config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000
+        windows: int = config["alter.log.dirs.replication.quota.window.num"]
+        self._meter = RateMeter(window_count=windows, window_ms=window_ms, least_ms=window_ms)
         self._moves: dict[TopicPartition, LogDirectory] = {}  # in the order in which they were asked for
         self._current: tuple[TopicPartition, ReplicaCopy] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_finishing = False
         self._is_stopping = False
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that are copied from one log directory to another."""
+        return self._meter.rate(self._world.clock.monotonic_ms())
+
+    def _copied(self, size_bytes: int) -> None:
+        self._meter.record(size_bytes, self._world.clock.monotonic_ms())
 
     def start(self) -> None:
         """Moves that were cut short begin again."""
@@ -133,7 +145,7 @@ class ReplicaMover:
         generation = await source.generation(key) + 1
         future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
         try:
-            copy = ReplicaCopy(disk, partition.log, future)
+            copy = ReplicaCopy(disk, partition.log, future, on_copied=self._copied)
             self._current = key, copy
             await copy.catch_up(bytes_per_second=self._bytes_per_second, settled=partition.settled)
             await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))

@@ -144,10 +144,12 @@ class Partition:
 
     def count_replicated(self, size_bytes: int) -> None:
         """So much was fetched from the leader."""
-        self._replication.meters.bytes_in += size_bytes
-        throttle = self._replication.throttles.follower
-        if throttle.topics and throttle.is_throttled(self.key):
-            throttle.record(size_bytes)
+        replication = self._replication
+        replication.count_fetched(self.topic, self.index, size_bytes, is_added=self.is_adding(replication.node_id))
+
+    def is_adding(self, node: int) -> bool:
+        """Whether a reassignment adds that replica."""
+        return self._image is not None and node in self._image.adding
 
     def configure(self, config: LogConfig) -> None:
         """The configuration holds from the next batch on."""

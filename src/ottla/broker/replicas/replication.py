@@ -13,6 +13,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics import IsrMeters, ReplicationMeters
 from ottla.ports import Clock
+from ottla.types import TopicPartition
 
 
 class Deleting(Protocol):
@@ -54,6 +55,15 @@ class Replication:
 
     def __post_init__(self) -> None:
         self.throttles = Throttles(self.clock, self.config)
+
+    def count_fetched(self, topic: str, index: int, size_bytes: int, *, is_added: bool) -> None:
+        """So much of a partition was fetched from its leader; ``is_added``: by a replica that a reassignment adds."""
+        self.meters.bytes_in += size_bytes
+        if is_added:
+            self.meters.reassignment_bytes_in += size_bytes
+        throttle = self.throttles.follower
+        if throttle.topics and throttle.is_throttled(TopicPartition(topic, index)):
+            throttle.record(size_bytes)
 
     @property
     def lag_ms_max(self) -> int:

@@ -215,13 +215,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         11,
         "Windows over which the rate of moves between log directories is measured.",
         low=1,
-        without_effect=DESIGN,
     ),
     int32(
         "alter.log.dirs.replication.quota.window.size.seconds",
         1,
         "Length of one window of the rate of moves between log directories.",
         low=1,
-        without_effect=DESIGN,
     ),
 )

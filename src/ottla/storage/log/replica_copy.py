@@ -32,11 +32,17 @@ ROUNDS_MAX: Final = 20
 
 PIECE_SECONDS: Final = 5
 """So long a changed rate may take until it holds."""
+PIECE_BYTES_MAX: Final = 1 << 26
+"""What a worker copies before it reports: the rate that is shown follows, and a disk syncs so much within a second."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
 def _without_limit() -> float:
     return math.inf
+
+
+def _ignored(size_bytes: int) -> None:
+    """The bytes are counted by nobody."""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
@@ -78,7 +84,9 @@ COPY_JOB: Final = Job(f"{__name__}:COPY_JOB", _copy, CopyRequest, Copied, is_bac
 class ReplicaCopy:
     """The copy of one log in ``folder``, which exists and is empty."""
 
-    def __init__(self, disk: Disk, log: PartitionLog, folder: str) -> None:
+    def __init__(self, disk: Disk, log: PartitionLog, folder: str, *, on_copied: Callable[[int], None] = _ignored) -> None:
+        """``on_copied`` is called with each number of bytes that have been copied."""
+        self._on_copied = on_copied
         self._disk = disk
         self._log = log
         self._folder = folder
@@ -148,6 +156,7 @@ class ReplicaCopy:
             try:
                 if bytes_per_second is None:
                     await _copy(self._disk, CopyRequest(segment.path, target, start, end), no_pace)
+                    self._on_copied(end - start)
                 else:
                     await self._copy_in_pieces(segment, target, start, end, bytes_per_second)
             except OSError:
@@ -163,8 +172,10 @@ class ReplicaCopy:
         position = start
         while True:
             rate = bytes_per_second()
-            piece_end = end if math.isinf(rate) else min(end, position + max(_CHUNK_BYTES, int(rate * PIECE_SECONDS)))
+            size_max = PIECE_BYTES_MAX if math.isinf(rate) else min(PIECE_BYTES_MAX, max(_CHUNK_BYTES, int(rate * PIECE_SECONDS)))
+            piece_end = min(end, position + size_max)
             await self._disk.work(COPY_JOB, CopyRequest(segment.path, target, position, piece_end), bytes_per_second=rate)
+            self._on_copied(piece_end - position)
             position = self._sizes[segment] = piece_end
             if position >= end:
                 return
