@@ -100,15 +100,21 @@ def test_a_refusal_for_good_ends_the_broker_and_not_its_heartbeats_alone(has_joi
     in_world(body)
 
 
-def test_it_leaves_when_it_may_or_when_nobody_is_left_to_ask() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+def test_it_leaves_when_it_may_or_when_nobody_is_left_to_ask_that_knows_it(error: ErrorCode) -> None:
+    """A broker in ZooKeeper mode whose session ended while it stopped went on to ask for five minutes (seed 2, with disks that fail)."""
+
     async def body() -> None:
         goes = BrokerHeartbeatResponse(is_fenced=False, should_shut_down=True)
-        for answers in ([UNFENCED, UNFENCED, goes], [UNFENCED, None]):
+        unknown = BrokerHeartbeatResponse(error_code=error)
+        for answers in ([UNFENCED, UNFENCED, goes], [UNFENCED, None], [UNFENCED, unknown]):
             controller = Controller([registered(5)], answers)
             joined = lifecycle(controller)
             await joined.join()
+            began = asyncio.get_running_loop().time()
             await joined.leave()
             assert controller.asked[-1].want_shut_down
+            assert asyncio.get_running_loop().time() - began < 10, "two intervals of 2 s"
 
     in_world(body)
 

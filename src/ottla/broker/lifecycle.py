@@ -53,7 +53,7 @@ class Lifecycle:
         self._task: asyncio.Task[None] | None = None
         self._wakes = asyncio.Event()
         self._is_stopping = False
-        self._answered_ms = 0  # when a controller answered last
+        self._answered_ms = 0  # when a controller that knew it answered last
         self.broker_epoch = -1
         self.is_fenced = True
         self.on_failed: Callable[[str], None] = lambda reason: None
@@ -118,11 +118,12 @@ class Lifecycle:
                 offline_log_dirs=self.failed_directories(),
             )
             answer = await self._channel.ask(request, BrokerHeartbeatResponse)
-            if answer is not None:
+            is_unknown = answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER
+            if answer is not None and not is_unknown:  # one that does not know it has nothing that it leads
                 self._answered_ms = self._world.clock.monotonic_ms()
             if answer is not None and answer.should_shut_down and answer.error_code == ErrorCode.NONE:
                 return
-            if answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER and not self._is_stopping:
+            if answer is not None and is_unknown and not self._is_stopping:
                 if self._registering is None:  # else the controller is about to find the broker's znode
                     log.warning("broker_registers_again", reason=ErrorCode(answer.error_code).name)
                 await self._register()
@@ -150,7 +151,7 @@ class Lifecycle:
             pass
 
     async def leave(self) -> None:
-        """The controller has let this broker stop: others lead what can be led by others. Where none answers, it just stops."""
+        """The controller has let this broker stop: others lead what they can. Where none knows it, or answers, it just stops."""
         if self._task is None:
             return
         self._is_stopping = True
