@@ -29,12 +29,13 @@ NOTICE_SECONDS_MAX = 5
 LATE_SECONDS = 0.1
 """So much later what has failed may be reported."""
 FAILS, WORKS = "disk_fails", "disk_works"
+FILES = ("meta.properties", "-checkpoint", "partition.metadata")
 ONE_OF = ("append", "sync", "truncate", "rename", "pread")
 WRITES = ("append", "create", "make_dirs")
 SAID = frozenset(
     {
         *("log_dir_failed", "partition_offline", "checkpoints_not_written", "log_append_failed", "log_start_not_written"),
-        *("log_not_closed", "shard_not_loaded", "replica_not_deleted", "deleted_replica_not_removed"),
+        *("log_dir_not_read", "log_not_closed", "shard_not_loaded", "replica_not_deleted", "deleted_replica_not_removed"),
     }
 )
 """Errors that a broker logs of a disk that fails, or is full."""
@@ -52,18 +53,21 @@ class FailingDisks:
     @property
     def kinds(self) -> Mapping[str, Callable[[QuorumNode], Awaitable[None]]]:
         return {
-            "disk fails": self._fail,
-            "disk fails, and its process is killed": partial(self._fail, is_killed=True),
-            "disk fails once": partial(self._fail, operations=ONE_OF),
+            "disk fails": self.fail,
+            "disk fails, and its process is killed": partial(self.fail, is_killed=True),
+            "disk fails when it is read at the start": partial(self.fail, operations=["read_file"], files=FILES, is_killed=True),
+            "disk fails once": partial(self.fail, operations=ONE_OF),
             "disk is full": self._fill,
         }
 
-    async def _fail(self, node: QuorumNode, *, operations: Sequence[str] = (ANY,), is_killed: bool = False) -> None:
+    async def fail(
+        self, node: QuorumNode, *, operations: Sequence[str] = (ANY,), files: Sequence[str] = ("",), is_killed: bool = False
+    ) -> None:
         """All that the disk is asked for fails, or one operation does. A process that is killed starts without the directory."""
         rng, disk, directory = self._rng, node.machine.disk, self._rng.choice(DIRECTORIES)
-        operation, is_dead = rng.choice(operations), operations == (ANY,)
-        log.info(FAILS, node=node.node, folder=directory, operation=operation)
-        disk.faults.append(Fault(operation, "", errno.EIO, lasts=is_dead, within=directory))
+        operation, file, is_dead = rng.choice(operations), rng.choice(files), operations != ONE_OF
+        log.info(FAILS, node=node.node, folder=directory, operation=operation, file=file)
+        disk.faults.append(Fault(operation, file, errno.EIO, lasts=is_dead, within=directory))
         if is_killed:
             await asyncio.sleep(rng.uniform(0, 1))
             node.kill(power_cut=False)

@@ -28,7 +28,8 @@ CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
 HEAL_SECONDS = 120
 START_SECONDS_MAX = 60
-KILLED, STOPPED = "node_killed", "broker_stopping"
+KILLED, STOPPED, LEFT = "node_killed", "broker_stopping", "node_stopped"
+STOP_SECONDS_MAX = 60
 SUCCESSION_SECONDS_MAX = 1
 log = get_logger(__name__)
 
@@ -85,7 +86,9 @@ class QuorumNode(SimBroker):
         self.present = None
 
     async def stop(self) -> None:
+        began = asyncio.get_running_loop().time()
         await super().stop()
+        log.info(LEFT, node=self.node, seconds=asyncio.get_running_loop().time() - began)
         self.on_kill()
         self.present = None
 
@@ -98,6 +101,9 @@ class QuorumNode(SimBroker):
                 self.present = self.broker
             except PowerCut:
                 pass
+            except Exception as error:
+                log.error("node_not_started", node=self.node, reason=repr(error))
+                raise
 
         self.starting = asyncio.get_running_loop().create_task(start())
 
@@ -164,6 +170,12 @@ def needless_fences(events: Sequence[Mapping[str, Any]]) -> list[str]:
             if process not in killed:
                 found.append(f"broker {process[0]} of epoch {process[1]} was fenced, and lived")
     return found
+
+
+def slow_stops(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Nodes that were to stop in order, and took too long for it."""
+    slow = [event for event in events if event["event"] == LEFT and event["seconds"] > STOP_SECONDS_MAX]
+    return [f"node {event['node']} took {event['seconds']:.1f} s to stop" for event in slow]
 
 
 def slow_successions(events: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import structlog
-from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, trouble, with_time
+from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, slow_stops, trouble, with_time
 from tests.simulation.replicated_trouble import Trouble
 from tests.simulation.replicated_watch import Watch
 from tests.simulation.replicated_work import PARTITION_COUNTS, TRIMMED, Work
@@ -119,6 +119,7 @@ def explore_replication(
         run(main())
     result.events = events
     result.findings += needless_fences(events)
+    result.findings += slow_stops(events)
     result.findings += errors_of(events)
     for event in events:
         result.states[event["event"]] += 1

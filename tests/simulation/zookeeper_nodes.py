@@ -84,7 +84,23 @@ async def trouble_of_zookeeper(simulation: Simulation, nodes: list[QuorumNode], 
 
 
 def failing_disks(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> Kinds:
-    return FailingDisks(simulation, nodes, result).kinds
+    """As with a quorum; and one fails whose broker cannot say so for a while."""
+    disks, rng = FailingDisks(simulation, nodes, result), simulation.random("failing disks out of reach")
+
+    async def out_of_reach(node: QuorumNode) -> None:
+        assert isinstance(node, ZookeeperNode)
+        host = node.machine.name
+
+        async def reached_again() -> None:
+            await asyncio.sleep(rng.uniform(0.5, AWAY_SECONDS_MAX))
+            node.service.heal(host)
+
+        node.service.cut(host)
+        healing = asyncio.ensure_future(reached_again())
+        await disks.fail(node)
+        await healing
+
+    return {**disks.kinds, "disk fails out of reach": out_of_reach}
 
 
 def _host(rng: random.Random, nodes: list[QuorumNode]) -> str:

@@ -68,11 +68,15 @@ class LogDirectories:
     @property
     def predecessors(self) -> Predecessors:
         """The processes of which everything is here."""
-        return Predecessors() if self.has_offline else Predecessors.of_all([folder.predecessors for folder in self.opened])
+        if self.has_offline or any(folder.is_failed for folder in self.opened):
+            return Predecessors()
+        return Predecessors.of_all([folder.predecessors for folder in self.opened])
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
-        """As ``LogDirectory.mark_running``. One that takes no mark is one of whose process the next one knows nothing."""
+        """As ``LogDirectory.mark_running``. One that has failed, or takes no mark, is one of whose process the next one knows nothing."""
         for folder in self.opened:
+            if folder.is_failed:
+                continue
             try:
                 await folder.mark_running(incarnation, broker_epoch)
             except OSError as error:

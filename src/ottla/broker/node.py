@@ -45,6 +45,7 @@ from ottla.config import BrokerConfig
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 from ottla.controller.features import FEATURES
+from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -221,6 +222,8 @@ class Broker:
         if isinstance(self._metadata, MetadataReplica):
             self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
         await self.partitions.scan()
+        if self.failure is not None:
+            raise StorageError(self.failure)
         self.parts = self.router.parts = Parts(
             world=world,
             config=config,

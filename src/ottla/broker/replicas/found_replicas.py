@@ -9,10 +9,11 @@ Source: Kafka's handling of stray replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ottla.loggers import get_logger
 from ottla.storage.directory.directory import LogDirectory
+from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.storage.recovery.recovery import Cut
 from ottla.types import TopicPartition
 
@@ -32,15 +33,28 @@ class FoundReplicas:
         """Those found there that no topic has claimed yet."""
         return [key for key, places in self._places.items() if any(place is folder for place, _ in places)]
 
-    async def scan(self) -> dict[TopicPartition, LogDirectory]:
-        """What is there is known; what deletions had left is removed. Returned are the moves that were cut short, and where they went."""
+    async def scan(self, read: Callable[[LogDirectory], Awaitable[None]]) -> tuple[dict[TopicPartition, LogDirectory], list[LogDirectory]]:
+        """What is there is known; what deletions had left is removed. ``read`` is called with each directory, too.
+
+        Returned are the moves that were cut short, and where they went; and the directories whose disks fail, of which nothing is known.
+        """
         interrupted: dict[TopicPartition, LogDirectory] = {}
+        failed: list[LogDirectory] = []
         for folder in self._folders:
-            await folder.remove_deleted()
-            interrupted |= dict.fromkeys(await folder.remove_futures(), folder)
-            for key, topic_id in (await folder.partitions()).items():
+            try:
+                await folder.remove_deleted()
+                moves, found = await folder.remove_futures(), await folder.partitions()
+                await read(folder)
+            except OSError as error:
+                if not is_disk_at_fault(error):
+                    raise
+                log.error("log_dir_not_read", folder=folder.path, reason=str(error))
+                failed.append(folder)
+                continue
+            interrupted |= dict.fromkeys(moves, folder)
+            for key, topic_id in found.items():
                 self._places.setdefault(key, []).append((folder, topic_id))
-        return interrupted
+        return interrupted, failed
 
     async def claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
         """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside.

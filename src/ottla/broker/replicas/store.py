@@ -80,17 +80,17 @@ class PartitionStore:
 
     async def scan(self) -> None:
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
-        self.interrupted_moves = await self._found.scan()
-        for folder in self._folders:
-            await self._offsets.read(folder)
+        self.interrupted_moves, failed = await self._found.scan(self._offsets.read)
+        self._must_be_found |= bool(failed)
+        for folder in failed:
+            self.fail_folder(folder)
 
     async def follow(self, delta: ImageDelta) -> list[str]:
         """Open exactly what the newer image gives to this broker, each with the role that it has; the topics deleted.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
-        slices = Slices(self._world.clock)
-        image = delta.new
+        slices, image = Slices(self._world.clock), delta.new
         await self._take_roles(delta, slices)
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
