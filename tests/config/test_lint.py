@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.config.test_sources import COMBINED_NODE
 
 from ottla.config import parse_properties
@@ -15,6 +16,20 @@ def test_unknown_keys_and_illegal_values_are_errors_and_keys_without_effect_are_
     assert (illegal.name, illegal.severity) == ("num.partitions", Severity.ERROR)
     assert (idle.name, idle.severity) == ("background.threads", Severity.NOTE)
     assert unheard.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(("interval_ms", "session_ms", "is_warned"), [(4500, 9000, False), (4501, 9000, True), (9000, 9000, True)])
+def test_a_session_that_is_not_clearly_longer_than_a_heartbeat_is_warned_of(interval_ms: int, session_ms: int, is_warned: bool) -> None:
+    """As in Kafka, which logs it, and starts."""
+    given = {"broker.heartbeat.interval.ms": str(interval_ms), "broker.session.timeout.ms": str(session_ms)}
+    found = list(lint(given))
+    assert [(finding.name, finding.severity) for finding in found] == [("broker.session.timeout.ms", Severity.WARNING)] * is_warned
+    assert all(f"{session_ms} is below twice broker.heartbeat.interval.ms={interval_ms}" in finding.text for finding in found)
+
+
+def test_a_default_may_contradict_what_is_given_and_an_illegal_value_is_not_compared() -> None:
+    assert [finding.severity for finding in lint({"broker.session.timeout.ms": "3999"})] == [Severity.WARNING]
+    assert [finding.severity for finding in lint({"broker.session.timeout.ms": "short"})] == [Severity.ERROR]
 
 
 def test_a_file_of_kafkas_has_no_errors() -> None:

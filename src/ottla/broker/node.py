@@ -158,6 +158,8 @@ class Broker:
 
     async def _start_among(self, others: AmongOthers) -> None:
         """This node is one of several: the voters elect a leader, and its broker joins the cluster."""
+        for name, reason in () if self._roles.is_in_zookeeper else self.config.contradictions():
+            log.warning("config_contradiction", key=name, reason=reason)
         await self._bind()
         others.prepare(self.gate, self.router, self._own_registration)
         self._metadata.start()

@@ -156,7 +156,10 @@ def explain(key: str, output: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @format_option
 def lint(file: str, output: str) -> None:
-    """Report unknown keys, invalid values and keys without effect in a server.properties FILE; exit code 1 for the first two."""
+    """Report what is wrong in a server.properties FILE; exit code 1 for unknown keys and invalid values.
+
+    Also reported are keys without effect, and values with which a broker starts and will not do well.
+    """
     from ottla.config import read_properties
     from ottla.config.lint import Severity
     from ottla.config.lint import lint as findings_of

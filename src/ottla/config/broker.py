@@ -114,6 +114,14 @@ class BrokerConfig:
         self._dynamic_own, self._dynamic_default = _parsed(own), _parsed(default)
         return before != (self._dynamic_own, self._dynamic_default)
 
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Values that a broker of several starts with, as Kafka's does, and that do not go together: the key, and what to do."""
+        interval_ms, session_ms = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
+        if 2 * interval_ms > session_ms:
+            values = f"broker.session.timeout.ms={session_ms} is below twice broker.heartbeat.interval.ms={interval_ms}"
+            advice = "raise the first on the controllers, or lower the second on the brokers"
+            yield "broker.session.timeout.ms", f"{values}: a broker is fenced as soon as one heartbeat is late, again and again; {advice}"
+
     @property
     def node_id(self) -> int:
         value: int = self["node.id"]

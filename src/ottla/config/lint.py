@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from ottla.config.broker import BrokerConfig
 from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import KafkaError
 
 
 class Severity(Enum):
     ERROR = "error"  # a broker would refuse to start, or ignore the key
+    WARNING = "warning"  # a broker starts, and will not do well
     NOTE = "note"  # the key is taken, and changes nothing
 
 
@@ -23,7 +25,8 @@ class Finding:
 
 
 def lint(given: Mapping[str, str]) -> Iterator[Finding]:
-    """Unknown keys, illegal values and keys without effect, in the order of the file."""
+    """Unknown keys, illegal values and keys without effect, in the order of the file; then values that contradict each other."""
+    is_legal = True
     for name, raw in given.items():
         key = find_broker_key(name)
         if key is None:
@@ -34,6 +37,10 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
             key.parse(raw)
         except KafkaError as error:
             yield Finding(name, Severity.ERROR, error.message)
+            is_legal = False
             continue
         if key.without_effect is not None:
             yield Finding(name, Severity.NOTE, f"has no effect: it {key.without_effect}")
+    if is_legal:
+        for name, text in BrokerConfig(given).contradictions():
+            yield Finding(name, Severity.WARNING, text)
