@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.simulation.hunt import silence
 
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode
-from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.replication.fetch_sessions import WATCHED_PARTITIONS_MIN
 from ottla.sim.cluster import SimBroker
 from ottla.storage.log.partition_log import PartitionLog
@@ -70,11 +71,13 @@ class Watched:
         assert await consumer.fetch() == {}
         return consumer
 
-    def ask(self, *named: FetchPartition, wait_ms: int = 0, min_bytes: int = 1) -> Any:
+    def ask(self, *named: FetchPartition, wait_ms: int = 0, min_bytes: int = 1, forgotten: Sequence[int] = ()) -> Any:
         """The future of an answer."""
         assert self._broker.broker is not None
-        topics = [FetchTopic("t", self._broker.broker.image.topics["t"].topic_id, list(named))] if named else []
-        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, session_epoch=self._epoch, topics=topics)
+        topic_id = self._broker.broker.image.topics["t"].topic_id
+        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, session_epoch=self._epoch)
+        request.topics = [FetchTopic("t", topic_id, list(named))] if named else []
+        request.forgotten_topics_data = [ForgottenTopic("t", topic_id, list(forgotten))] if forgotten else []
         self._epoch += 1
 
         async def asked() -> Any:
@@ -89,8 +92,8 @@ class Watched:
         self._client.session_id = response.session_id
         return {data.partition_index: data for topic in response.responses for data in topic.partitions}
 
-    async def fetch(self, *named: FetchPartition, **values: int) -> dict[int, PartitionData]:
-        return await self.given(await self.ask(*named, **values))
+    async def fetch(self, *named: FetchPartition, wait_ms: int = 0) -> dict[int, PartitionData]:
+        return await self.given(await self.ask(*named, wait_ms=wait_ms))
 
     @property
     def parked(self) -> dict[Any, None]:
@@ -201,6 +204,27 @@ def test_a_request_that_changes_the_session_of_one_that_waits_does_not_lose_reco
         assert list(await consumer.fetch(FetchPartition(7, partition_max_bytes=1 << 20))) == [7]
         assert list(await consumer.given(waiting)) == [7]
         assert list(await consumer.fetch()) == [7], "nothing has moved the consumer on"
+
+    play(act)
+
+
+def test_a_partition_that_leaves_the_session_while_others_are_read_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer is not there yet, and a second request, which knows the session all the same, forgets a partition."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", MANY)
+        slow = await slowed(broker, 5, monkeypatch)
+        assert broker.broker is not None
+        consumer = Watched(broker, Client("watched", broker.broker, 17, is_watched=True))
+        waiting = await consumer.ask(*[FetchPartition(index, partition_max_bytes=1 << 20) for index in range(MANY)])
+        await slow.is_reading.wait()
+        [consumer._client.session_id] = broker.broker.router.parts.fetch_sessions._sessions
+        leaving = await consumer.ask(forgotten=[9])
+        assert len(await consumer.given(waiting)) == MANY
+        await consumer.given(leaving)
+        assert len(partition_of(broker, 9).waiters) == 0
+        await send(broker, "t", [(None, b"x")], partition=9)
+        assert 9 not in await consumer.fetch()
 
     play(act)
 

@@ -44,7 +44,7 @@ class WatchedReading(Reading):
         if partitions is None or (partition := partitions.get(wanted.partition)) is None:
             self._watch.forgotten(key)
             raise self._absent(topic, wanted.partition)
-        place = self._watch.look(key, partition) if self._is_watched else None
+        place = self._watch.look(key, partition)
         await super()._read_partition(topic, wanted, data, budget)
         if place is None:
             return

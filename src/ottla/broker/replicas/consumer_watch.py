@@ -64,8 +64,13 @@ class ConsumerWatch:
     def begin_pass(self) -> Iterable[PartitionKey]:
         return self._session.due_in_order()
 
-    def look(self, key: PartitionKey, partition: Partition) -> Place:
-        """The place of the partition, which will say when something happens to it. What an earlier pass saw of it does not count."""
+    def look(self, key: PartitionKey, partition: Partition) -> Place | None:
+        """The place of the partition, which will say when something happens to it. What an earlier pass saw of it does not count.
+
+        None when the watch has ended, or the session no longer has the partition: a later request may have come during the pass.
+        """
+        if self._session.watch is not self or key not in self._session.partitions:
+            return None
         place = self._places.get(key)
         if place is None or place.partition is not partition:
             self.forgotten(key)
