@@ -77,6 +77,8 @@ class FailingDisks:
         if lost is not None:
             self._result.states["failed log directories"] += 1
             await self._await_successors(node, lost)
+        elif is_dead and node.broker is None:
+            self._result.findings.append(f"node {node.node} does not start while {directory} fails")
         await asyncio.sleep(rng.uniform(0, 2))
         if rng.random() < 0.5 and node.broker is not None:
             await node.stop()
