@@ -8,8 +8,7 @@ from tests.cluster.processes import ClusterProcesses
 from tests.cluster.test_evidence import events, watched_by_all
 from tests.cluster.vanishing import VanishingNode
 
-ROUNDS_MIN, ROUNDS_MAX = 3, 30
-"""So many deaths; in most, nothing but the question comes on the connections before the next process knocks."""
+ROUNDS = 5
 
 
 class VanishingCluster(ClusterProcesses):
@@ -17,17 +16,13 @@ class VanishingCluster(ClusterProcesses):
 
 
 def test_a_broker_is_taken_back_at_once_whose_connections_vanished_with_its_machine(tmp_path: Path) -> None:
-    """It is refused as a duplicate first, which makes the controller ask; the session, of a minute, does not end."""
+    """Its earlier connections are asked on, at the latest when it is refused as a duplicate; the session, of a minute, does not end."""
     with VanishingCluster(tmp_path, broker_session_timeout_ms="60000") as cluster:
         broker = cluster.add(4)
         watched_by_all(cluster, 1)
-        for count in range(1, ROUNDS_MAX + 1):
+        for count in range(1, ROUNDS + 1):
             broker.kill()
             broker.start()
             watched_by_all(cluster, count + 1)
             assert len(events(cluster, "broker_registered")) == count + 1
             assert [event for event in events(cluster, "broker_fenced") if event["reason"] == "its session has ended"] == []
-            if len(events(cluster, "broker_refused")) > 0 and count >= ROUNDS_MIN:
-                break
-        else:
-            raise AssertionError("its earlier process never seemed to live: something always came on one of its connections")
