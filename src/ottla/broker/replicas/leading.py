@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import Commits, CommitWaiter, Replication
+from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import IsrChange, Leader
@@ -49,8 +50,8 @@ class Leading:
         self._commits = Commits()
         self._deletions = Deletions()
         self.has_ended = False
-        self._unread_bytes = 0  # above the high watermark
         end_offset = partition.log.log_end_offset
+        self._unread_bytes = AT_ONCE if partition.high_watermark < end_offset else 0  # above the high watermark; unknown of earlier epochs
         self.machine = Leader(
             replication.node_id,
             image,

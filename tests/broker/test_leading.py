@@ -1,0 +1,47 @@
+"""A partition of several replicas that has just been given to this broker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.replicas.leading import Leading
+from ottla.broker.replicas.waiting import AT_ONCE
+from ottla.metadata.image import PartitionImage
+
+
+class Given:
+    """Broker 1 leads it; what is below ``high_watermark`` was known to be committed when it was elected."""
+
+    topic, topic_id, index = "t", bytes(16), 0
+
+    def __init__(self, end_offset: int, high_watermark: int) -> None:
+        self.log: Any = SimpleNamespace(log_end_offset=end_offset, log_start_offset=0, config=SimpleNamespace(min_insync_replicas=1))
+        self.high_watermark = high_watermark
+        self.woken: list[int] = []
+
+    def wake(self, size_bytes: int) -> None:
+        self.woken.append(size_bytes)
+
+    def tell_followers(self, size_bytes: int = 0) -> None: ...
+
+
+@pytest.mark.parametrize(("high_watermark", "woken"), [(3, [AT_ONCE]), (5, [])])
+def test_consumers_that_wait_are_woken_when_records_of_an_earlier_epoch_are_committed(high_watermark: int, woken: list[int]) -> None:
+    """Otherwise they wait for their ``fetch.max.wait.ms`` after each failover."""
+    partition = Given(5, high_watermark)
+    replication: Any = SimpleNamespace(
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
+    )
+    leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
+    if leading.on_follower_fetch(2, broker_epoch=-1, offset=5, start_offset=0):
+        leading.committed()
+    assert partition.high_watermark == 5
+    assert partition.woken == woken
+    leading.grew(100)
+    partition.log.log_end_offset = 6
+    assert leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
+    leading.committed()
+    assert partition.woken == [*woken, 100]
