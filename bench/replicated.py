@@ -36,20 +36,27 @@ VALUE: Final = (b"a field and another field, " * 40)[:1024]
 QUEUED_MAX: Final = 100_000
 
 
-def topic_of(partitions: int) -> str:
-    return f"replicated-{partitions}"
+def topic_of(partitions: int, number: int) -> str:
+    return f"replicated-{partitions}-{number}"
 
 
-def prepare(cluster: Cluster) -> None:
-    """The topics are there, every partition with a leader and three replicas in sync."""
-    topics = [NewTopic(topic_of(count), count, len(NODES), configs={"min.insync.replicas": "2"}) for count in (FEW, MANY)]
+def remove(cluster: Cluster, number: int) -> None:
+    """The next round has the disk space of this one."""
+    with Admin(cluster.bootstrap, request_timeout_ms=30_000) as admin:
+        admin.delete_topics([topic_of(count, number) for count in (FEW, MANY)])
+
+
+def prepare(cluster: Cluster, number: int) -> None:
+    """The topics of the round are there, every partition with a leader and three replicas in sync."""
+    configs = {"min.insync.replicas": "2", "file.delete.delay.ms": "1000"}
+    topics = [NewTopic(topic_of(count, number), count, len(NODES), configs=configs) for count in (FEW, MANY)]
     with Admin(cluster.bootstrap, request_timeout_ms=30_000) as admin:
         results = admin.create_topics(topics)
         assert not any(results.values()), results
 
         def is_in_sync() -> bool:
             try:
-                found = [admin.describe_topic(topic_of(count)).partitions for count in (FEW, MANY)]
+                found = [admin.describe_topic(topic_of(count, number)).partitions for count in (FEW, MANY)]
             except KafkaError:  # the broker that is asked does not know of it yet
                 return False
             return all(len(one.in_sync) == len(NODES) for partitions in found for one in partitions.values())
@@ -57,7 +64,7 @@ def prepare(cluster: Cluster) -> None:
         eventually(is_in_sync, bool)
 
 
-def produced(cluster: Cluster, partitions: int, codec: str) -> tuple[float, float]:
+def produced(cluster: Cluster, topic: str, codec: str) -> tuple[float, float]:
     """Records a second that were acknowledged, and the nodes' processor time for a GB of values."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(PRODUCERS + 1), context.Queue()
@@ -68,7 +75,7 @@ def produced(cluster: Cluster, partitions: int, codec: str) -> tuple[float, floa
         "queue.buffering.max.messages": QUEUED_MAX,
         "delivery.report.only.error": True,
     }
-    producers = [context.Process(target=_produce, args=(settings, topic_of(partitions), barrier, results)) for _ in range(PRODUCERS)]
+    producers = [context.Process(target=_produce, args=(settings, topic, barrier, results)) for _ in range(PRODUCERS)]
     for process in producers:
         process.start()
     barrier.wait(JOIN_SECONDS_MAX)
@@ -100,26 +107,27 @@ def _produce(settings: dict[str, Any], topic: str, barrier: Barrier, results: mu
     results.put((count, time.perf_counter() - begin))
 
 
-def one_round(cluster: Cluster) -> Figures:
+def one_round(cluster: Cluster, number: int) -> Figures:
+    few, many = topic_of(FEW, number), topic_of(MANY, number)
     figures: Figures = {}
     rates: dict[str, float] = {}
     for codec in ("none", "lz4"):
-        rates[codec], cpu = produced(cluster, FEW, codec)
+        rates[codec], cpu = produced(cluster, few, codec)
         figures[f"RF 3, acks=all, librdkafka 1 KiB records/s, {codec}"] = rates[codec]
         figures[f"CPU s/GB, RF 3, {codec}"] = cpu
-    figures["round trip p50 at RF 3, ms"], figures["round trip p99 at RF 3, ms"] = _round_trips(cluster)
-    crowded, _ = produced(cluster, MANY, "none")
+    figures["round trip p50 at RF 3, ms"], figures["round trip p99 at RF 3, ms"] = _round_trips(cluster, few)
+    crowded, _ = produced(cluster, many, "none")
     figures["600 partitions: records/s, none"] = crowded
     figures["600 partitions: rate, of that with 6"] = crowded / rates["none"]
     return figures
 
 
-def _round_trips(cluster: Cluster) -> tuple[float, float]:
+def _round_trips(cluster: Cluster, topic: str) -> tuple[float, float]:
     """Of one record at a time to the first partition's leader, until all three replicas have it."""
     with Admin(cluster.bootstrap) as admin:
-        leader = admin.describe_topic(topic_of(FEW)).partitions[0].leader
+        leader = admin.describe_topic(topic).partitions[0].leader
         address = next((node.host, node.port) for node in admin.describe_cluster().nodes if node.node_id == leader)
-    return round_trips(address, produce_frame(topic_of(FEW), 0, batch_bytes=0, record_bytes=RECORD_BYTES, acks=-1), count=TRIPS)
+    return round_trips(address, produce_frame(topic, 0, batch_bytes=0, record_bytes=RECORD_BYTES, acks=-1), count=TRIPS)
 
 
 def main() -> None:
@@ -129,12 +137,12 @@ def main() -> None:
         openings.append(kafka_cluster())
     with ExitStack() as stack:
         clusters = [stack.enter_context(opening) for opening in openings]
-        for cluster in clusters:
-            prepare(cluster)
         found: Rounds = {cluster.name: [] for cluster in clusters}
         for number in range(ROUNDS + 1):
             for cluster in clusters:
-                figures = one_round(cluster)
+                prepare(cluster, number)
+                figures = one_round(cluster, number)
+                remove(cluster, number)
                 if number:  # the first round warms
                     found[cluster.name].append(figures)
                 note(f"replicated: {cluster.name}: {figures}")
