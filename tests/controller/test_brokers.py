@@ -251,6 +251,19 @@ def test_a_fenced_broker_is_unfenced_once_it_has_its_own_registration() -> None:
         assert sessions.standing_after(cluster.image.brokers[1], request, leads=False, serving=[]) is standing
 
 
+@pytest.mark.parametrize(
+    ("registered_at", "offset", "standing"), [(-1, -1, Standing.FENCED), (7, 6, Standing.FENCED), (7, 7, Standing.UNFENCED)]
+)
+def test_a_broker_that_has_followed_nothing_yet_does_not_serve(registered_at: int, offset: int, standing: Standing) -> None:
+    """Its image has no topic, and its replicas would all be set aside, whatever a controller that has just begun knows of it."""
+    cluster = Cluster(has_elr=True)
+    epoch = cluster.register(1)
+    sessions = Sessions(9_000, lambda broker_id, broker_epoch: registered_at)
+    request = BrokerHeartbeatRequest(1, epoch, offset, False, False)
+    sessions.hear(request, 0)
+    assert sessions.standing_after(cluster.image.brokers[1], request, leads=False, serving=[]) is standing
+
+
 def test_sessions_end_when_nothing_is_heard() -> None:
     sessions = Sessions(9_000)
     sessions.begin(1, 5, 0)

@@ -92,7 +92,7 @@ class Sessions:
             session.shutdown_offset = -1
             if request.want_shut_down:
                 return Standing.SHUTDOWN_NOW
-            has_caught_up = request.current_metadata_offset >= self._registered_at(broker.broker_id, broker.broker_epoch)
+            has_caught_up = self.has_caught_up(request)
             return Standing.UNFENCED if has_caught_up and not request.want_fence else Standing.FENCED
         if session.shutdown_offset >= 0:
             others_know = all(self._knows(other, session.shutdown_offset) for other in serving if other != broker.broker_id)
@@ -100,6 +100,11 @@ class Sessions:
         if request.want_shut_down:
             return Standing.CONTROLLED_SHUTDOWN if leads and not request.want_fence else Standing.SHUTDOWN_NOW
         return Standing.FENCED if request.want_fence else Standing.UNFENCED
+
+    def has_caught_up(self, request: BrokerHeartbeatRequest) -> bool:
+        """Whether the broker knows at least of its registration. One that has followed nothing yet has no replica in its image."""
+        offset = request.current_metadata_offset
+        return offset >= 0 and offset >= self._registered_at(request.broker_id, request.broker_epoch)
 
     def _knows(self, broker_id: int, offset: int) -> bool:
         """Whether the broker has followed the metadata log up to there, or need not: it stops, too."""

@@ -192,7 +192,7 @@ class Membership:
             self._sessions.end(request.broker_id)
         self._watch()
         return BrokerHeartbeatResponse(
-            is_caught_up=request.current_metadata_offset >= self._registered_at(request.broker_id, request.broker_epoch),
+            is_caught_up=self._sessions.has_caught_up(request),
             is_fenced=standing in (Standing.FENCED, Standing.SHUTDOWN_NOW),
             should_shut_down=standing is Standing.SHUTDOWN_NOW,
         )

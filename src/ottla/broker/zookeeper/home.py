@@ -131,8 +131,8 @@ class ZookeeperHome:
 
     @property
     def base_offset(self) -> int:
-        """Where the log of the controller's epoch begins."""
-        return self.epoch * EPOCH_SPAN
+        """Where the log of the controller's epoch begins: this node's own, when it is active, though it may not be known yet who leads."""
+        return (self.epoch if self._reign is None else self._reign.epoch) * EPOCH_SPAN
 
     def has_fetched(self, broker_id: int) -> bool:
         """Whether the broker has fetched from this node's controller in this epoch."""
