@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.sentinels import Sentinels
@@ -34,3 +37,24 @@ def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_re
 
     run(main())
     assert dead == []
+
+
+def test_who_is_looked_at_is_asked_on_the_connections_that_it_has_made_too() -> None:
+    """Of a machine that has lost power since these would be open for ever, and a sign of life of its next process."""
+    asked: list[int] = []
+
+    async def look(world: World) -> None:
+        callers = Callers()
+        for node_id in (4, 5):
+            call: Any = SimpleNamespace(is_closed=False, probe=partial(asked.append, node_id))
+            callers.note(f"node-{node_id}-sentinel", call)
+        sentinels = Sentinels(world, 1, None, callers)
+        sentinels.check([4])
+        sentinels.close()
+
+    async def main() -> None:
+        watcher = Simulation(0).machine("watcher")
+        await watcher.run(look(watcher.boot()))
+
+    run(main())
+    assert asked == [4]

@@ -6,13 +6,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ottla.broker.metadata.applied import AppliedImages
 from ottla.broker.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.zookeeper.election import depose, depose_dead, elect
+from ottla.broker.zookeeper.home import ZookeeperHome
 from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
 from ottla.broker.zookeeper.registration import Registration
 from ottla.broker.zookeeper.reign import Reign
@@ -275,3 +277,12 @@ async def test_a_cluster_has_one_id(service: Service) -> None:
     sessions = [await service.session(host) for host in "abc"]
     ids = await asyncio.gather(*(cluster_id(session, f"id-{index}", open_to_all) for index, session in enumerate(sessions)))
     assert len(set(ids)) == 1
+
+
+def test_an_active_controller_counts_from_its_own_epoch_before_it_is_known_who_leads() -> None:
+    """Between its election and the moment when its node has noted it, heartbeats come."""
+    home = ZookeeperHome.__new__(ZookeeperHome)
+    home.epoch, home._reign = -1, cast("Reign", SimpleNamespace(epoch=3))
+    assert home.base_offset == 3 * EPOCH_SPAN
+    home.epoch, home._reign = 4, None
+    assert home.base_offset == 4 * EPOCH_SPAN

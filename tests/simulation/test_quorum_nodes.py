@@ -39,15 +39,21 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_quorum(7).digest == explore_quorum(7).digest
 
 
+async def serving(simulation: Simulation) -> list[QuorumNode]:
+    """Three nodes that have started."""
+    nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
+    for node in nodes:
+        await node.format()
+        node.begin()
+    await started(nodes)
+    return nodes
+
+
 def test_nodes_that_stopped_in_order_are_taken_back_before_their_sessions_would_have_ended() -> None:
     """One alone, then all together: they leave first, and end when all have left."""
 
     async def main() -> None:
-        nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
-        for node in nodes:
-            await node.format()
-            node.begin()
-        await started(nodes)
+        nodes = await serving(simulation)
         now = asyncio.get_running_loop().time
         begin = now()
         await nodes[1].stop()
@@ -73,11 +79,7 @@ def test_a_machine_that_lost_power_is_taken_back_before_its_session_would_have_e
     """Its connections never ended at the other side: those that it had to the controller are asked when its next process knocks."""
 
     async def main() -> None:
-        nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
-        for node in nodes:
-            await node.format()
-            node.begin()
-        await started(nodes)
+        nodes = await serving(simulation)
         [victim, *_] = [node for node in nodes if node.broker is not None and node.broker.controller.is_active == is_active]
         await asyncio.sleep(HEARTBEAT_SECONDS)
         victim.kill(power_cut=True)
