@@ -1,8 +1,8 @@
 """Disks of nodes that have several: one fails, returns or is replaced, or is full for a while; and what must follow from it.
 
 While a log directory fails, its broker leads nothing of what it had there, and is in sync with none of it but where nobody else is. A
-full disk passes without a restart. A replaced one is empty: it takes the place of one whose replicas are recorded as out of sync, since
-the last replica in sync has what nobody else has.
+full disk passes without a restart, unless it is a new one that could not be formatted. A replaced one is empty: it takes the place of one
+whose replicas are recorded as out of sync, since the last replica in sync has what nobody else has.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ottla.broker.node import Broker
 from ottla.loggers import get_logger
 from ottla.sim.cluster import DATA_FOLDER, Simulation
 from ottla.sim.faults import ANY, Fault
+from ottla.storage.directory.directory import META_NAME
 from ottla.types import NO_LEADER, TopicPartition
 
 DIRECTORIES = (DATA_FOLDER, "/more")
@@ -100,6 +101,10 @@ class FailingDisks:
         disk.faults.clear()
         await asyncio.sleep(LATE_SECONDS)
         log.info(WORKS, node=node.node)
+        if not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):  # replaced, and full when it was to be formatted
+            node.kill(power_cut=False)
+            await asyncio.sleep(LATE_SECONDS)
+            node.begin()
 
     async def _await_failure(self, node: QuorumNode, directory: str, *, seconds_max: float) -> set[TopicPartition] | None:
         """What the broker has lost with the directory, once it knows; None when it meets no failure."""

@@ -28,7 +28,7 @@ class DirectoryEvents:
         self._partitions = partitions
         self._session = session
         self._acl_of = acl_of
-        self._has_told = False  # of something that is lost
+        self._may_have_told = False  # of something that is lost
         self._is_on = self._is_due = self._is_writing = False
 
     def start(self) -> None:
@@ -60,8 +60,9 @@ class DirectoryEvents:
         while self._is_on and self._is_due:
             self._is_due = False
             is_lost = self._has_offline()
-            if not is_lost and not self._has_told:
+            if not is_lost and not self._may_have_told:
                 continue
+            self._may_have_told = True  # whatever becomes of it: the connection may be lost after it was written
             path, data = znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._node_id)
             try:
                 await self._session().multi([Create(path, data, is_sequential=True, acl=self._acl_of(path))])
@@ -69,7 +70,7 @@ class DirectoryEvents:
                 self._is_due = True
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._has_told = is_lost
+                self._may_have_told = is_lost
                 log.info("log_dir_event_written", is_lost=is_lost)
 
     def _has_offline(self) -> bool:
