@@ -285,8 +285,13 @@ class Network(Protocol):
         """
         ...
 
-    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:
-        """An open connection. OSError (ConnectionRefusedError and its siblings) when no server answers."""
+    async def connect(
+        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+    ) -> Connection:
+        """An open connection. OSError (ConnectionRefusedError and its siblings) when no server answers.
+
+        The buffer is that of its socket; -1 leaves it to the system.
+        """
         ...
 
 

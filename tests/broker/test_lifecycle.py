@@ -31,6 +31,9 @@ class Controller:
         self._answers: dict[type[Any], list[Any]] = {BrokerRegistrationRequest: registrations, BrokerHeartbeatRequest: heartbeats}
         self.asked: list[Any] = []
 
+    def answer_heartbeats(self, answers: list[Any]) -> None:
+        self._answers[BrokerHeartbeatRequest] = answers
+
     async def ask(self, request: Any, response_type: type[Any]) -> Any:
         await asyncio.sleep(0.001)
         self.asked.append(request)
@@ -38,13 +41,14 @@ class Controller:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-def lifecycle(controller: Controller) -> Lifecycle:
+def lifecycle(controller: Controller, properties: dict[str, str] | None = None) -> Lifecycle:
     async def follow(delta: ImageDelta) -> None:
         pass
 
     world = Simulation(1).machine("broker").boot()
     publisher = Publisher(lambda: EMPTY_IMAGE, follow)
-    return Lifecycle(world, BrokerConfig({}), controller, publisher, BrokerRegistrationRequest(broker_id=7))  # type: ignore[arg-type]
+    registration = BrokerRegistrationRequest(broker_id=7)
+    return Lifecycle(world, BrokerConfig(properties or {}), controller, publisher, registration)  # type: ignore[arg-type]
 
 
 def in_world(body: Callable[[], Any]) -> None:
@@ -152,5 +156,41 @@ def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_on
         channel.on_controller()
         assert await waiting is None
         assert asked == [("old", 1)]
+
+    in_world(body)
+
+
+def test_without_controlled_shutdown_it_asks_nobody_and_beats_no_more() -> None:
+    async def body() -> None:
+        controller = Controller([registered(5)], [UNFENCED])
+        joined = lifecycle(controller, {"controlled.shutdown.enable": "false"})
+        await joined.join()
+        before = list(controller.asked)
+        await joined.leave()
+        await asyncio.sleep(60)
+        assert controller.asked == before
+
+    in_world(body)
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_broker_ends_whose_failed_log_directory_no_controller_hears_of(is_heard: bool) -> None:
+    """Others believe that it leads what lay there (KIP-858)."""
+
+    async def body() -> None:
+        controller = Controller([registered(5)], [UNFENCED])
+        joined = lifecycle(controller, {"log.dir.failure.timeout.ms": "10000"})
+        failed: list[str] = []
+        joined.on_failed = failed.append
+        await joined.join()
+        joined.failed_directories = lambda: [b"failed"]
+        controller.answer_heartbeats([None] * 4 + [UNFENCED if is_heard else None])
+        joined.beat_soon()
+        await asyncio.sleep(60)
+        if is_heard:
+            assert not failed
+            assert controller.asked[-1].offline_log_dirs == [b"failed"]
+        else:
+            assert failed == ["no controller has heard of a failed log directory for 10000 ms (log.dir.failure.timeout.ms)"]
 
     in_world(body)

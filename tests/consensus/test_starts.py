@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.consensus.calls import BeginEpoch, EndEpoch, Fetch, FetchSnapshot, SnapshotId, Vote, VoteAnswer
-from ottla.consensus.effects import PersistElection, Reply
+from ottla.consensus.effects import PersistElection, ReadPieceAndReply, Reply
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
@@ -139,6 +139,15 @@ def test_requests_to_a_leader_are_judged_as_kafka_does(request_: Any, error: Err
     quorum = leading()
     quorum.on_snapshots(((SnapshotId(5, 1), 70),), 1, 1)
     assert error_of(quorum, request_) == error
+
+
+@pytest.mark.parametrize(("asked", "given"), [(10, 10), (2**31 - 1, 1024 * 1024)])
+def test_a_piece_of_a_snapshot_is_no_larger_than_the_leader_allows(asked: int, given: int) -> None:
+    quorum = leading()
+    quorum.on_snapshots(((SnapshotId(5, 1), 70),), 1, 1)
+    [reply] = quorum.on_request("token", FetchSnapshot(5, 9, SnapshotId(5, 1), 0, asked), 1)
+    assert isinstance(reply, ReadPieceAndReply)
+    assert reply.max_bytes == given
 
 
 def test_what_a_snapshot_has_is_committed_and_older_ones_may_be_deleted_at_once() -> None:

@@ -148,3 +148,20 @@ def test_the_send_buffer_of_a_clients_socket_is_what_was_asked_for(tmp_path: Pat
         with BrokerThread(properties) as broker, RawClient(broker.addresses["PLAINTEXT"][1]) as client:
             client.ask(MetadataRequest([]), 1)
     assert seen == [2 * min(expected, allowed)]
+
+
+@pytest.mark.parametrize("size", [-1, 8192])
+def test_a_connection_that_is_made_has_the_buffer_that_is_asked_for(size: int) -> None:
+    """As ``replica.socket.receive.buffer.bytes``: Linux doubles it, for what it keeps of each packet."""
+
+    async def body() -> int:
+        network, mute = RealNetwork(Warmer(1)), Mute()
+        listener = await network.listen("127.0.0.1", 0, mute.accept)
+        connection = await network.connect(*listener.address, mute.accept, receive_buffer_bytes=size)
+        await mute.next()
+        found = connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        connection.abort()
+        await listener.close()
+        return found
+
+    assert (asyncio.run(body()) == 2 * size) == (size > 0)

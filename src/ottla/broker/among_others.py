@@ -21,7 +21,7 @@ from ottla.broker.peers.controller_enrolment import ControllerEnrolment
 from ottla.broker.peers.directory_reports import DirectoryReports
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.isr_requests import IsrRequests
-from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.peers.sentinels import Sentinels
 from ottla.broker.peers.voters import Voters
@@ -62,10 +62,10 @@ class AmongOthers:
         self._roles = roles
         self._cluster_id = cluster_id
         timeout_ms: int = config["controller.quorum.request.timeout.ms"]
-        node = f"node-{config.node_id}"
-        self._quorum_peers = Peers(world, f"{node}-quorum", silence_ms_max=2 * timeout_ms)
-        self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX)
-        self._deciding_peers = Peers(world, f"{node}-forward", silence_ms_max=config["request.timeout.ms"])
+        node, set_up = f"node-{config.node_id}", SetUp.of(config)
+        self._quorum_peers = Peers(world, f"{node}-quorum", silence_ms_max=2 * timeout_ms, set_up=set_up)
+        self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX, set_up=set_up)
+        self._deciding_peers = Peers(world, f"{node}-forward", silence_ms_max=config["request.timeout.ms"], set_up=set_up)
         sees = config["ottla.failure.detection"] == "connections"
         self.voters = Voters(world, roles.voters, self._quorum_peers, client_id=f"{node}-quorum", is_probing=sees)
         self._sentinels: Sentinels | None = None
@@ -107,6 +107,11 @@ class AmongOthers:
             self._fetchers.follow_image(image)
         if self._enrolment is not None:
             self._enrolment.follow(image)
+
+    def configure(self) -> None:
+        """The broker's configuration has changed."""
+        if self._fetchers is not None:
+            self._fetchers.configure()
 
     def followed(self, delta: ImageDelta) -> None:
         """What this broker has of the newer image is open."""
@@ -164,6 +169,7 @@ class AmongOthers:
             request_timeout_ms=config["controller.quorum.request.timeout.ms"],
             retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
             fetch_bytes_max=config["controller.quorum.fetch.max.bytes"],
+            piece_bytes_max=config["controller.quorum.fetch.snapshot.max.bytes"],
             seed=self._world.random.getrandbits(63),
         )
 

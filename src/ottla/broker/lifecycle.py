@@ -46,6 +46,8 @@ class Lifecycle:
         self._world = world
         self._interval_ms: int = config["broker.heartbeat.interval.ms"]
         self._registration_ms_max: int = config["initial.broker.registration.timeout.ms"]
+        self._untold_ms_max: int = config["log.dir.failure.timeout.ms"]
+        self._hands_over: bool = config["controlled.shutdown.enable"]
         self._channel = channel
         self._publisher = publisher
         self._registration = registration
@@ -54,6 +56,8 @@ class Lifecycle:
         self._wakes = asyncio.Event()
         self._is_stopping = False
         self._answered_ms = 0  # when a controller that knew it answered last
+        self._told: list[bytes] = []  # of failed log directories
+        self._untold_ms: int | None = None  # since when there are others
         self.broker_epoch = -1
         self.is_fenced = True
         self.on_failed: Callable[[str], None] = lambda reason: None
@@ -110,14 +114,16 @@ class Lifecycle:
     async def _beat(self) -> None:
         while not (self._is_stopping and self._world.clock.monotonic_ms() - self._answered_ms > 2 * self._interval_ms):
             self._wakes.clear()
+            failed = self.failed_directories()
             request = BrokerHeartbeatRequest(
                 broker_id=self._registration.broker_id,
                 broker_epoch=self.broker_epoch,
                 current_metadata_offset=self._publisher.published.end_offset - 1,
                 want_shut_down=self._is_stopping,
-                offline_log_dirs=self.failed_directories(),
+                offline_log_dirs=failed,
             )
             answer = await self._channel.ask(request, BrokerHeartbeatResponse)
+            self._note_told(failed, has_heard=answer is not None and answer.error_code == ErrorCode.NONE)
             is_unknown = answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER
             if answer is not None and not is_unknown:  # one that does not know it has nothing that it leads
                 self._answered_ms = self._world.clock.monotonic_ms()
@@ -131,6 +137,17 @@ class Lifecycle:
                 self._note(answer)
             is_settled = answer is not None and answer.error_code == ErrorCode.NONE and not self.is_fenced and not self._is_stopping
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
+
+    def _note_told(self, failed: list[bytes], *, has_heard: bool) -> None:
+        """What lay in a failed directory must not be led here for long: if no controller hears of it, the broker ends (KIP-858)."""
+        now_ms = self._world.clock.monotonic_ms()
+        if has_heard:
+            self._told, self._untold_ms = failed, None
+        elif failed != self._told:
+            self._untold_ms = now_ms if self._untold_ms is None else self._untold_ms
+            if now_ms - self._untold_ms > self._untold_ms_max:
+                text = f"no controller has heard of a failed log directory for {self._untold_ms_max} ms (log.dir.failure.timeout.ms)"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def beat_soon(self) -> None:
         """The next heartbeat does not wait: there is another controller, which is to know that this broker lives, or other news."""
@@ -151,8 +168,14 @@ class Lifecycle:
             pass
 
     async def leave(self) -> None:
-        """The controller has let this broker stop: others lead what they can. Where none knows it, or answers, it just stops."""
+        """The controller has let this broker stop: others lead what they can. Where none knows it, or answers, it just stops.
+
+        So it does with ``controlled.shutdown.enable=false``: others lead what it led when it is gone.
+        """
         if self._task is None:
+            return
+        if not self._hands_over:
+            self._task.cancel()
             return
         self._is_stopping = True
         self._answered_ms = self._world.clock.monotonic_ms()

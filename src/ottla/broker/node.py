@@ -345,6 +345,8 @@ class Broker:
         self.partitions.reconfigure(image, has_broker_changed=has_changed)
         if has_changed:
             self.gate.configure()
+            if self._others is not None:
+                self._others.configure()
         gone = await self.partitions.follow(delta)
         if self._others is not None:
             self._others.followed(delta)

@@ -142,7 +142,7 @@ def fetch(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
     else:
         snapshot_id, position = role.download.snapshot_id, role.download.position
         role.in_flight = FetchSnapshot(
-            state.epoch, settings.node_id, snapshot_id, position, settings.fetch_bytes_max, settings.directory_id, settings.cluster_id,
+            state.epoch, settings.node_id, snapshot_id, position, settings.piece_bytes_max, settings.directory_id, settings.cluster_id,
             state.next_number(),
         )  # fmt: skip
     state.send(role.leader_id, role.in_flight)

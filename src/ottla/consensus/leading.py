@@ -62,7 +62,7 @@ def on_fetch_snapshot(state: QuorumState, token: Token, request: FetchSnapshot, 
             size = sizes[request.snapshot_id]
             error = ErrorCode.NONE if 0 <= request.position < size else ErrorCode.POSITION_OUT_OF_RANGE
     reply = FetchSnapshotAnswer(error, state.epoch, state.leader_id, request.snapshot_id, size, request.position)
-    state.emit(Reply(token, reply) if error else ReadPieceAndReply(token, reply, request.max_bytes))
+    state.emit(Reply(token, reply) if error else ReadPieceAndReply(token, reply, min(request.max_bytes, state.settings.piece_bytes_max)))
 
 
 def _mistake(state: QuorumState, request: Fetch | FetchSnapshot) -> ErrorCode:
@@ -141,7 +141,8 @@ def answer(state: QuorumState, token: Token, request: Fetch) -> None:
     snapshot_id = None if isinstance(mismatch, EpochEnd) else mismatch
     reply = FetchAnswer(0, state.epoch, state.leader_id, state.high_watermark, log.start_offset, diverging, snapshot_id)
     if mismatch is None and request.fetch_offset < log.end_offset:
-        state.emit(ReadAndReply(token, reply, request.fetch_offset, log.end_offset, request.max_bytes))
+        bytes_max = min(request.max_bytes, state.settings.fetch_bytes_max)
+        state.emit(ReadAndReply(token, reply, request.fetch_offset, log.end_offset, bytes_max))
     else:
         state.emit(Reply(token, reply))
 

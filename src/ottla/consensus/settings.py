@@ -32,6 +32,9 @@ class QuorumSettings:
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
     fetch_bytes_max: int = 8 * 1024 * 1024
+    """Of records that one fetch asks for, and gets, whatever it asks for."""
+    piece_bytes_max: int = 1024 * 1024
+    """As ``fetch_bytes_max``, of a snapshot."""
     stagger_ms: int = 20
     """How long voters wait for each other's turn when all of them know that the leader is lost."""
     seed: int = 0

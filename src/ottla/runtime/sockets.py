@@ -136,13 +136,17 @@ class RealNetwork:
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
         return RealListener(self, sock, accept)
 
-    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> RealConnection:
+    async def connect(
+        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+    ) -> RealConnection:
         loop = asyncio.get_running_loop()
         problem: OSError | None = None
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             try:
+                if receive_buffer_bytes >= 0:  # before it connects: the two ends agree on a window's scale then
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
                 await loop.sock_connect(sock, address)
                 connection = self.adopt(sock)
             except OSError as error:

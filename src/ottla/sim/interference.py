@@ -76,7 +76,9 @@ class Interference:
     ) -> Listener:
         return await self._network.listen(host, port, accept, backlog=backlog)
 
-    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> Connection:
+    async def connect(
+        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+    ) -> Connection:
         made: list[_Link] = []
 
         def make(transport: Connection) -> ConnectionHandler:

@@ -237,7 +237,9 @@ class SimNetwork:
         await alive()
         return self._fabric.listen(self._process, port, accept, backlog)
 
-    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler]) -> SimConnection:
+    async def connect(
+        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+    ) -> SimConnection:
         await alive()
         connection = self._fabric.connect(self._process, (host, port))
         assert connection.opened is not None, "a connection is being opened"

@@ -105,8 +105,9 @@ class GroupShards:
     def _open(self, partition: Partition) -> None:
         machine = GroupCoordinator(_settings(self._config))
         shard = self._shards[partition.index] = Shard(
-            self._world, partition, machine, encode_record, decode_record, lambda: self._reopen(partition)
-        )
+            self._world, partition, machine, encode_record, decode_record, lambda: self._reopen(partition),
+            commit_ms_max=self._config["offsets.commit.timeout.ms"],
+        )  # fmt: skip
         eager.run(shard.load(), _note_load)
 
     def _reopen(self, partition: Partition) -> None:

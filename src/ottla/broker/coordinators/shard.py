@@ -6,7 +6,8 @@ decision. A shard belongs to one leader epoch: when that ends it is closed, what
 had is given up in slices. The next epoch's shard, here or elsewhere, begins with the log.
 
 Loading goes to the log's end, not to the high watermark: what lies between them may still be committed, and this epoch answers for it. An
-answer waits until the log has committed what it rests on; with one replica that is when it is written.
+answer waits until the log has committed what it rests on, and not longer than ``commit_ms_max``; with one replica that is when it is
+written.
 
 Commands are decided one after the other. Large decisions are encoded in slices, and later commands wait for them. When the
 log refuses a decision nothing of it is applied: the client gets the error, and a timer comes again.
@@ -67,6 +68,8 @@ class Shard:
         encode: EncodeRecord,
         decode: DecodeRecord,
         on_lost: Callable[[], None],
+        *,
+        commit_ms_max: int = 5000,
     ) -> None:
         self._world = world
         self.partition = partition
@@ -75,6 +78,7 @@ class Shard:
         self._encode = encode
         self._decode = decode
         self._on_lost = on_lost  # the machine has applied what the log did not take: both must be rebuilt
+        self._commit_ms_max = commit_ms_max
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
         self._asked: deque[_Asked] = deque()
@@ -223,7 +227,7 @@ class Shard:
             self._set_timer(timer)
         if decision.replies:
             if not self.partition.is_settled or self.partition.leading is not None:
-                eager.run(self.partition.flush_until_committed(), lambda _, error: self._reply(decision, error))
+                self._reply_when_committed(decision)
             else:
                 self._reply(decision, None)
         elif decision.records:
@@ -280,16 +284,32 @@ class Shard:
         if timer is not None and timer.name not in self._timers and not self._is_closed:
             self._set_timer(Timer(timer.name, self._world.clock.now_ms() + _RETRY_MS, timer.command))
 
+    def _reply_when_committed(self, decision: Decision) -> None:
+        timers, late = self._world.timers, "is not committed in time"
+        limit = timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decision, late))
+
+        def ended(_: None, error: BaseException | None) -> None:
+            limit.cancel()
+            self._reply(decision, error)
+
+        eager.run(self.partition.flush_until_committed(), ended)
+
     def _reply(self, decision: Decision, error: BaseException | None) -> None:
         self._log_failure(error)
+        if error is not None:
+            self._refuse_replies(decision, "has failed")
+            return
         for token, value in decision.replies:
             future = self._parked.get(token)
-            if future is None or future.done():
-                continue
-            if error is None:
+            if future is not None and not future.done():
                 future.set_result(value)
-            else:
-                future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's log has failed"))
+
+    def _refuse_replies(self, decision: Decision, what: str) -> None:
+        """What was decided may still be committed: clients ask again, as they do when a coordinator has gone."""
+        for token, _ in decision.replies:
+            future = self._parked.get(token)
+            if future is not None and not future.done():
+                future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator's log {what}"))
 
     def _log_failure(self, error: BaseException | None) -> None:
         if error is not None and not self._is_closed:

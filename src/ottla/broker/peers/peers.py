@@ -6,10 +6,12 @@ A node that stays silent for too long has its connection closed, so that whoever
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from ottla.broker.peers.connection import OnAnswer, PeerConnection
 from ottla.broker.tasks import eager
+from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
 from ottla.wire.frame_memory import FrameMemory
@@ -22,14 +24,35 @@ SWEEP_MS: Final = 250
 Address = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """How connections are made: one may take ``first_ms``, twice as long after each that came to nothing, and ``ms_max`` at most."""
+
+    first_ms: int = 10_000
+    ms_max: int = 30_000
+    receive_buffer_bytes: int = -1
+
+    @classmethod
+    def of(cls, config: BrokerConfig, *, receive_buffer_bytes: int = -1) -> SetUp:
+        first_ms, ms_max = config["socket.connection.setup.timeout.ms"], config["socket.connection.setup.timeout.max.ms"]
+        return cls(first_ms, ms_max, receive_buffer_bytes)
+
+    def ms(self, failures: int) -> int:
+        return min(self.first_ms << min(failures, 20), max(self.first_ms, self.ms_max))
+
+
 class Peers:
     """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take; ``memory`` is for large answers."""
 
-    def __init__(self, world: World, client_id: str, *, silence_ms_max: int, memory: FrameMemory | None = None) -> None:
+    def __init__(
+        self, world: World, client_id: str, *, silence_ms_max: int, memory: FrameMemory | None = None, set_up: SetUp | None = None
+    ) -> None:
         self._world = world
         self._client_id = client_id
         self._silence_ms_max = silence_ms_max
         self._memory = memory
+        self._set_up = SetUp() if set_up is None else set_up
+        self._failures: dict[Address, int] = {}  # to connect, one after the other
         self._connections: dict[Address, PeerConnection] = {}
         self._sweep_timer: TimerHandle | None = None
         self._is_closed = False
@@ -64,10 +87,15 @@ class Peers:
 
     async def _open(self, address: Address, connection: PeerConnection) -> None:
         await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
-        async with asyncio.timeout(self._silence_ms_max / 1000):
+        failures = self._failures.get(address, 0)
+        self._failures[address] = failures + 1
+        async with asyncio.timeout(min(self._silence_ms_max, self._set_up.ms(failures)) / 1000):
             transport = await self._world.network.connect(
-                *address, lambda transport: connection.on_open(transport, self._world.clock.monotonic_ms())
+                *address,
+                lambda transport: connection.on_open(transport, self._world.clock.monotonic_ms()),
+                receive_buffer_bytes=self._set_up.receive_buffer_bytes,
             )
+        self._failures.pop(address, None)
         if connection.is_closed:
             transport.abort()
 

@@ -17,7 +17,7 @@ from ottla.broker.handlers import SERVICES, quorum_calls
 from ottla.broker.lifecycle import Lifecycle
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.publisher import Publisher
-from ottla.broker.peers.peers import Address, Peers
+from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -86,7 +86,7 @@ class AmongZookeeper(AmongOthers):
     async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles) -> AmongZookeeper:
         """There is a session. KafkaError when ZooKeeper cannot be reached."""
         await settle_node_id(world, config)
-        peers = Peers(world, f"node-{config.node_id}-metadata", silence_ms_max=ASK_MS_MAX)
+        peers = Peers(world, f"node-{config.node_id}-metadata", silence_ms_max=ASK_MS_MAX, set_up=SetUp.of(config))
         home = await ZookeeperHome.open(world, config, peers, config["cluster.id"] or random_uuid(world))
         return cls(world, config, roles, home, peers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, ONE_BROKER, TIERED
+from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, TIERED
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings("controller.listener.names", None, "Listeners of the controller: brokers and controllers talk over them."),
@@ -19,14 +19,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "controller.quorum.auto.join.enable",
         False,
         "Whether a controller that starts joins the voters by itself.",
-        without_effect=ONE_BROKER,
+        without_effect=NOT_YET,
     ),
     int32(
         "controller.quorum.append.linger.ms",
         25,
         "How long the leader of the metadata log gathers records before it writes them.",
         low=0,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
     int32(
         "controller.quorum.election.timeout.ms",
@@ -52,7 +52,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         1048576,
         "The most bytes that one fetch of a metadata snapshot returns.",
         low=1,
-        without_effect=ONE_BROKER,
     ),
     int32(
         "controller.quorum.request.timeout.ms",
@@ -61,14 +60,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=0,
     ),
     int32("controller.quorum.retry.backoff.ms", 20, "The pause before a voter repeats a request.", low=0),
-    int32("controller.socket.timeout.ms", 30000, "How long a broker waits for the controller's answer.", without_effect=ONE_BROKER),
+    int32("controller.socket.timeout.ms", 30000, "How long a broker waits for the controller's answer.", without_effect=DESIGN),
     int64(
         "controller.performance.always.log.threshold.ms",
         2000,
         "Events of the controller that take longer are logged.",
         low=0,
         is_internal=True,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
     int64(
         "controller.performance.sample.period.ms",
@@ -76,7 +75,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often the slowest event of the controller is logged.",
         low=100,
         is_internal=True,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
     int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller."),
     int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced."),
@@ -97,7 +96,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         500,
         "How often the controller writes an empty record when nothing else happens; 0 for never.",
         low=0,
-        without_effect=ONE_BROKER,
+        without_effect=DESIGN,
     ),
     int64(
         "metadata.max.retention.bytes",
@@ -113,21 +112,21 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         60000,
         "How long deleted files of the metadata log stay on disk.",
         is_internal=True,
-        without_effect=ONE_BROKER,
+        without_effect=NOT_YET,
     ),
     int32(
         "internal.metadata.log.segment.bytes",
         None,
         "Segment size of the metadata log, without a lower bound.",
         is_internal=True,
-        without_effect=ONE_BROKER,
+        without_effect=NOT_YET,
     ),
     int32(
         "internal.metadata.max.batch.size.in.bytes",
         8388608,
         "The largest batch of the metadata log.",
         is_internal=True,
-        without_effect=ONE_BROKER,
+        without_effect=NOT_YET,
     ),
     int32("min.insync.replicas", 1, "Replicas that must be in sync for acks=all to be accepted.", low=1, scope=Scope.CLUSTER_WIDE),
     boolean(
@@ -160,7 +159,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Connections over which a follower fetches from one leader.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=ONE_BROKER,
     ),
     int32("replica.fetch.backoff.ms", 1000, "The pause after a failed fetch of a follower.", low=0),
     int32(
@@ -172,12 +170,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("replica.fetch.min.bytes", 1, "The fewest bytes that a follower's fetch waits for."),
     int32("replica.fetch.response.max.bytes", 10485760, "The most bytes that a follower's fetch returns.", low=0),
     int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data."),
-    int64(
-        "replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=ONE_BROKER
-    ),
+    int64("replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=DESIGN),
     int64("replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas."),
     string("replica.selector.class", None, "A Java class that picks the replica a consumer reads from.", without_effect=JAVA),
-    int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas.", without_effect=ONE_BROKER),
+    int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas."),
     int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer."),
     boolean(
         "follower.fetch.last.tiered.offset.enable",

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int16, int32, int64, string, strings
 from ottla.config.keys import share_groups
 from ottla.config.keys.derived import derived
-from ottla.config.keys.reasons import DESIGN, NEW_GROUPS, ONE_BROKER
+from ottla.config.keys.reasons import DESIGN, NEW_GROUPS
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("offset.metadata.max.bytes", 4096, "The longest metadata of a committed offset, in bytes."),
@@ -15,13 +15,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int16(
         "offsets.topic.replication.factor",
         3,
-        "Replicas of __consumer_offsets. Without a value it is 1, until partitions are replicated.",
+        "Replicas of __consumer_offsets. Without a value it is the number of brokers, 3 at most.",
         low=1,
     ),
     int32("offsets.topic.segment.bytes", 104857600, "Segment size of __consumer_offsets.", low=1),
     int32("offsets.topic.compression.codec", 0, "The codec of records in __consumer_offsets, by number.", without_effect=DESIGN),
     int32("offsets.load.buffer.size", 5242880, "Bytes read at a time when offsets are loaded.", low=1, without_effect=DESIGN),
-    int32("offsets.commit.timeout.ms", 5000, "How long a commit may wait for its replicas.", low=1, without_effect=ONE_BROKER),
+    int32("offsets.commit.timeout.ms", 5000, "How long a commit may wait for its replicas.", low=1),
     int32("offsets.retention.minutes", 10080, "How long offsets of an empty group are kept.", low=1),
     int64("offsets.retention.check.interval.ms", 600000, "How often expired offsets are removed.", low=1),
     int32("group.initial.rebalance.delay.ms", 3000, "How long the first rebalance of an empty group waits for more members."),

@@ -6,7 +6,7 @@ import posixpath
 from typing import Final
 
 from ottla.config.definition import DOUBLE_MAX, LONG_MAX, ConfigKey, Scope, boolean, double, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, NOT_YET, ONE_BROKER
+from ottla.config.keys.reasons import DESIGN, NOT_YET
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -22,7 +22,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         30000,
         "How long a broker may fail to report a failed log directory that holds leaders before it stops.",
         low=1,
-        without_effect=ONE_BROKER,
     ),
     strings(
         "cordoned.log.dirs", [], "Log directories that get no new partitions; * means all.", scope=Scope.PER_BROKER, without_effect=NOT_YET

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-ONE_BROKER: Final = "applies to clusters of several brokers only"
 TRANSACTIONS: Final = "needs transactions, which are not supported yet"
 SECURITY: Final = "needs TLS, SASL or ACLs, which are not supported yet"
 NEW_GROUPS: Final = "needs consumer, share or streams groups, which are not supported yet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import INT_MAX, LONG_MAX, ConfigKey, Scope, boolean, class_name, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, ONE_BROKER, SECURITY
+from ottla.config.keys.reasons import DESIGN, JAVA, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -47,7 +47,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "PLAINTEXT",
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        without_effect=ONE_BROKER,
+        without_effect=SECURITY,
     ),
     strings("early.start.listeners", None, "Listeners that open before the authorizer is ready.", without_effect=SECURITY),
     int32(
@@ -117,15 +117,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "socket.connection.setup.timeout.ms",
         10000,
         "How long setting up a connection to another broker may take, at first.",
-        without_effect=ONE_BROKER,
     ),
     int64(
         "socket.connection.setup.timeout.max.ms",
         30000,
         "The longest time for setting up a connection, after repeated failures.",
-        without_effect=ONE_BROKER,
     ),
-    boolean("controlled.shutdown.enable", True, "Whether a broker hands over its leaderships before it stops.", without_effect=ONE_BROKER),
+    boolean("controlled.shutdown.enable", True, "Whether a broker hands over its leaderships before it stops."),
     boolean("auto.create.topics.enable", True, "Whether a request for an unknown topic creates it."),
     boolean("delete.topic.enable", True, "Whether topics may be deleted."),
     int32("num.partitions", 1, "Partitions of a topic created without a count.", low=1),

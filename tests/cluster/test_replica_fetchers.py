@@ -1,0 +1,94 @@
+"""Followers fetch over ``num.replica.fetchers`` connections to each leader, and the number may change while they do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.cluster.in_simulation import SimNodes, play
+
+from ottla.broker.peers.replica_fetcher import ReplicaFetcher
+from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+from ottla.broker.replicas.partition import Partition
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+
+PARTITIONS = 6
+BROKER, SET = 4, 0
+
+
+def fetchers(nodes: SimNodes, node: int) -> ReplicaFetchers:
+    broker = nodes.nodes[node].broker
+    assert broker is not None
+    assert broker._others is not None
+    assert broker._others._fetchers is not None
+    return broker._others._fetchers
+
+
+def partitions_of(nodes: SimNodes, node: int) -> dict[int, int]:
+    """How many partitions of the topic each of the node's connections to node 1 fetches."""
+    found = {number: fetcher._partitions.values() for (leader, number), fetcher in fetchers(nodes, node)._fetchers.items() if leader == 1}
+    return {number: count for number, of in found.items() if (count := sum(partition.topic == "t" for partition in of))}
+
+
+async def set_number(nodes: SimNodes, number: int) -> None:
+    async def body(cluster: Cluster) -> None:
+        await Admin(cluster).alter_configs(BROKER, "", [("num.replica.fetchers", SET, str(number))])
+
+    await nodes.act(body)
+    await nodes.until(lambda: all(fetchers(nodes, node)._count == number for node in nodes.nodes))
+
+
+async def replicated(nodes: SimNodes, count: int) -> None:
+    """Every partition has one record more, ``count`` of them, and each replica has it."""
+    for index in range(PARTITIONS):
+        await nodes.send("t", b"x", index=index)
+        for node in nodes.nodes:
+            await nodes.until(lambda n=node, i=index: nodes.partition(n, "t", i).log.log_end_offset == count)  # type: ignore[misc]
+            assert nodes.in_sync(node, "t", index) == {1, 2, 3}
+
+
+def test_partitions_are_spread_over_so_many_connections_which_may_become_more_and_fewer() -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", *[[1, 2, 3]] * PARTITIONS)
+        assert partitions_of(nodes, 2) == {0: 3, 1: 3}
+        await replicated(nodes, 1)
+        await set_number(nodes, 3)
+        assert partitions_of(nodes, 2) == partitions_of(nodes, 3) == {0: 2, 1: 2, 2: 2}
+        await replicated(nodes, 2)
+        await set_number(nodes, 2)
+        assert partitions_of(nodes, 2) == {0: 3, 1: 3}
+        await replicated(nodes, 3)
+
+    play(body, num_replica_fetchers="2")
+
+
+def test_a_partition_that_leaves_while_its_answer_is_taken_in_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What leaves is fetched from elsewhere: asked for again it would be answered with an error, again and again, without a pause."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3])
+        partition = nodes.partition(2, "t")
+        before = fetchers(nodes, 2)._of[partition]
+        taking, may_go_on = asyncio.Event(), asyncio.Event()
+        take = ReplicaFetcher._take
+
+        async def slow(fetcher: ReplicaFetcher, taken: Partition, *others: Any) -> bool:
+            if taken is partition:
+                taking.set()
+                await may_go_on.wait()
+            return await take(fetcher, taken, *others)
+
+        monkeypatch.setattr(ReplicaFetcher, "_take", slow)
+        sending = asyncio.ensure_future(nodes.send("t", b"x"))
+        await taking.wait()
+        before.leave(partition)
+        may_go_on.set()
+        await nodes.until(lambda: not before._is_taking)
+        asked = {**before._session.said, **before._session._due}
+        assert (partition.topic_id, partition.index) not in asked.keys() - before._session._forgotten.keys()
+        before.join(partition)
+        await sending
+
+    play(body)
