@@ -74,8 +74,9 @@ def test_a_replica_leads_when_its_log_is_cut_and_not_before() -> None:
     play(body)
 
 
+@pytest.mark.parametrize("flush_messages", [1, 2**63 - 1])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_log_that_was_cut_below_what_was_synced_is_not_taken_for_damaged(power_cut: bool) -> None:
+def test_a_log_that_was_cut_below_what_was_synced_is_not_taken_for_damaged(power_cut: bool, flush_messages: int) -> None:
     async def body(nodes: SimNodes) -> None:
         await diverged(nodes)
         nodes.nodes[1].kill(power_cut=power_cut)
@@ -85,7 +86,7 @@ def test_a_log_that_was_cut_below_what_was_synced_is_not_taken_for_damaged(power
         await nodes.until(lambda: nodes.in_sync(2, "t") == {1, 2})
         assert nodes.partition(1, "t").log.log_end_offset == KEPT + 1
 
-    play(body)
+    play(body, log_flush_interval_messages=str(flush_messages))
 
 
 @pytest.mark.parametrize("count", [10, 30])
@@ -129,7 +130,7 @@ def test_a_sync_beside_a_cut_does_not_move_the_recovery_point_past_it() -> None:
         assert partition.log.begin_truncation(1)
         await nodes.nodes[2].machine.run(partition.sync())
         assert partition.log.recovery_point == 0
-        partition.log.truncation_ended()
+        partition.log.durability.truncation_ended()
         await nodes.nodes[2].machine.run(partition.sync())
         assert partition.log.recovery_point == 2
 

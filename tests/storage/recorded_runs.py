@@ -169,7 +169,7 @@ def truncating(*, is_durable: bool = True) -> Run:
         run(log.log.truncate_to(offset, is_durable=is_durable))
         if not is_durable:
             run(log.disk.sync_file_system(FOLDER))
-        log.log.truncation_ended()
+        log.log.durability.truncation_ended()
         log.note()
         log.write(batch(b"after %d" % offset), leader_epoch=21 - offset, sync=True)
     return log.recorded("truncate")

@@ -15,3 +15,26 @@ def test_a_young_segment_keeps_the_old_ones_after_it() -> None:
     assert len(log.segments) == 5
     assert run(log.retained_from(100_000)) == 2
     assert run(log.retained_from(100_501)) == 4
+
+
+def test_what_is_kept_of_a_logs_start_is_what_the_disk_says() -> None:
+    """Deleting moves the start in memory; a checkpoint, segments that are removed durably, and a new beginning are kept."""
+    disk, size = InstantDisk(), len(batch())
+    log = open_log(disk, segment_bytes=size)
+    for _ in range(6):
+        append(log, batch())
+    log.advance_log_start_offset(2)
+    assert log.durability.start_offset == 0
+    run(log.delete_segments_below(2))
+    assert log.durability.start_offset == 0, "they are renamed, and no checkpoint says so"
+    run(log.delete_segments_below(3, one_by_one=True))
+    assert (log.log_start_offset, log.durability.start_offset) == (3, 3)
+    log.advance_log_start_offset(4)
+    log.durability.start_is_kept(4)
+    run(log.truncate_fully_and_start_at(1))
+    assert (log.log_start_offset, log.durability.start_offset) == (1, 1)
+    run(log.truncate_fully_and_start_at(9))
+    assert (log.log_start_offset, log.durability.start_offset) == (9, 9)
+    run(log.truncate_fully_and_start_at(20, is_durable=False))
+    assert log.durability.start_offset == 9, "the owner has yet to sync it"
+    assert open_log(disk, log_start_offset=20).durability.start_offset == 20

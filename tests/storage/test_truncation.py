@@ -235,7 +235,7 @@ def test_epochs_for_which_there_is_no_room_when_a_log_is_cut_are_written_by_the_
     disk.faults.append(Fault("append", f"{CHECKPOINT_NAME}.tmp", errno.ENOSPC))
     log.begin_truncation(1)
     run(log.truncate_to(1))
-    log.truncation_ended()
+    log.durability.truncation_ended()
     assert (log.log_end_offset, log.epochs.entries, disk.faults) == (1, [(1, 0)], [])
     assert open_log(disk.copy()).epochs.entries == [(1, 0)]
     run(log.sync())

@@ -1,9 +1,10 @@
 """DeleteRecords, versions 0-2: the logs begin at the offsets named (-1 means the high watermark).  v2 flexible.
 
-The new start is on the leader's disk before the answer; the next round of retention deletes the segments below it. The answer waits
-until every replica whose broker lives begins there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the followers will, later);
-NOT_LEADER_OR_FOLLOWER when the leader resigns meanwhile. A partition whose topic is only compacted keeps its records (POLICY_VIOLATION).
-Each partition is answered for once, however often it is listed: the offset that is listed last counts, as in Kafka.
+The new start is on the leader's disk before the answer, or that is KAFKA_STORAGE_ERROR; the next round of retention deletes the segments
+below it. The answer waits until every replica whose broker lives begins there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the
+followers will, later); NOT_LEADER_OR_FOLLOWER when the leader resigns meanwhile. A partition whose topic is only compacted keeps its
+records (POLICY_VIOLATION). Each partition is answered for once, however often it is listed: the offset that is listed last counts, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ottla.types import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.leading import Leading
+    from ottla.storage.log.partition_log import PartitionLog
 
 log = get_logger(__name__)
 
@@ -37,7 +39,7 @@ TO_HIGH_WATERMARK = -1
 
 async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
     topics: list[DeleteRecordsTopicResult] = []
-    advanced: list[DeleteRecordsPartitionResult] = []
+    unkept: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []  # of results without an error: it has yet to be durable
     awaited = AwaitedDeletion(parts, context, request.timeout_ms, DeleteRecordsResponse(topics=topics))
     slices = Slices(parts.world.clock)
     wanted = await _offsets_of(request, slices)
@@ -47,13 +49,18 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
             result = DeleteRecordsPartitionResult(index, -1)
             results.append(result)
             try:
-                if _advance(parts, name, offset, result, awaited):
-                    advanced.append(result)
+                opened, start_offset = _advance(parts, name, offset, result, awaited)
+                if opened.durability.start_offset < start_offset:  # though an earlier request has moved it
+                    unkept.append((result, opened, start_offset))
             except KafkaError as error:
                 result.error_code = error.code
         topics.append(DeleteRecordsTopicResult(name, results))
-    if advanced:
-        await _make_durable(parts, advanced, awaited)
+    if unkept:
+        await _keep_starts(parts)
+    for result, opened, start_offset in unkept:
+        if opened.durability.start_offset < start_offset:
+            awaited.leave(result)
+            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
     return awaited.begin()
 
 
@@ -137,8 +144,10 @@ class AwaitedDeletion:
             leading.leave_deletion(result)
 
 
-def _advance(parts: Parts, topic: str, offset: int, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion) -> bool:
-    """The log begins at the offset; True when it began before it. KafkaError when it may not be changed."""
+def _advance(
+    parts: Parts, topic: str, offset: int, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion
+) -> tuple[PartitionLog, int]:
+    """The log, and the offset at which it begins now, or earlier. KafkaError when it may not be changed."""
     if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = led(parts.partitions, parts.image, topic, result.partition_index)
@@ -157,17 +166,14 @@ def _advance(parts: Parts, topic: str, offset: int, result: DeleteRecordsPartiti
         awaited.wait(leading, offset, result)
     if has_moved:
         partition.start_moved(AT_ONCE)  # whatever else their fetches wait for
-    return has_moved
+    return partition.log, offset
 
 
-async def _make_durable(parts: Parts, advanced: list[DeleteRecordsPartitionResult], awaited: AwaitedDeletion) -> None:
+async def _keep_starts(parts: Parts) -> None:
     try:
         await parts.partitions.write_checkpoints()
     except (OSError, StorageError) as error:
         log.error("log_start_not_written", error=str(error))
-        for result in advanced:
-            awaited.leave(result)
-            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
 
 
 SERVICE = service(DeleteRecordsRequest, handle)

@@ -3,6 +3,9 @@
 What an answer means for a partition is the machine's (``replication/follower.py``); here its records are appended, its log is cut, and the
 next fetch leaves when all of that is done. A leader that is lost changes nothing: it is asked again until the metadata names another one.
 A partition that comes while a fetch waits at the leader does not wait with it: that fetch is given up, and a new session begins.
+
+What a fetch reports is what this broker has kept: a log start that is on its disk, and no record that ``flush.messages`` has it sync first.
+On a disk without room it reports less, and tries again (``broker/replicas/unkept_starts.py``).
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import Cut, append, truncate
+from ottla.broker.replicas.following import Cut, append, sync, truncate
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.replicas.unkept_starts import UnkeptStarts
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
-from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import FetchResponse, PartitionData
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -55,6 +59,8 @@ class ReplicaFetcher:
         self._store = store
         self._throttle = store.replication.throttles.follower
         self._waiting: dict[Partition, None] = {}  # that the timer asks for again
+        self._syncing: dict[Partition, None] = {}  # that are asked for when they are synced
+        self._unkept_starts = UnkeptStarts(store)
         self._session = ReplicaSession(config.node_id)
         self._partitions: dict[PartitionKey, Partition] = {}
         self._fetch_number = 0  # of the fetch on its way; answers to earlier ones do not count
@@ -78,6 +84,7 @@ class ReplicaFetcher:
         key = partition.topic_id, partition.index
         self._partitions.pop(key, None)
         self._waiting.pop(partition, None)
+        self._unkept_starts.leave(partition)
         self._session.forget(key)
 
     def close(self) -> None:
@@ -105,8 +112,11 @@ class ReplicaFetcher:
         elif self._is_held_back(partition, followed):
             self._session.forget(key)
             self._ask_in(partition, self._throttle.wait_ms)
+        elif opened.durability.owes_sync:
+            self._session.forget(key)
+            self._sync(partition, followed)
         else:
-            asked = Asked(opened.log_end_offset, followed.leader_epoch, opened.epochs.latest_epoch, opened.log_start_offset)
+            asked = Asked(opened.log_end_offset, followed.leader_epoch, opened.epochs.latest_epoch, opened.durability.start_offset)
             self._session.want(key, asked)
 
     def _is_held_back(self, partition: Partition, followed: Followed) -> bool:
@@ -202,7 +212,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     async def _take_all(self, response: FetchResponse, said: dict[PartitionKey, Asked]) -> None:
-        begin_later, cuts = False, list[Cut]()
+        cuts = list[Cut]()
         for topic in response.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
@@ -211,18 +221,22 @@ class ReplicaFetcher:
                 if partition is None or asked is None or followed is None:
                     continue
                 try:
-                    begin_later |= await self._take(partition, followed, asked, data, cuts)
+                    if await self._take(partition, followed, asked, data, cuts):
+                        self._unkept_starts.add(partition)
                 except KafkaError as error:
                     self._failed(partition, followed, error)
                 self._want(partition)
         if cuts:
             await self._cut(cuts)
-        if begin_later:
-            await self._keep_starts()
+        now_ms = self._world.clock.monotonic_ms()
+        if self._unkept_starts.are_due(now_ms):
+            for partition in await self._unkept_starts.keep(now_ms, backoff_ms=self._config["replica.fetch.backoff.ms"]):
+                self._want(partition)
 
-    def _failed(self, partition: Partition, followed: Followed, error: KafkaError) -> None:
+    def _failed(self, partition: Partition, followed: Followed, error: BaseException) -> None:
         if partition.followed is followed:  # else it follows another leader by now, or nobody
-            log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
+            reason = error.message if isinstance(error, KafkaError) else repr(error)
+            log.warning("replica_not_fetched", partition=str(partition.key), reason=reason)
             followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
 
     async def _cut(self, cuts: list[Cut]) -> None:
@@ -238,12 +252,22 @@ class ReplicaFetcher:
         for cut in cuts:
             self._want(cut.partition)
 
-    async def _keep_starts(self) -> None:
-        """Where logs begin later by their leader's word is on disk before the next fetch reports it: what is deleted stays deleted."""
-        try:
-            await self._store.write_checkpoints()
-        except StorageError as error:
-            log.error("log_start_not_written", reason=error.message)
+    def _sync(self, partition: Partition, followed: Followed) -> None:
+        """The partition is asked for when its log is synced as ``flush.messages`` has it."""
+        if partition in self._syncing:
+            return
+        self._syncing[partition] = None
+
+        def on_end(_: None, error: BaseException | None) -> None:
+            del self._syncing[partition]
+            if self._is_closed or self._partitions.get((partition.topic_id, partition.index)) is not partition:
+                return
+            if error is not None:
+                self._failed(partition, followed, error)
+            self._want(partition)
+            self._fetch_soon()
+
+        eager.run(sync(partition), on_end)
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
         """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""

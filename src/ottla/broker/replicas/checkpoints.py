@@ -84,6 +84,9 @@ class Checkpoints:
             path = f"{folder.path}/{name}"
             if listed or name != HIGH_WATERMARK or await self._disk.exists(path):
                 await write_checkpoint(self._disk, path, listed)
+            if name == LOG_START_OFFSET:
+                async for key, log in sliced(logs.items(), SLICE_LOGS):
+                    log.durability.start_is_kept(min(offsets[key].log_start_offset, log.log_start_offset))
 
 
 def _largest(found: Mapping[str, LogOffsets]) -> LogOffsets:

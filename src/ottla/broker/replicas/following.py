@@ -66,6 +66,13 @@ async def append(store: Checkpointing, partition: Partition, followed: Followed,
     return partition.followed is followed
 
 
+async def sync(partition: Partition) -> None:
+    """What the log has is synced as ``flush.messages`` has it: the leader counts what a fetch reports. Errors as ``Partition.flush``."""
+    while partition.cutting is not None:
+        await partition.cutting.wait()
+    await partition.flush()
+
+
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
     """The logs end there, durably, but for those that follow another leader by now. KafkaError when a disk refuses."""
     begun: list[Partition] = []

@@ -158,10 +158,10 @@ class Partition:
             self.leading.machine.min_isr = config.min_insync_replicas
 
     def on_leader_progress(self, followed: Followed) -> bool:
-        """The leader has told what is committed, and where its log begins now; True when this one begins later for it."""
+        """The leader has told what is committed, and where its log begins now; True when this one is to keep that."""
         self.high_watermark = followed.high_watermark
         start = min(followed.leader_start_offset, followed.high_watermark)
-        if start <= self.log.log_start_offset:
+        if start <= self.log.durability.start_offset:
             return False
         self.log.advance_log_start_offset(start)
         return True
@@ -266,7 +266,7 @@ class Partition:
         if self.cutting is not None:
             self.cutting.set()
         self.cutting = None
-        self.log.truncation_ended()
+        self.log.durability.truncation_ended()
         if self._is_leader and self.led_epoch < 0:
             eager.run(self._flush(self._lead_now), _note_end)
 

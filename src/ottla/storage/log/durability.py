@@ -1,4 +1,4 @@
-"""What of a log survives a power cut: everything below its recovery point, which ``sync`` moves.
+"""What of a log survives a power cut: everything below its recovery point, which ``sync`` moves, and where it begins.
 
 ``flush.messages`` bounds what may be acknowledged before it is synced (``owes_sync``); ``flush.ms`` is for who calls ``sync``, by
 ``unsynced_since_ms`` of the tail. A closed segment is synced soon, whatever both say.
@@ -20,7 +20,7 @@ from ottla.storage.log.tail import Tail
 class Durability:
     """Of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
 
-    __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_is_lowered", "_segments", "_tail", "recovery_point")
+    __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_is_lowered", "_segments", "_tail", "recovery_point", "start_offset")
 
     def __init__(self, disk: Disk, segments: LogSegments, epoch_file: EpochFile, tail: Tail, health: LogHealth) -> None:
         self._disk: Final = disk
@@ -29,6 +29,8 @@ class Durability:
         self._tail: Final = tail
         self._health: Final = health
         self.recovery_point = tail.end_offset
+        self.start_offset = segments.all[0].base_offset
+        """The next start of this broker finds the log beginning here, or later: no later than the log begins now."""
         self._bound: int | None = None  # of the recovery point, while the log is about to be cut
         self._is_lowered = False  # by that, and the log was not cut since: who was to write the checkpoint may have failed
 
@@ -92,8 +94,13 @@ class Durability:
         """The log was cut, or will not be."""
         self._bound = None
 
-    def were_truncated(self) -> None:
-        """The recovery point is not after the end, in the checkpoint either."""
+    def start_is_kept(self, offset: int) -> None:
+        """The disk has the log begin at ``offset``, durably."""
+        self.start_offset = max(self.start_offset, offset)
+
+    def were_truncated(self, *, start_offset: int) -> None:
+        """The recovery point is not after the end, in the checkpoint either; the log begins at ``start_offset``."""
+        self.start_offset = min(self.start_offset, start_offset)
         self._is_lowered = False
         self.recovery_point = min(self.recovery_point, self._tail.end_offset)
 

@@ -104,6 +104,7 @@ class PartitionLog:
             log._epoch_file.truncate_from_start(log.log_start_offset)
             if first_dirty_offset <= segments[-1].base_offset:
                 log.compaction.first_dirty_offset = max(first_dirty_offset, log.log_start_offset)
+        log.durability.start_is_kept(log.log_start_offset)
         return log
 
     def configure(self, config: LogConfig) -> None:
@@ -255,6 +256,7 @@ class PartitionLog:
             self.advance_log_start_offset(segments.all[0].base_offset)
             if one_by_one:
                 await segments.remove_durably(segment)
+                self.durability.start_is_kept(segments.all[0].base_offset)
             else:
                 await segments.retire(segment, now_ms)
             count += 1
@@ -277,13 +279,9 @@ class PartitionLog:
     def begin_truncation(self, offset: int) -> bool:
         """The log is about to be cut at ``offset`` (0: it starts over). True when the owner must write the checkpoints before that.
 
-        Else it is taken for damaged afterwards. Until ``truncation_ended`` recovery begins at the segment that is cut at the latest.
+        Else it is taken for damaged afterwards. Until ``durability.truncation_ended`` recovery begins in the cut segment, or earlier.
         """
         return offset < self.tail.end_offset and self.durability.begin_truncation(self._segments.base_of(offset))
-
-    def truncation_ended(self) -> None:
-        """The log was cut, durably, or will not be."""
-        self.durability.truncation_ended()
 
     async def truncate_to(self, offset: int, *, is_durable: bool = True) -> None:
         """Nothing is left at or after ``offset``; a batch that holds it is removed entirely. Nothing may be staged.
@@ -304,6 +302,7 @@ class PartitionLog:
         """The log is empty and begins at ``offset``; else as ``truncate_to``."""
         assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
         await self._segments.start_over_at(offset, is_durable=is_durable)
+        self.durability.start_is_kept(offset if is_durable else 0)
         self.tail.remembered.clear()
         self.log_start_offset = offset
         self.epochs.truncate_from_end(0)
@@ -313,8 +312,8 @@ class PartitionLog:
         segments, remembered = self._segments, self.tail.remembered
         found, remembered.is_held = remembered.at(end_offset), True
         self.tail.were_truncated(end_offset)
-        self.durability.were_truncated()
         self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.durability.were_truncated(start_offset=self.log_start_offset)
         self.compaction.first_dirty_offset = min(self.compaction.first_dirty_offset, segments.all[-1].base_offset)
         segments.were_truncated()
         self.epochs.truncate_from_end(end_offset)
