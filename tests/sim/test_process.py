@@ -6,10 +6,14 @@ import asyncio
 import gc
 import logging
 import warnings
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from tests.cluster.in_simulation import SimNodes, play
+from tests.simulation.quorum_nodes import NODES
 
+from ottla.broker.node import Broker
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import pause
 from ottla.sim.cluster import Simulation
@@ -219,3 +223,19 @@ def test_an_operation_in_flight_at_the_kill_has_reached_the_disk_or_not() -> Non
 
         on_machine(body, seed)
     assert found == {(True, b"x"), (False, b"x"), (False, b"")}
+
+
+def test_nodes_are_freed_when_their_world_has_ended() -> None:
+    """They are killed with it, the leader while the fetches of others wait there: what it keeps of those leads back to it."""
+    nodes: list[weakref.ref[Broker]] = []
+
+    async def body(running: SimNodes) -> None:
+        brokers = [node.broker for node in running.nodes.values() if node.broker is not None]
+        await running.until(lambda: any(broker.controller.is_active for broker in brokers))
+        await asyncio.sleep(1)
+        nodes.extend(map(weakref.ref, brokers))
+
+    play(body)
+    gc.collect()
+    assert len(nodes) == NODES
+    assert [node() for node in nodes] == [None] * NODES

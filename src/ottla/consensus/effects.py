@@ -31,8 +31,8 @@ Token = Any
 """Names a request that waits for its answer; the shell's own."""
 
 
-class Effect(msgspec.Struct, frozen=True, gc=False):
-    """Frozen, compared by value."""
+class Effect(msgspec.Struct, frozen=True):
+    """Frozen, compared by value. Seen by the collector of garbage: a token may lead back to whoever has the effect in its queue."""
 
 
 class PersistElection(Effect, frozen=True):

@@ -39,8 +39,8 @@ class LeaderLoss(IntEnum):
     """It has said itself that it does not lead this epoch any more."""
 
 
-class Role(msgspec.Struct, gc=False):
-    """What a replica is at the moment."""
+class Role(msgspec.Struct):
+    """What a replica is at the moment. Seen by the collector of garbage: what is parked leads back to the replica."""
 
 
 class Unattached(Role):
