@@ -284,7 +284,7 @@ def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: s
             store = broker.broker.partitions
             assert store.is_offline("t", 0)
             if state == "tried again":
-                assert store.retry()
+                assert store.unopened.retry()
             await store.write_checkpoints()
             disk.faults.clear()
         broker.kill(power_cut=False)

@@ -27,7 +27,7 @@ def test_a_batch_waits_while_earlier_ones_are_in_flight_over_a_connection_that_b
     assert queue.may_go_over(old)
     assert not queue.may_go_over(new), "it would overtake the first one, which comes back and is sent again"
 
-    queue.in_flight -= 1
+    queue.landed(first)
     queue.take_back(first)
     assert queue.may_go_over(new)
     assert queue.take(new, producer_id=7) is first
@@ -37,7 +37,7 @@ def test_batches_keep_their_numbers_when_they_go_out_again() -> None:
     queue = queue_of(b"a", b"b")
     first, second = queue.take("connection", producer_id=7), queue.take("connection", producer_id=7)
     for batch in (second, first):
-        queue.in_flight -= 1
+        queue.landed(batch)
         queue.take_back(batch)
     assert list(queue.batches) == [first, second]
     assert [queue.take("another", producer_id=7).base_sequence for _ in range(2)] == [0, 1]
@@ -45,12 +45,33 @@ def test_batches_keep_their_numbers_when_they_go_out_again() -> None:
 
 def test_batches_in_flight_after_a_refused_one_take_new_numbers_with_it() -> None:
     queue = queue_of(b"given up", b"refused", b"in flight", b"waiting")
-    _, refused, flying = [queue.take("connection", producer_id=7) for _ in range(3)]
-    queue.in_flight -= 2
+    given_up, refused, flying = [queue.take("connection", producer_id=7) for _ in range(3)]
+    queue.landed(given_up)
+    queue.landed(refused)
     queue.take_back(refused)
     queue.renumber(7)
-    queue.in_flight -= 1
+    queue.landed(flying)
     queue.take_back(flying)
     again = [queue.take("connection", producer_id=8) for _ in range(3)]
     assert again[:2] == [refused, flying]
     assert [(batch.numbered_for, batch.base_sequence) for batch in again] == [(8, 0), (8, 1), (8, 2)]
+
+
+def test_no_batch_goes_out_that_would_make_the_broker_forget_the_oldest_in_flight() -> None:
+    """One that failed is sent again when others were acknowledged behind it. If its answer is lost, it comes a third time."""
+    queue = queue_of(*[b"%d" % number for number in range(8)])
+    first, *others = [queue.take("connection", producer_id=7) for _ in range(4)]
+    for batch in (first, *others):
+        queue.landed(batch)
+    for batch in others:
+        queue.acknowledged(batch)
+    queue.take_back(first)
+    assert queue.is_known_again
+    assert queue.take("connection", producer_id=7) is first
+    assert queue.is_known_again
+    fifth = queue.take("connection", producer_id=7)
+    assert not queue.is_known_again, "a broker knows the last five"
+    queue.landed(fifth)
+    assert not queue.is_known_again
+    queue.landed(first)
+    assert queue.is_known_again

@@ -34,6 +34,7 @@ from tests.durability.load import (
     OwnProducer,
     Place,
     WorkerThread,
+    begin_at_the_beginning,
     check,
     key_and_value,
     read_all,
@@ -202,6 +203,7 @@ def run(
     cluster = make(folder, **PROPERTIES | properties)
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
+        begin_at_the_beginning(admin)
         with working(history, cluster.bootstrap, java) as (producers, members, reader):
             for round_number, kind in enumerate(islice(cycle(kinds), kill_count)):
                 wait_for_load(history)

@@ -18,6 +18,7 @@ from tests.durability.load import (
     Member,
     OwnProducer,
     WorkerThread,
+    begin_at_the_beginning,
     check,
     read_all,
 )
@@ -49,6 +50,7 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
     with Proxy() as proxy, broker_behind(proxy, folder) as broker:
         with sync.Admin(proxy.bootstrap) as admin:
             assert admin.create_topics([sync.NewTopic(TOPIC, PARTITION_COUNT)]) == {TOPIC: None}
+            begin_at_the_beginning(admin)
         producers: list[WorkerThread] = [
             ConfluentProducer(history, "confluent-a", proxy.bootstrap),
             ConfluentProducer(history, "confluent-b", proxy.bootstrap),

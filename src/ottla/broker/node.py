@@ -328,7 +328,7 @@ class Broker:
 
     async def _retry_offline(self) -> None:
         """Partitions that could not be opened for want of room or of descriptors are tried again."""
-        if self.partitions.retry():
+        if self.partitions.unopened.retry():
             await self._publisher.repeat()
             self.partitions.on_partition_failed()
 

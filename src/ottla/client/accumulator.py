@@ -18,6 +18,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.types import TopicPartition
 
 SEQUENCE_COUNT = 2**31
+WINDOW_BATCHES = 5
 RECORD_OVERHEAD_BYTES = 32  # at most: lengths, time and offset of a record, without headers
 
 
@@ -107,12 +108,12 @@ class PartitionQueue:
     __slots__ = (
         "_begun",
         "_carrier",
+        "_flying",
         "_known_id",
         "_next_sequence",
         "_numbered_for",
         "_void_id",
         "batches",
-        "in_flight",
         "partition",
         "resumes_at_zero_in_flight",
     )
@@ -120,7 +121,7 @@ class PartitionQueue:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
-        self.in_flight = 0
+        self._flying: dict[ProducerBatch, None] = {}
         self._carrier: object = None  # the connection that all batches in flight went over
         self._begun = 0
         self._next_sequence = 0
@@ -128,6 +129,11 @@ class PartitionQueue:
         self._known_id = -1  # the producer id under which the broker last acknowledged a batch
         self._void_id = -1  # the producer id whose sequence the broker last refused: no batch is sent under its numbers any more
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches are."""
+        return len(self._flying)
 
     @property
     def may_send(self) -> bool:
@@ -180,6 +186,14 @@ class PartitionQueue:
         """
         return self.in_flight == 0 or self._known_id == producer_id
 
+    @property
+    def is_known_again(self) -> bool:
+        """Whether the oldest batch in flight would still be known as a duplicate, were the head batch stored before it comes again.
+
+        It may be sent a second time, behind others that were acknowledged meanwhile; a broker knows the last ``WINDOW_BATCHES``.
+        """
+        return not self._flying or self.batches[0].index - min(batch.index for batch in self._flying) < WINDOW_BATCHES
+
     def acknowledged(self, batch: ProducerBatch) -> None:
         """The broker has the batch, and knows the producer by it."""
         self._known_id = batch.numbered_for
@@ -190,9 +204,13 @@ class PartitionQueue:
         batch = self.batches.popleft()
         self.number(batch, producer_id)
         self._carrier = connection
-        self.in_flight += 1
+        self._flying[batch] = None
         self.resumes_at_zero_in_flight = False
         return batch
+
+    def landed(self, batch: ProducerBatch) -> None:
+        """It is not in flight any more."""
+        del self._flying[batch]
 
     def number(self, batch: ProducerBatch, producer_id: int) -> None:
         """Closes the batch and gives it its place in the producer id's sequence, which wraps at 2**31; a numbered one keeps it."""

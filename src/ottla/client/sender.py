@@ -169,7 +169,9 @@ class Sender:
         """Whether the partition's order is kept when its head batch is sent over the connection now."""
         if not queue.may_go_over(connection):
             return False
-        return not self._is_idempotent or (queue.may_number(self._producer_id) and queue.may_follow(self._producer_id))
+        if not self._is_idempotent:
+            return True
+        return queue.may_number(self._producer_id) and queue.may_follow(self._producer_id) and queue.is_known_again
 
     def _wait_ms(self, queue: PartitionQueue, now_ms: int) -> int:
         batch = queue.batches[0]
@@ -299,7 +301,7 @@ class Sender:
     def _settle(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         """The batch is acknowledged, or queued again, or given up."""
         del self._flying[batch]
-        queue.in_flight -= 1
+        queue.landed(batch)
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._release(batch)

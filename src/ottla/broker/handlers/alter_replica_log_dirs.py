@@ -45,7 +45,7 @@ def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = partitions.find(key.topic, key.partition)
     if partition is None:
-        partitions.prefer(key, folder)
+        partitions.placement.prefer(key, folder)
         return ErrorCode.REPLICA_NOT_AVAILABLE
     parts.mover.move(partition, folder)
     return ErrorCode.NONE

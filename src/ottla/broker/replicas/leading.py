@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
-from ottla.broker.replicas.replication import Commits, CommitWaiter, Replication
+from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Replication
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import KafkaError
 from ottla.metadata.image import PartitionImage
@@ -43,11 +43,13 @@ class Leading:
 
     __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_unread_bytes", "has_ended", "machine")
 
-    def __init__(self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> None:
+    def __init__(
+        self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
+    ) -> None:
         self._partition = partition
         self._clock = replication.clock
         self._replication = replication
-        self._commits = Commits()
+        self._commits = waiting if waiting else Commits()
         self._deletions = Deletions()
         self.has_ended = False
         end_offset = partition.log.log_end_offset
@@ -64,6 +66,7 @@ class Leading:
             now_ms=self._clock.monotonic_ms(),
         )
         partition.high_watermark = self.machine.high_watermark
+        self._answer_committed()
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -127,12 +130,16 @@ class Leading:
         if has_moved:
             partition.high_watermark = machine.high_watermark
             partition.tell_followers()
-        self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
+        self._answer_committed()
         if has_moved or self._unread_bytes:
             grown, self._unread_bytes = self._unread_bytes, 0
             partition.wake(grown)
         if self._deletions:
             self.look_at_deletions()
+
+    def _answer_committed(self) -> None:
+        machine = self.machine
+        self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
         """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
@@ -175,6 +182,11 @@ class Leading:
     def _forget_deletions(self) -> None:
         if not self._deletions:
             self._replication.deleting.pop(self, None)
+
+    def hand_over(self) -> Commits:
+        """Those who wait for what this epoch has written. The same broker leads the next one, too: its log keeps all of it."""
+        commits, self._commits = self._commits, Commits()
+        return commits
 
     def end(self, error: KafkaError) -> None:
         """This broker leads no more, or cannot."""

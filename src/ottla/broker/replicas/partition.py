@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
+from ottla.broker.replicas.leader_epochs import check_known_epoch
+from ottla.broker.replicas.replication import NOBODY, CommitWaiter, Replication, until_committed
 from ottla.broker.replicas.role_machines import followed_from, leading_of
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
 from ottla.broker.tasks import eager
@@ -41,9 +42,9 @@ log = get_logger(__name__)
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_image", "_is_leader", "_on_failed", "_replication", "_sync", "changing", "cutting", "followed",
-        "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters", "on_role",
-        "topic", "topic_id", "waiters",
+        "_ended_at", "_flush", "_handed_over", "_image", "_is_leader", "_on_failed", "_replication", "_sync", "changing", "cutting",
+        "followed", "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters",
+        "on_role", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,7 @@ class Partition:
         self._replication = replication
         self._image: PartitionImage | None = None
         self.leading: Leading | None = None  # while this broker leads a partition of several replicas
+        self._handed_over = NOBODY  # from an epoch that this broker led to the one that it is about to lead
         self.followed: Followed | None = None  # while another broker leads it
         self.high_watermark = min(high_watermark, log.log_end_offset)
         self.follower_waiters: dict[FollowerWaiter, None] = {}  # who waits for the log's end, not for the high watermark
@@ -87,6 +89,7 @@ class Partition:
     def take_role(self, image: PartitionImage) -> None:
         """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered.
 
+        Acknowledgements wait on when it leads the next epoch, too: as in Kafka, its clients need not know of that.
         While a write of the earlier epoch is under way, or the log is being cut for its leader, it leads in neither: the log's end, where
         its epoch begins, is not known yet.
         """
@@ -105,7 +108,10 @@ class Partition:
         self.leader_epoch, self._is_leader = image.leader_epoch, is_leader
         self.led_epoch = NO_EPOCH
         if self.leading is not None:
+            self._handed_over = self.leading.hand_over()
             self.leading.end(self._not_leader())
+        if not is_leader:
+            self._handed_over.fail(self._not_leader())
         self.leading = self.followed = None
         tail = self.log.tail
         tail.drop_unwritten()
@@ -135,8 +141,10 @@ class Partition:
         self.led_epoch = self.leader_epoch
         if len(image.replicas) == 1:
             self.high_watermark = end_offset
+            self._handed_over.advance(end_offset, is_enough=True)
         else:
-            self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset)
+            waiting, self._handed_over = self._handed_over, NOBODY
+            self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset, waiting=waiting)
 
     async def _lead_now(self) -> None:
         self._lead()
@@ -305,6 +313,7 @@ class Partition:
         self._is_leader, self.led_epoch = False, NO_EPOCH
         if self.leading is not None:
             self.leading.end(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"))
+        self._handed_over.fail(self._not_leader())
         self.leading = self.followed = None
         self.log.retire()
         self._replication.on_following(self)
@@ -316,6 +325,7 @@ class Partition:
         self.log.health.fail()
         if self.leading is not None:
             self.leading.end(StorageError(f"the log of {self.topic}-{self.index} has failed"))
+        self._handed_over.fail(self._not_leader())
         self._wake_all()
 
     def _log_failed(self) -> None:
@@ -377,15 +387,7 @@ class Partition:
         """As ``check_leads``, of a replica that need not be the leader's."""
         if self.log.is_failed:
             raise StorageError(f"{self.topic}-{self.index} is offline: its log has failed")
-        if epoch < 0 or epoch == self.leader_epoch:
-            return
-        if epoch < self.leader_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH, f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}, not {epoch}"
-            )
-        raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}, not yet {epoch}"
-        )
+        check_known_epoch(self.key, self.leader_epoch, epoch)
 
     def _not_leader(self) -> KafkaError:
         text = f"this broker does not lead {self.topic}-{self.index} in leader epoch {self.leader_epoch}"

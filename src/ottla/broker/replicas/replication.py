@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.broker.replicas.throttles import Throttles
 from ottla.config import BrokerConfig
@@ -114,6 +114,9 @@ class Commits:
         waiting, self._waiting = self._waiting, deque()
         for _, waiter, what in waiting:
             waiter.on_commit(what, error)
+
+
+NOBODY: Final = Commits()
 
 
 async def until_committed(wait: Callable[[CommitWaiter, Any], None]) -> None:

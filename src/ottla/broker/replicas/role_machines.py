@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.replication import NOBODY, Commits, Replication
 from ottla.metadata.image import PartitionImage
 
 if TYPE_CHECKING:
@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from ottla.replication.follower import Followed
 
 
-def leading_of(partition: Any, image: PartitionImage, replication: Replication, *, epoch_start_offset: int) -> Leading:
-    """This broker leads the partition (``Partition``) of several replicas."""
+def leading_of(
+    partition: Any, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
+) -> Leading:
+    """This broker leads the partition (``Partition``) of several replicas; some wait for what it wrote in an earlier epoch."""
     from ottla.broker.replicas.leading import Leading
 
-    return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset)
+    return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset, waiting=waiting)
 
 
 def followed_from(leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> Followed:

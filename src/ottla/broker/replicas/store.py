@@ -5,7 +5,7 @@ and the image does not name is kept (``found_replicas.py``). A deleted partition
 which needs no room on the disk.
 
 A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
-of room or of descriptors is tried again (``retry``).
+of room or of descriptors is tried again (``unopened.py``), one that is damaged fetched again (``damaged_replicas.py``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.replicas.checkpoints import Checkpoints
+from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
 from ottla.broker.replicas.found_replicas import FoundReplicas, report_cuts
 from ottla.broker.replicas.log_configs import log_config
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.placement import Placement
 from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.unopened import Unopened
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
@@ -38,7 +41,6 @@ from ottla.types import TopicPartition, uuid_bytes, uuid_text
 
 log = get_logger(__name__)
 
-WANTED_FOLDERS_MAX: Final = 10_000
 SINGLY_MAX: Final = 32
 """Above so many partitions one sync of the file system is cheaper than theirs one by one."""
 
@@ -60,18 +62,17 @@ class PartitionStore:
         self.folder_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(folders, self._unique)
         self._departures = Departures(self._unique, self.fail_folder)
+        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_folder)
         self.role_changes = 0  # how often a partition was led differently, at most
-        self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
-        self._retried: dict[TopicPartition, LogDirectory] = {}  # where they lie
-        self._retried_topics: set[str] = set()
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
-        self._wanted_folders: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet
+        self.placement: Final = Placement()
         self._must_be_found = has_offline_folders  # what is not found while starting is in one of those, and is not created again
-        self.offline: dict[TopicPartition, LogDirectory | None] = {}  # that could not be opened, and where they lie if that is known
+        self.unopened: Final = Unopened()
+        self.offline: Final = self.unopened.offline
         self._is_closed = False
         self.on_folder_failed: Callable[[LogDirectory], None] = lambda folder: None
         self.on_partition_failed: Callable[[], None] = lambda: None
@@ -101,22 +102,15 @@ class PartitionStore:
             await self._give_up(replica)
         if gone or moved:  # or a later topic of the same name would inherit where recovery begins
             await self._try_to_write_checkpoints()
-        retried = sorted(self._retried_topics - {topic.name for topic in delta.changed_topics})  # that may be opened now
-        self._retried_topics.clear()
+        retried = self.unopened.take_topics({topic.name for topic in delta.changed_topics})
         changed = [*delta.changed_topics, *(image.topics[name] for name in retried if name in image.topics)]
         is_many = sum(len(topic.partitions) for topic in changed) > SINGLY_MAX
         opened = []
         for topic_image in changed:
-            known = self.by_name.get(topic_image.name, {})
-            for index, partition in sorted(topic_image.partitions.items()):
-                if index in known or self._node_id not in partition.replicas:
-                    continue
-                if TopicPartition(topic_image.name, index) in self.offline:
-                    continue
-                found = await self._try_to_open(image, topic_image, index, is_durable=not is_many)
-                await slices.next()
-                if found is not None:
+            for index in sorted(topic_image.partitions):
+                if (found := await self._open_if_new(image, topic_image, index, is_durable=not is_many)) is not None:
                     opened.append(found)
+                await slices.next()
         if is_many and opened:
             await self.make_durable(opened)
         return gone
@@ -148,17 +142,6 @@ class PartitionStore:
             partition.take_role_again()
             self.role_changes += 1
             await slices.next()
-
-    def retry(self) -> bool:
-        """Whether there are partitions that the next ``follow`` may open, though an earlier one could not."""
-        for key in self._to_retry:
-            folder = self.offline.pop(key, None)
-            if folder is not None:
-                self._retried[key] = folder
-            self._retried_topics.add(key.topic)
-        found = bool(self._to_retry)
-        self._to_retry.clear()
-        return found
 
     def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
         """Open logs have the configuration that the image and the broker's values give their topics."""
@@ -219,12 +202,6 @@ class PartitionStore:
         """The log directory of that path."""
         return next((folder for folder in self._folders if folder.path == path), None)
 
-    def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
-        """The partition, which is not here, will be made there if it is made before the broker stops."""
-        if len(self._wanted_folders) >= WANTED_FOLDERS_MAX:
-            self._wanted_folders.clear()
-        self._wanted_folders[key] = folder
-
     async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
         """The partition's log lies in that directory now; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
@@ -250,7 +227,8 @@ class PartitionStore:
         left = dict(self._left)
         for folder in self._live_folders():
             try:
-                await self._offsets.write(folder, self._logs_in(folder), self._unopened_in(folder))
+                unopened = [*self.unopened.lying_in(folder), *self._found.in_folder(folder)]
+                await self._offsets.write(folder, self._logs_in(folder), unopened)
             except OSError as error:
                 problem = error
                 if is_disk_at_fault(error):
@@ -262,11 +240,6 @@ class PartitionStore:
 
     def _logs_in(self, folder: LogDirectory) -> dict[TopicPartition, PartitionLog]:
         return {found.key: found.log for found in self.all() if folder in (self.folder_of[found], self._left.get(found))}
-
-    def _unopened_in(self, folder: LogDirectory) -> list[TopicPartition]:
-        """Partitions that lie there and are not open."""
-        known = [*self.offline.items(), *self._retried.items()]
-        return [*(key for key, place in known if place is folder), *self._found.in_folder(folder)]
 
     async def close(self) -> list[LogDirectory]:
         """Every log is synced and closed, the checkpoints are written. The directories in which that is true of each partition."""
@@ -301,11 +274,39 @@ class PartitionStore:
     def _live_folders(self) -> list[LogDirectory]:
         return [folder for folder in self._folders if not folder.is_failed]
 
+    async def _open_if_new(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
+        """The partition, if it is this broker's, was not open and is now; a damaged one makes way for another."""
+        key, partition = TopicPartition(topic.name, index), topic.partitions[index]
+        is_replaceable = self._damaged.is_replaceable(partition)
+        is_replaced = is_replaceable and await self._replace(key)
+        if self._node_id not in partition.replicas or self.find(topic.name, index) is not None or key in self.offline:
+            return None
+        found = await self._try_to_open(image, topic, index, is_durable=is_durable)
+        if found is None and is_replaceable and await self._replace(key):
+            found, is_replaced = await self._try_to_open(image, topic, index, is_durable=is_durable), True
+        if is_replaced:
+            self.on_partition_failed()  # the controller has it as lost
+        return found
+
+    async def _replace(self, key: TopicPartition) -> bool:
+        """Whether the replica was damaged, and its place is free now."""
+        partition = self.find(key.topic, key.partition)
+        if partition is None:
+            if key not in self.offline or not await self._damaged.make_way(key):
+                return False
+            del self.offline[key]
+        elif not partition.log.is_failed or self.folder_of[partition].is_failed:
+            return False
+        else:
+            await self._give_up(partition, is_damaged=True)
+        await self._try_to_write_checkpoints()
+        return True
+
     async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """The partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
-        folder, reason = None, "its log directory is offline"
-        if key in self._found or key in self._retried or not self._must_be_found:
+        folder, reason, may_pass = None, "its log directory is offline", False
+        if key in self._found or self.unopened.retried(key) or not self._must_be_found:
             try:
                 if self._world.disk.open_files_left() <= 0:
                     raise OSError(errno.EMFILE, "too many open files (ulimit -n)")
@@ -315,11 +316,12 @@ class PartitionStore:
                 reason = str(error)
                 if folder is not None and is_disk_at_fault(error):
                     self.fail_folder(folder)
-                elif error.errno in PASSING:
-                    self._to_retry.add(key)
+                may_pass = error.errno in PASSING
             except (DecodeError, StorageError) as error:
                 reason = error.message
-        self.offline[key] = folder
+                if folder is not None:
+                    self._damaged.note(key, folder)
+        self.unopened.add(key, folder, may_pass=may_pass)
         self.on_partition_failed()
         log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
         return None
@@ -335,7 +337,7 @@ class PartitionStore:
         )  # fmt: skip
         report_cuts(key, opened.cuts)
         self._offsets.forget(key)
-        self._retried.pop(key, None)
+        self.unopened.opened(key)
         opened.health.on_disk_failed = partial(self.fail_folder, folder)
         meters = self.meters.setdefault(topic.name, TopicMeters())
         shared, committed = self.replication, known.high_watermark
@@ -355,25 +357,21 @@ class PartitionStore:
         return partition
 
     async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> LogDirectory:
-        own = self._retried.get(key) or await self._found.claim(key, topic_id)
+        own = self.unopened.retried(key) or await self._found.claim(key, topic_id)
         if own is not None:
             return own
         if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
             await self.write_checkpoints()
-        wanted = self._wanted_folders.pop(key, None)
-        folder = self._folders[0]
-        if len(self._folders) > 1:
-            used = list(self.folder_of.values())
-            folder = min(self._live_folders(), key=lambda live: (live is not wanted, used.count(live)))
+        live = self._live_folders() if len(self._folders) > 1 else self._folders
+        folder = self.placement.choose(key, live, self.folder_of.values())
         await folder.create_partition(key, topic_id, is_durable=is_durable)
         return folder
 
     async def _delete(self, topic: str) -> None:
-        for places in (self.offline, self._retried):  # what could not be opened lies there all the same
-            for key in [key for key in places if key.topic == topic]:
-                if (place := places.pop(key)) is not None and not place.is_failed:
-                    await self._departures.delete(place, key)
-        self._to_retry = {key for key in self._to_retry if key.topic != topic}
+        for key, folder in self.unopened.forget(topic):  # what could not be opened lies there all the same
+            if not folder.is_failed:
+                await self._departures.delete(folder, key)
+        self._damaged.forget(topic)
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
         self._overrides.pop(topic, None)
@@ -384,15 +382,17 @@ class PartitionStore:
         for partition in partitions.values():
             await partition.stand_still(partial(self._discard, partition))
 
-    async def _give_up(self, partition: Partition) -> None:
+    async def _give_up(self, partition: Partition, *, is_damaged: bool = False) -> None:
         del self.by_name[partition.topic][partition.index]
         partition.retire()
-        await partition.stand_still(partial(self._discard, partition))
+        await partition.stand_still(partial(self._discard, partition, is_damaged=is_damaged))
 
-    async def _discard(self, partition: Partition) -> None:
+    async def _discard(self, partition: Partition, *, is_damaged: bool = False) -> None:
         self._left.pop(partition, None)
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
-        if not folder.is_failed:
+        if folder.is_failed:
+            return
+        if not is_damaged or not await self._damaged.set_aside(partition.key, folder):
             await self._departures.delete(folder, partition.key)
 
     def _unique(self) -> str:

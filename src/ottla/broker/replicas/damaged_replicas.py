@@ -1,0 +1,62 @@
+"""Replicas here whose own log is damaged, while the disk is well: where another broker leads, they are fetched again from the beginning.
+
+Until then they are offline. The controller knows that they are lost, so that others lead and nobody counts on them. What is
+damaged is not deleted but renamed, like what no topic claims: ``ottla storage strays``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.loggers import get_logger
+from ottla.metadata.image import PartitionImage
+from ottla.storage.directory.directory import LogDirectory
+from ottla.storage.disk_errors import is_disk_at_fault
+from ottla.types import NO_LEADER, TopicPartition
+
+log = get_logger(__name__)
+
+
+class DamagedReplicas:
+    """Those that could not be opened, with their directories."""
+
+    def __init__(self, node_id: int, unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
+        self._node_id = node_id
+        self._unique = unique
+        self._fail_folder = fail_folder
+        self._folders: dict[TopicPartition, LogDirectory] = {}
+
+    def note(self, key: TopicPartition, folder: LogDirectory) -> None:
+        self._folders[key] = folder
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._folders = {key: folder for key, folder in self._folders.items() if key.topic != topic}
+
+    def is_replaceable(self, partition: PartitionImage) -> bool:
+        """Whether another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
+        counted_on = (*partition.isr, *partition.elr, *partition.last_known_elr)
+        return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in counted_on
+
+    async def make_way(self, key: TopicPartition) -> bool:
+        """Whether the replica was damaged when it was to be opened, and is out of the way of another one now."""
+        folder = self._folders.get(key)
+        if folder is None or folder.is_failed or not await self.set_aside(key, folder):
+            return False
+        del self._folders[key]
+        return True
+
+    async def set_aside(self, key: TopicPartition, folder: LogDirectory) -> bool:
+        """The replica's directory has another name; False when its disk refuses that."""
+        try:
+            path = await folder.set_aside(key, self._unique())
+        except OSError as error:
+            log.error("damaged_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
+            if is_disk_at_fault(error):
+                self._fail_folder(folder)
+            return False
+        log.warning(
+            "damaged_replica_set_aside", partition=str(key), path=path,
+            hint="it is fetched again from its leader; ottla storage strays --delete removes what is not needed",
+        )  # fmt: skip
+        return True

@@ -1,0 +1,32 @@
+"""In which log directory a new partition is made: where there are fewest, unless somebody has said where (AlterReplicaLogDirs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.storage.directory.directory import LogDirectory
+from ottla.types import TopicPartition
+
+WANTED_MAX: Final = 10_000
+
+
+class Placement:
+    """Of one broker."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet
+
+    def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
+        """The partition, which is not here, will be made there if it is made before the broker stops."""
+        if len(self._wanted) >= WANTED_MAX:
+            self._wanted.clear()
+        self._wanted[key] = folder
+
+    def choose(self, key: TopicPartition, folders: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
+        """One of ``folders``; ``used`` has the directory of every partition."""
+        wanted = self._wanted.pop(key, None)
+        if len(folders) == 1:
+            return folders[0]
+        lying = list(used)
+        return min(folders, key=lambda live: (live is not wanted, lying.count(live)))

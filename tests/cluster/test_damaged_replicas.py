@@ -1,0 +1,138 @@
+"""A replica whose log is damaged while its disk is well: others lead, and it is fetched again from the beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from tests.cluster.loop_clients import asking
+from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.waiting import eventually_is
+
+from ottla.aio import NewTopic, Producer
+from ottla.broker.replicas.partition import Partition
+
+RECORDS = 40
+SEGMENT_BYTES = "2048"
+
+
+def replica(cluster: LoopCluster, node: int) -> Partition:
+    found = cluster.nodes[node].partitions.find("t", 0)
+    assert found is not None
+    return found
+
+
+async def filled(cluster: LoopCluster) -> None:
+    """A partition of many segments, led by node 1."""
+    async with asking(cluster, 1) as admin:
+        new = NewTopic("t", assignments={0: [1, 2, 3]}, configs={"min.insync.replicas": "2"})
+        assert await admin.create_topics([new]) == {"t": None}
+    await send(cluster, RECORDS)
+
+
+async def send(cluster: LoopCluster, count: int) -> None:
+    async with Producer(cluster.bootstrap, acks="all", linger_ms=0) as producer:
+        for number in range(count):
+            await (await producer.send("t", b"%100d" % number, partition=0))
+
+
+def damage(folder: Path) -> None:
+    """A bit of the first segment is another one."""
+    path = min(folder.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def logs_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+async def are_equal(cluster: LoopCluster, folder: Path, end_offset: int) -> None:
+    """Each node has the partition, up to the offset, byte for byte, and is in sync."""
+
+    async def state() -> object:
+        partitions = [node.partitions.find("t", 0) for node in cluster.nodes.values()]
+        ends = {-1 if found is None or found.log.is_failed else found.log.log_end_offset for found in partitions}
+        return ends, {frozenset(node.image.topics["t"].partitions[0].isr) for node in cluster.nodes.values()}
+
+    await eventually_is(state, ({end_offset}, {frozenset({1, 2, 3})}))
+    assert len({logs_of(place(folder, node)) for node in (1, 2, 3)}) == 1
+
+
+def place(folder: Path, node: int) -> Path:
+    return folder / f"node-{node}" / "t-0"
+
+
+def strays(folder: Path, node: int) -> list[str]:
+    return [name for name in os.listdir(folder / f"node-{node}") if name.endswith("-stray")]
+
+
+def test_a_damaged_leader_steps_down_first_and_is_fetched_again(tmp_path: Path) -> None:
+    """Found by the scrubber while the partition is led."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            before = replica(cluster, 1)
+            damage(place(tmp_path, 1))
+            await cluster.nodes[1]._scrubber._scrub_all()
+            assert before.log.is_failed
+
+            async def is_led_elsewhere() -> bool:
+                return cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
+
+            await eventually_is(is_led_elsewhere, True)
+            await are_equal(cluster, tmp_path, RECORDS)
+            assert len(strays(tmp_path, 1)) == 1, "what is damaged is kept"
+            await send(cluster, 5)
+            await are_equal(cluster, tmp_path, RECORDS + 5)
+            assert not strays(tmp_path, 2)
+
+    asyncio.run(body())
+
+
+def test_a_follower_that_is_found_to_be_damaged_at_the_start_is_fetched_again(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            await cluster.stop(3)
+            [*_, newest] = sorted(place(tmp_path, 3).glob("*.log"))
+            oldest = min(place(tmp_path, 3).glob("*.log"))
+            damage(place(tmp_path, 3))
+            assert oldest != newest
+            (oldest.with_suffix(".damaged")).write_text("-1\nfound by the scrubber\n")
+            await cluster.start(3)
+            await are_equal(cluster, tmp_path, RECORDS)
+            assert len(strays(tmp_path, 3)) == 1
+
+    asyncio.run(body())
+
+
+def test_the_only_replica_in_sync_is_kept_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            async with asking(cluster, 1) as admin:
+                await admin.create_topics([NewTopic("u", assignments={0: [1]})])
+
+            async def is_there() -> bool:
+                found = cluster.nodes[1].partitions.find("u", 0)
+                return found is not None and found.led_epoch >= 0
+
+            await eventually_is(is_there, True)
+            alone = cluster.nodes[1].partitions.find("u", 0)
+            assert alone is not None
+            alone.fail()
+            cluster.nodes[1].partitions.on_partition_failed()
+
+            async def leader() -> int:
+                return cluster.nodes[2].image.topics["u"].partitions[0].leader
+
+            await eventually_is(leader, -1)
+            await send(cluster, 1)  # the image goes on
+            assert cluster.nodes[1].partitions.find("u", 0) is alone
+            assert not strays(tmp_path, 1)
+
+    asyncio.run(body())
