@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from tests.client.simulated import with_broker
 
+from ottla.controller.decided import Recorded
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ClusterImage
 from ottla.sim.cluster import SimBroker
 
 
@@ -40,5 +42,29 @@ def test_that_a_topic_exists_is_answered_once_it_will_exist_after_a_power_cut(va
         assert isinstance(answer, KafkaError)
         assert answer.code == ErrorCode.TOPIC_ALREADY_EXISTS
         await first
+
+    with_broker(body)
+
+
+def test_a_controller_that_is_not_active_takes_no_decision() -> None:
+    """One that has just been elected may have an image of long ago, and a decision notes what it has seen beside what it records."""
+
+    async def body(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        replica: Any = broker.broker.controller.replica
+        taken: list[ClusterImage] = []
+
+        def decide(image: ClusterImage) -> Recorded:
+            taken.append(image)
+            return Recorded(())
+
+        replica._is_active = False
+        with pytest.raises(KafkaError) as caught:
+            await broker.broker.controller.decide([decide])
+        assert caught.value.code == ErrorCode.NOT_CONTROLLER
+        assert taken == []
+        replica._is_active = True
+        await broker.broker.controller.decide([decide])
+        assert len(taken) == 1
 
     with_broker(body)

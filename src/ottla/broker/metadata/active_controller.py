@@ -177,6 +177,8 @@ class ActiveController:
         has_records = False
         added_max = -1
         async for decision in sliced(decisions, SLICE_DECISIONS):
+            if not self._replica.is_active:  # a decision notes what it has seen: of an image that may be of long ago
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
             try:
                 result = decision(self._replica.draft)
                 if not self.replicates:
