@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 import structlog
+from tests.simulation.brokers_apart import broker, format_broker
 from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum, started
 
 from ottla.sim.cluster import Simulation
@@ -39,9 +41,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_quorum(7).digest == explore_quorum(7).digest
 
 
-async def serving(simulation: Simulation) -> list[QuorumNode]:
+async def serving(simulation: Simulation, properties: Mapping[str, str] = {}) -> list[QuorumNode]:
     """Three nodes that have started."""
-    nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
+    nodes = [QuorumNode(simulation, node, properties) for node in range(1, NODES + 1)]
     for node in nodes:
         await node.format()
         node.begin()
@@ -92,4 +94,30 @@ def test_a_machine_that_lost_power_is_taken_back_before_its_session_would_have_e
     simulation = Simulation(5)
     with structlog.testing.capture_logs() as events:
         run(main())
+    assert not [event for event in events if event["event"] == "broker_fenced" and event.get("reason") == "its session has ended"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_nodes_that_died_together_are_taken_back_before_their_sessions_would_have_ended(power_cut: bool, seed: int) -> None:
+    """No controller has seen their earlier processes: it finds the next ones at their addresses. The session lasts for ten minutes."""
+
+    async def main() -> None:
+        nodes = await serving(simulation, {"broker.session.timeout.ms": "600000"})
+        fourth = broker(simulation, "fourth")
+        await format_broker(fourth)
+        await fourth.start()
+        for off_seconds in (0.05, 3):
+            for node in (*nodes, fourth):
+                node.kill(power_cut=power_cut)
+            await asyncio.sleep(off_seconds)
+            for node in nodes:
+                node.begin()
+            await fourth.start()
+            await started(nodes)
+
+    simulation = Simulation(seed)
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert sum(event["event"] == "broker_registered" for event in events) == 3 * 4
     assert not [event for event in events if event["event"] == "broker_fenced" and event.get("reason") == "its session has ended"]

@@ -25,6 +25,8 @@ KIO_HAS = (
     *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
 )
 KINDS = {"bool": "boolean", "bytes": "binary"}
+OWN_TAGS = 10_000
+"""From here on tags are ottla's own, which others pass over."""
 
 
 def definition(cls: type[Message]) -> dict[str, Any] | None:
@@ -81,7 +83,8 @@ def _their_default(kind: str, text: Any) -> Any:
 
 
 def ours(cls: type, version: int) -> list[tuple[Any, ...]]:
-    return [_our_field(name, field, version) for name, field in FIELDS[cls].items() if field.is_in(version)]
+    fields = [_our_field(name, field, version) for name, field in FIELDS[cls].items() if field.is_in(version)]
+    return [(*names, tag, default, element) for *names, tag, default, element in fields if tag is None or tag < OWN_TAGS]
 
 
 def _our_field(name: str, field: Field, version: int) -> tuple[Any, ...]:

@@ -80,6 +80,7 @@ class AmongOthers:
         if sees and roles.is_controller:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers)
             self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
+        self._gate: Gatekeeper
         self._channel: ControllerChannel
         self._deciding: ControllerChannel  # for what a controller may need long for: answers on one connection wait for each other
         self._replica: MetadataHome
@@ -209,6 +210,7 @@ class AmongOthers:
 
     def prepare(self, gate: Gatekeeper, router: Router, own: Callable[[], BrokerImage]) -> None:
         """The ports are bound: the other nodes may ask this one. ``own`` is the broker that will join."""
+        self._gate = gate
         gate.open(Role.CONTROLLER)
         if self._roles.is_controller:
             ends = {end.listener: end for end in advertised_controller(self._config, gate.addresses)}
@@ -244,6 +246,7 @@ class AmongOthers:
         self._lifecycle = Lifecycle(self._world, self._config, self._channel, publisher, request)
         self._lifecycle.on_failed, reports = controller.on_failed, self._reports
         self._lifecycle.failed_directories = self._failed_directories
+        self._lifecycle.on_duplicate = lambda: self._gate.say_who(own.incarnation_id)
 
         def registered(epoch: int) -> None:
             remote.registered(epoch)

@@ -62,6 +62,8 @@ class Lifecycle:
         self.is_fenced = True
         self.on_failed: Callable[[str], None] = lambda reason: None
         self.on_registered: Callable[[int], None] = lambda epoch: None
+        self.on_duplicate: Callable[[], None] = lambda: None
+        """The controller takes another process of the id, which may be this one's predecessor, for alive."""
         self.failed_directories: Callable[[], list[bytes]] = list
         """Of this broker's log directories, those whose disks are not trusted any more."""
         self._unfenced = asyncio.Event()
@@ -107,6 +109,8 @@ class Lifecycle:
                 raise KafkaError(code, "the controller refuses this broker")
             if self._world.clock.monotonic_ms() >= deadline_ms:
                 raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
+            if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                self.on_duplicate()
             log.debug("broker_registration_repeated", reason=code.name)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)

@@ -5,12 +5,14 @@ The response header is always version 0, so that a client of any age can read th
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
 class ApiVersionsRequest(Request, api_key=18, versions=(0, 4), flexible=3):
     client_software_name: str = string(since=3)
     client_software_version: str = string(since=3)
+    asks_incarnation: bool = boolean(since=3, tag=10_000)
+    """Ottla's own, which others pass over: whoever has not joined the cluster yet says which process it is, and nothing else."""
 
 
 class ApiVersion(Struct):
@@ -39,3 +41,5 @@ class ApiVersionsResponse(Response, api_key=18, versions=(0, 4), flexible=3):
     finalized_features_epoch: int = int64(default=-1, since=3, tag=1)
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, since=3, tag=2)
     zk_migration_ready: bool = boolean(since=3, tag=3)
+    incarnation_id: bytes = uuid(since=3, tag=10_000)
+    """Of the process that was asked for it."""

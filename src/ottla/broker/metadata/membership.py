@@ -40,6 +40,8 @@ log = get_logger(__name__)
 
 HELLO_MS: Final = 40
 """So long after it has become active a controller takes every broker that it has not heard from for alive."""
+SILENT_MS: Final = 1_000
+"""In this time after a controller has become active it hears from every broker that lives and reaches it: one looks for it every 640 ms."""
 _NOTHING: Final = Recorded(())
 _SILENT: Final = "its session has ended"
 _ENDED: Final = "its process has ended"
@@ -142,7 +144,8 @@ class Membership:
     def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:
         """Whether the process that is registered lives, as far as is known.
 
-        One whose connections have all ended does not, when another process has its log directories: their locks say so, too.
+        One whose connections have all ended does not, when another process has its log directories: their locks say so, too. Nor does one
+        of which this controller, active for a while, has seen no connection, when that other process listens at its address.
         """
         epoch = known.broker_epoch
         if not self._sessions.is_live(known.broker_id, epoch, self._now_ms()):
@@ -150,17 +153,23 @@ class Membership:
         of_epoch, channel = self._channels.get(known.broker_id, (-1, None))
         ends = [self._evidence.is_broken(known.broker_id, epoch), channel.is_closed if channel is not None and of_epoch == epoch else None]
         seen = [has_ended for has_ended in ends if has_ended is not None]
+        if not seen and self._now_ms() - self._began_ms >= SILENT_MS:
+            seen = [self._evidence.listens_for(known) == wanted.incarnation_id]
         return not (seen and all(seen) and set(known.directories) == set(wanted.directories))
 
     def _ask_the_registered(self, wanted: BrokerImage) -> None:
         """Where another process has the log directories of the one that is registered, that one's system shows whether it knows it still.
 
         A machine that has lost power, and is back, has said nothing of its connections: it does when something comes on them. They end
-        then, and the next request finds them so. A broker that lives notices nothing, whoever has a copy of its directories.
+        then, and the next request finds them so. A broker that lives notices nothing, whoever has a copy of its directories. When every
+        controller has died as well, no connection is left: it is found out who listens at its address.
         """
         known = self._controller.replica.draft.brokers.get(wanted.broker_id)
         of_epoch, channel = self._channels.get(wanted.broker_id, (-1, None))
-        if known is None or channel is None or of_epoch != known.broker_epoch or set(known.directories) != set(wanted.directories):
+        if known is None or set(known.directories) != set(wanted.directories):
+            return
+        if channel is None or of_epoch != known.broker_epoch:
+            self._evidence.ask_address(known)
             return
         channel.probe()
         self._evidence.check([known.broker_id])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from ottla.consensus.calls import Answer, Request
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.wire.schema import Stored
 
 OnAnswer = Callable[[Answer | None], None]
@@ -136,6 +136,14 @@ class Evidence(Protocol):
         """Whether the connection to the process has ended; None when there never was one."""
         ...
 
+    def ask_address(self, broker: BrokerImage) -> None:
+        """It is found out who listens where the broker is registered."""
+        ...
+
+    def listens_for(self, broker: BrokerImage) -> bytes | None:
+        """The incarnation that was found there; None while none was."""
+        ...
+
     @property
     def suspected(self) -> frozenset[int]:
         """Those whose connections have ended, without more proof."""
@@ -161,6 +169,12 @@ class NoEvidence:
         return False
 
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
+        return None
+
+    def ask_address(self, broker: BrokerImage) -> None:
+        pass
+
+    def listens_for(self, broker: BrokerImage) -> bytes | None:
         return None
 
     def distrust(self, brokers: frozenset[int]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.broker.peers.address_holders import AddressHolders
 from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.probe import PING, Address, Probe, Proof
 from ottla.loggers import get_logger
@@ -34,6 +35,7 @@ class Sentinels:
         self._followed: object = None
         self._untrusted: frozenset[int] = frozenset()
         self._callers = callers
+        self._holders = AddressHolders(world, f"node-{node_id}-sentinel")
         self.hears = callers.hears
         self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
         """Whether the broker of that epoch is known to live by other means."""
@@ -85,6 +87,16 @@ class Sentinels:
             return None
         return not sentinel.is_connected
 
+    def ask_address(self, broker: BrokerImage) -> None:
+        """It is found out who listens where the broker is registered, this node's own or another."""
+        address = self._address_of(broker)
+        if address is not None and broker.broker_id not in self._untrusted:
+            self._holders.ask(broker.broker_id, broker.broker_epoch, address)
+
+    def listens_for(self, broker: BrokerImage) -> bytes | None:
+        """The incarnation that was found there; None while none was."""
+        return self._holders.found(broker.broker_id, broker.broker_epoch)
+
     @property
     def suspected(self) -> frozenset[int]:
         """Brokers whose connection has ended, and has not been made again."""
@@ -96,6 +108,7 @@ class Sentinels:
         for sentinel in self._sentinels.values():
             sentinel.close()
         self._sentinels.clear()
+        self._holders.close()
 
 
 class Sentinel:

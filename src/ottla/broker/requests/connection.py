@@ -38,7 +38,11 @@ class Dispatcher(Pipeline, Protocol):
     """What begins the requests of a connection, and ends its bursts."""
 
     frame_memory: FrameMemory
-    is_held: bool
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing more is read for now."""
+        ...
 
     def begin_burst(self) -> int:
         """One receive's requests are about to be dispatched; the time of it in milliseconds."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.roles import Role
@@ -39,6 +40,7 @@ class Gatekeeper:
         self._followed: Mapping[QuotaEntity, Mapping[str, float]] | None = None
         self._serving: set[Role] = set()
         self._roles: dict[str, Role] = {}  # of the listeners
+        self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
         self.refused_count = 0
 
@@ -80,7 +82,16 @@ class Gatekeeper:
     def open(self, *roles: Role) -> None:
         """Connections are let in; with ``roles``, on the listeners of those."""
         self._serving.update(roles or Role)
+        if self._doorstep is not None and Role.BROKER in self._serving:
+            self._doorstep.open()
+            self._doorstep = None
         self._let_in()
+
+    def say_who(self, incarnation_id: bytes) -> None:
+        """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else."""
+        if self._doorstep is None and Role.BROKER not in self._serving:
+            self._doorstep = Doorstep(self._router, incarnation_id)
+            self._let_in()
 
     async def close(self) -> None:
         """No connection is accepted any more; open ones stay."""
@@ -132,6 +143,8 @@ class Gatekeeper:
                     log.info("connection_refused", listener=name, peer=handler.client_host, reason=CONNECTION_RATE)
                     handler.mute_for_good()
                     self._world.timers.call_later_ms(pause_ms, connection.close)
+                if self._doorstep is not None and listener.role is Role.BROKER:
+                    self._doorstep.enter(handler)
             self._let_in()
             return handler
 
@@ -147,7 +160,8 @@ class Gatekeeper:
         now_ms = self._world.clock.monotonic_ms()
         wait_ms = 0
         for name, listener in self._listeners.items():
-            may_come = self._roles[name] in self._serving and not self._is_held and self._admission.has_room(name)
+            is_served = self._roles[name] in self._serving or (self._doorstep is not None and self._roles[name] is Role.BROKER)
+            may_come = is_served and not self._is_held and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:
                 listener.resume()
