@@ -143,7 +143,11 @@ def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_on
             def send(self, address: Address, request: Any, on_answer: Callable[[Any], None]) -> None:
                 asked.append(address)
 
+            def probe(self, address: Address) -> None:
+                probed.append(address)
+
         asked: list[Address] = []
+        probed: list[Address] = []
         leaders = [("old", 1)]
         world = Simulation(1).machine("broker").boot()
         channel = ControllerChannel(world, lambda: leaders[-1], Silent())  # type: ignore[arg-type]
@@ -152,6 +156,7 @@ def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_on
         channel.on_controller()
         await asyncio.sleep(1)
         assert not waiting.done(), "it is still the same one"
+        assert probed == [("old", 1)], "or another process of it"
         leaders.append(("new", 2))
         channel.on_controller()
         assert await waiting is None

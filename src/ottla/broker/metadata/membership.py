@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 HELLO_MS: Final = 40
 """So long after it has become active a controller takes every broker that it has not heard from for alive."""
-SILENT_MS: Final = 1_000
+SILENT_MS: Final = 1_500
 """In this time after a controller has become active it hears from every broker that lives and reaches it: one looks for it every 640 ms."""
 _NOTHING: Final = Recorded(())
 _SILENT: Final = "its session has ended"

@@ -124,6 +124,11 @@ class PeerConnection:
         self._sent.popleft()
         sent.on_answer(response)
 
+    def probe(self) -> None:
+        """The connection ends when the node's machine has restarted since it was made."""
+        if self._transport is not None:
+            self._transport.probe()
+
     def on_drain(self) -> None:
         """Nothing waits for it: what is in flight is bounded by those who ask."""
 

@@ -25,11 +25,16 @@ class ControllerChannel:
         self._asked: dict[asyncio.Future[Response | None], Address] = {}
 
     def on_controller(self) -> None:
-        """Who leads may have changed: what was asked of others is not waited for any more."""
+        """Who leads may have changed: what was asked of others is not waited for any more.
+
+        The one that was asked may lead again, after its machine has lost power: it is found out whether that knows the connection.
+        """
         address = self._leader()
         for future, asked in list(self._asked.items()):
             if asked != address and not future.done():
                 future.set_result(None)
+        if address is not None:
+            self._peers.probe(address)
 
     async def ask(self, request: Request, response_type: type[R]) -> R | None:
         """Its answer, once; None when no controller is known, or the one that was has not answered."""

@@ -71,6 +71,12 @@ class Peers:
         """Whether there is a connection to the node that has not ended."""
         return address in self._connections
 
+    def probe(self, address: Address) -> None:
+        """The connection to the node, if there is one, ends when the node's machine has restarted since."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.probe()
+
     def drop(self, address: Address) -> None:
         """The connection to the node ends, if there is one: nothing that was asked on it is answered."""
         connection = self._connections.get(address)
