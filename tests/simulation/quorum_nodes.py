@@ -133,7 +133,18 @@ def explore_quorum(seed: int) -> Run:
             asyncio.get_running_loop().create_task(client.machine.run(_create(result, number, is_over, client.cluster())))
             for number, client in enumerate(clients)
         ]
-        await trouble(simulation, nodes, result.states)
+        rng = simulation.random("all at once")
+
+        async def kill_all(_: QuorumNode) -> None:
+            """Nothing that was acknowledged is lost: the metadata log is durable before it is."""
+            power_cut = rng.random() < 0.5
+            for node in nodes:
+                node.kill(power_cut=power_cut)
+            for node in rng.sample(nodes, NODES):
+                await asyncio.sleep(rng.choice([0, rng.uniform(0, 2)]))
+                node.begin()
+
+        await trouble(simulation, nodes, result.states, more={"all at once": kill_all})
         is_over.set()
         async with asyncio.timeout(HEAL_SECONDS):
             await asyncio.gather(*working)
