@@ -165,6 +165,18 @@ def test_no_address_is_asked_for_a_process_with_other_directories() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("listens", "count"), [(NEW, 1), (OTHER, 3), (None, 3)])
+def test_an_address_is_asked_until_the_process_is_found_there(listens: int | None, count: int) -> None:
+    async def main() -> None:
+        knocking = Knocking(listens)
+        for _ in range(3):
+            assert await knocking.knock() == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert knocking.address.asked_count == count
+        knocking.membership.end()
+
+    run(main())
+
+
 @pytest.mark.parametrize("is_of_a_lost_machine", [False, True])
 def test_the_connection_that_the_last_heartbeat_came_on_is_asked(is_of_a_lost_machine: bool) -> None:
     async def main() -> None:

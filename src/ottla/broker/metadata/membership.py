@@ -169,7 +169,8 @@ class Membership:
         if known is None or set(known.directories) != set(wanted.directories):
             return
         if channel is None or of_epoch != known.broker_epoch:
-            self._evidence.ask_address(known)
+            if self._evidence.listens_for(known) != wanted.incarnation_id:  # a thousand brokers may knock three times a second
+                self._evidence.ask_address(known)
             return
         channel.probe()
         self._evidence.check([known.broker_id])
