@@ -108,6 +108,27 @@ class QuorumNode(SimBroker):
         self.starting = asyncio.get_running_loop().create_task(start())
 
 
+def broker_alone(simulation: Simulation, node: int, host: str, properties: Mapping[str, str] = {}) -> SimBroker:
+    """A node that is a broker of their cluster, and no controller."""
+    given = {
+        "node.id": str(node),
+        "process.roles": "broker",
+        "controller.quorum.voters": ",".join(f"{other}@node-{other}:{CONTROLLER_PORT}" for other in range(1, NODES + 1)),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{host}:{PORT}",
+        "log.dirs": DATA_FOLDER,
+    } | dict(properties)
+    made = SimBroker(simulation, given, name=host)
+    made._properties = given
+    return made
+
+
+async def format_broker(made: SimBroker) -> None:
+    world = made.machine.boot()
+    await made.machine.run(format_log_dirs(world, BrokerConfig(dict(made._properties)), cluster_id=CLUSTER_ID, features={}))
+    made.machine.end_process()
+
+
 async def started(nodes: Sequence[QuorumNode]) -> None:
     """They serve."""
     async with asyncio.timeout(START_SECONDS_MAX):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.simulation.brokers_apart import BROKER_ID, broker, format_broker
-from tests.simulation.quorum_nodes import NODES, QuorumNode, started
+from tests.simulation.brokers_apart import BROKER_ID, broker
+from tests.simulation.quorum_nodes import NODES, QuorumNode, format_broker, started
 from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
 
 from ottla.errors import ErrorCode, KafkaError

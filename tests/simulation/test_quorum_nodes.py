@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 import structlog
-from tests.simulation.brokers_apart import broker, format_broker
-from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum, started
+from tests.simulation.brokers_apart import broker
+from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum, format_broker, started
 
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run

@@ -16,6 +16,7 @@ from ottla.broker.metadata.neighbours import Evidence, MetadataHome, NoEvidence,
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.peers.callers import Callers
+from ottla.broker.peers.controller_calls import ControllerCalls
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.controller_enrolment import ControllerEnrolment
 from ottla.broker.peers.directory_reports import DirectoryReports
@@ -81,6 +82,7 @@ class AmongOthers:
             self._sentinels = Sentinels(world, config.node_id, self._between_brokers, self.callers)
             self._sentinels.on_ended, self._sentinels.on_answered = self.failing.doubt, self.failing.trust
         self._gate: Gatekeeper
+        self._controller_calls = ControllerCalls(world, config.node_id, () if roles.is_controller or not sees else roles.voters.values())
         self._channel: ControllerChannel
         self._deciding: ControllerChannel  # for what a controller may need long for: answers on one connection wait for each other
         self._replica: MetadataHome
@@ -250,6 +252,7 @@ class AmongOthers:
 
         def registered(epoch: int) -> None:
             remote.registered(epoch)
+            self._controller_calls.start()
             if reports is not None:
                 reports.start()
 
@@ -280,6 +283,7 @@ class AmongOthers:
             self._enrolment.close()
         if self._sentinels is not None:
             self._sentinels.close()
+        self._controller_calls.close()
         self._controller_peers.close()
         self._deciding_peers.close()
         self._quorum_peers.close()
