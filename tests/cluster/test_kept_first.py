@@ -161,3 +161,24 @@ def test_the_next_leader_is_told_no_start_that_a_follower_could_not_keep_under_t
         assert await delete(nodes, 2, [3]) == [(0, 3)]
 
     play(body)
+
+
+def test_a_replica_that_was_away_while_records_were_deleted_joins_the_isr_when_it_has_kept_the_new_start() -> None:
+    """It was not waited for. It may lead next."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 3], min_insync_replicas="1")
+        await nodes.send("t", *VALUES)
+        nodes.nodes[3].kill(power_cut=False)
+        assert await delete(nodes, 1, [3]) == [(0, 3)]
+        fill(nodes, 3, NO_START)
+        nodes.nodes[3].begin()
+        await nodes.until(lambda: nodes.has(3, "t") and starts(nodes, 3) == [3])
+        await asyncio.sleep(5)
+        assert nodes.in_sync(1, "t") == {1}
+        make_room(nodes, 3)
+        await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 3})
+        await restart_without_the_leader(nodes, power_cut=False)
+        assert starts(nodes, 3) == [3]
+
+    play(body)

@@ -21,13 +21,16 @@ def image(isr: tuple[int, ...] = (OWN, F, G), *, partition_epoch: int = 0) -> Pa
 class Log:
     """A leader, the end of its log, and the time."""
 
-    def __init__(self, isr: tuple[int, ...] = (OWN, F, G), *, end: int = 10, high_watermark: int = 10, min_isr: int = 1) -> None:
+    def __init__(
+        self, isr: tuple[int, ...] = (OWN, F, G), *, start: int = 0, end: int = 10, high_watermark: int = 10, min_isr: int = 1
+    ) -> None:
         self.end, self.now_ms = end, 0
         self.ineligible: set[int] = set()
         self.leader = Leader(
             OWN,
             image(isr),
             epoch_start_offset=end,
+            start_offset=start,
             end_offset=end,
             high_watermark=high_watermark,
             min_isr=min_isr,
@@ -129,6 +132,21 @@ def test_a_follower_joins_at_the_high_watermark_and_at_the_start_of_the_epoch(of
     log = Log(isr=(OWN, F), end=10, high_watermark=4)
     log.fetch(G, offset)
     assert (log.leader.change is not None) == joins
+
+
+def test_a_follower_joins_when_it_begins_where_records_were_deleted_while_it_was_away() -> None:
+    log = Log((OWN, G), start=3)
+    log.fetch(F, 10, start=2)
+    assert log.leader.take_change() is None, "it may lead next: what an earlier leader has deleted would be back"
+    log.leader.deleted(5)
+    log.leader.deleted(4)
+    log.fetch(F, 10, start=4)
+    assert log.leader.take_change() is None
+    log.fetch(F, 10, start=5)
+    assert [node for node, _ in log.change().isr] == [OWN, G, F]
+    log = Log((OWN, G), start=3)
+    log.fetch(F, 10, start=-1)
+    assert log.leader.take_change() is not None, "one that does not say is not waited for"
 
 
 def test_whoever_is_about_to_join_counts_already_and_goes_on_counting_when_the_answer_is_lost() -> None:

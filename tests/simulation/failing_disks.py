@@ -59,6 +59,7 @@ class FailingDisks:
             "disk fails when it is read at the start": partial(self.fail, operations=["read_file"], files=FILES, is_killed=True),
             "disk fails once": partial(self.fail, operations=ONE_OF),
             "disk is full": self._fill,
+            "disk is full, and its process is killed": partial(self._fill, is_killed=True),
         }
 
     async def fail(
@@ -93,15 +94,20 @@ class FailingDisks:
         log.info(WORKS, node=node.node)
         node.begin()
 
-    async def _fill(self, node: QuorumNode) -> None:
+    async def _fill(self, node: QuorumNode, *, is_killed: bool = False) -> None:
+        """With ``is_killed`` what the process knows, and had no room to keep, is lost with it."""
         disk, directory = node.machine.disk, self._rng.choice(["", *DIRECTORIES])
         log.info(FAILS, node=node.node, folder=directory, operation="write")
         disk.faults += [Fault(operation, "", errno.ENOSPC, lasts=True, within=directory) for operation in WRITES]
         await asyncio.sleep(self._rng.uniform(0.1, 6))
+        if is_killed:
+            node.kill(power_cut=False)
         disk.faults.clear()
         await asyncio.sleep(LATE_SECONDS)
         log.info(WORKS, node=node.node)
-        if not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):  # replaced, and full when it was to be formatted
+        if is_killed:
+            node.begin()
+        elif not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):  # replaced, and full when it was to be formatted
             node.kill(power_cut=False)
             await asyncio.sleep(LATE_SECONDS)
             node.begin()

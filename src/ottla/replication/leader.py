@@ -7,7 +7,8 @@ maximal ISR, and among those who are caught up and may join it soon; under one l
 
 A follower leaves the ISR when it has not been caught up for ``replica.lag.time.max.ms``, whatever it fetches meanwhile. It joins once it
 has reached the high watermark and the offset at which the leader's epoch began: below that there may be records that are committed, and
-that the follower does not have. Source: KIP-101, KIP-497, KIP-841 (fenced and stopping brokers), KIP-903 (broker epochs), KIP-966.
+that the follower does not have. It also has to begin where records were deleted for good while it was away: it may lead next.
+Source: KIP-101, KIP-107, KIP-497, KIP-841 (fenced and stopping brokers), KIP-903 (broker epochs), KIP-966.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Leader:
     """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
 
     __slots__ = (
-        "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers", "high_watermark", "isr",
-        "leader_epoch", "min_isr", "partition_epoch",
+        "_deleted_offset", "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers",
+        "high_watermark", "isr", "leader_epoch", "min_isr", "partition_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,7 @@ class Leader:
         image: PartitionImage,
         *,
         epoch_start_offset: int,
+        start_offset: int = 0,
         end_offset: int,
         high_watermark: int,
         min_isr: int,
@@ -105,13 +107,17 @@ class Leader:
         may_join: MayJoin,
         now_ms: int,
     ) -> None:
-        """Elected. The high watermark begins as what this replica knew of it; who is in sync has had everything until now."""
+        """Elected. The high watermark begins as what this replica knew of it; who is in sync has had everything until now.
+
+        What earlier leaders have deleted for good lies below ``start_offset``, the log's.
+        """
         assert high_watermark <= end_offset, "the high watermark is within the log"
         self._node_id: Final = node_id
         self._may_join: Final = may_join
         self._lag_ms_max = lag_ms_max
         self.leader_epoch: Final = image.leader_epoch
         self.epoch_start_offset: Final = epoch_start_offset
+        self._deleted_offset = start_offset
         self.partition_epoch = image.partition_epoch
         self.min_isr = min_isr  # as the topic is configured
         self.isr = image.isr
@@ -204,7 +210,9 @@ class Leader:
             follower.stir()
 
     def _is_in_sync(self, follower: Follower) -> bool:
-        return follower.end_offset >= self.high_watermark and follower.end_offset >= self.epoch_start_offset
+        if follower.end_offset < self.high_watermark or follower.end_offset < self.epoch_start_offset:
+            return False
+        return follower.start_offset >= self._deleted_offset or follower.start_offset == NO_OFFSET
 
     def advance(self, end_offset: int, now_ms: int) -> bool:
         """The log has grown to ``end_offset``, or somebody has moved: True when the high watermark has moved, too."""
@@ -244,6 +252,10 @@ class Leader:
         -1 while a live replica has not fetched. One whose broker is gone or fenced counts again when it is back.
         """
         return min([start_offset, *(follower.start_offset for node, follower in self.followers.items() if is_live(node))])
+
+    def deleted(self, offset: int) -> None:
+        """A client is told that records below are deleted on every live replica."""
+        self._deleted_offset = max(self._deleted_offset, offset)
 
     # -- the ISR
 

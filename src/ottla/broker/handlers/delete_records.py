@@ -160,10 +160,9 @@ def _advance(
     before = partition.log.log_start_offset
     partition.log.advance_log_start_offset(offset)
     has_moved = partition.log.log_start_offset > before
-    leading, result.low_watermark = partition.leading, partition.log.log_start_offset
-    if leading is not None and (low_watermark := leading.low_watermark) < offset:
-        result.low_watermark = low_watermark
-        awaited.wait(leading, offset, result)
+    result.low_watermark = partition.log.log_start_offset
+    if partition.leading is not None:
+        awaited.wait(partition.leading, offset, result)
     if has_moved:
         partition.start_moved(AT_ONCE)  # whatever else their fetches wait for
     return partition.log, offset

@@ -12,13 +12,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.peers.probe import PING, Address, Probe, Proof
+from ottla.broker.peers.sentinels import RETRY_MS, RETRY_MS_MAX
 from ottla.loggers import get_logger
 from ottla.ports import World
 
 log = get_logger(__name__)
 
-RETRY_MS: Final = 500
-RETRY_MS_MAX: Final = 5_000
 PING_MS: Final = 5_000
 """How often a controller is asked: one whose machine has lost power, and is back, has not ended the connection, and does then."""
 

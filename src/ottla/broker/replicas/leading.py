@@ -58,6 +58,7 @@ class Leading:
             replication.node_id,
             image,
             epoch_start_offset=epoch_start_offset,
+            start_offset=partition.log.log_start_offset,
             end_offset=end_offset,
             high_watermark=min(partition.high_watermark, end_offset),
             min_isr=partition.log.config.min_insync_replicas,
@@ -171,7 +172,9 @@ class Leading:
     def look_at_deletions(self) -> None:
         """Requests that wait for the followers to delete records are answered, if they have."""
         if not self.has_ended:
-            self._deletions.advance(self.low_watermark)
+            low_watermark = self.low_watermark
+            self.machine.deleted(low_watermark)
+            self._deletions.advance(low_watermark)
             self._forget_deletions()
 
     def leave_deletion(self, what: Any) -> None:
