@@ -17,6 +17,7 @@ from ottla.types import TopicPartition
 
 NO_START = Fault("append", "log-start-offset-checkpoint.tmp", errno.ENOSPC, lasts=True)
 NO_EPOCHS = Fault("append", "t-0/leader-epoch-checkpoint.tmp", errno.ENOSPC, lasts=True)
+NO_HIGH_WATERMARKS = Fault("append", "replication-offset-checkpoint.tmp", errno.ENOSPC, lasts=True)
 
 
 def fill(nodes: SimNodes, node: int, *faults: Fault) -> None:
@@ -180,5 +181,26 @@ def test_a_replica_that_was_away_while_records_were_deleted_joins_the_isr_when_i
         await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 3})
         await restart_without_the_leader(nodes, power_cut=False)
         assert starts(nodes, 3) == [3]
+
+    play(body)
+
+
+def test_a_leader_takes_what_was_deleted_for_committed_though_its_disk_had_no_room_to_say_so() -> None:
+    """Its high watermark would lie below its start, which no follower could reach: with min.insync.replicas=2 none would ever join."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 3], min_insync_replicas="2")
+        fill(nodes, 1, NO_HIGH_WATERMARKS)
+        await nodes.send("t", *VALUES)
+        nodes.nodes[3].kill(power_cut=False)
+        assert await delete(nodes, 1, [3]) == [(0, 3)]
+        nodes.nodes[1].kill(power_cut=False)
+        make_room(nodes, 1)
+        nodes.nodes[1].begin()
+        await nodes.until(lambda: nodes.has(1, "t") and nodes.partition(1, "t").led_epoch >= 0)
+        assert nodes.partition(1, "t").high_watermark == 3
+        nodes.nodes[3].begin()
+        await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 3})
+        assert starts(nodes, 1, 3) == [3, 3]
 
     play(body)

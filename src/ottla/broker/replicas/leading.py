@@ -60,7 +60,7 @@ class Leading:
             epoch_start_offset=epoch_start_offset,
             start_offset=partition.log.log_start_offset,
             end_offset=end_offset,
-            high_watermark=min(partition.high_watermark, end_offset),
+            high_watermark=min(max(partition.high_watermark, partition.log.log_start_offset), end_offset),  # what was deleted was committed
             min_isr=partition.log.config.min_insync_replicas,
             lag_ms_max=replication.lag_ms_max,
             may_join=replication.may_join,
