@@ -12,6 +12,7 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.replicas.partition import Partition
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 RECORDS = 40
 SEGMENT_BYTES = "2048"
@@ -71,9 +72,16 @@ def strays(folder: Path, node: int) -> list[str]:
 
 def test_a_damaged_leader_steps_down_first_and_is_fetched_again(tmp_path: Path) -> None:
     """Found by the scrubber while the partition is led."""
+    steps_down(tmp_path, "")
 
+
+def test_a_damaged_leader_in_zookeeper_mode_is_fetched_again(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    steps_down(tmp_path, f"{zookeeper.address}/{tmp_path.name}")
+
+
+def steps_down(tmp_path: Path, zookeeper: str) -> None:
     async def body() -> None:
-        async with cluster_on_loop(tmp_path, log_segment_bytes=SEGMENT_BYTES) as cluster:
+        async with cluster_on_loop(tmp_path, zookeeper=zookeeper, log_segment_bytes=SEGMENT_BYTES) as cluster:
             await filled(cluster)
             before = replica(cluster, 1)
             damage(place(tmp_path, 1))
