@@ -1,7 +1,7 @@
 """The scrubber: reads every closed segment once in a while, slowly, and takes a partition offline whose files are damaged.
 
-It stays offline, over restarts too, until the segment is intact again (``storage.recovery.damage``), or another broker leads and it is fetched
-again (``replicas.damaged_replicas``).
+It stays offline, over restarts too, until the segment is intact again (``storage.recovery.damage``), or another broker leads
+and it is fetched again (``replicas.damaged_replicas``).
 """
 
 from __future__ import annotations
