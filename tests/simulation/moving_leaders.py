@@ -92,8 +92,8 @@ def explore(seed: int) -> Run:
     result = world.result
 
     class Watched(Shard):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
             world.shards.append(self)
 
     class Slow(Slices):
