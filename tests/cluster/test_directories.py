@@ -10,7 +10,6 @@ from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic
-from ottla.controller.topic_rules import LOST
 from ottla.metadata.image import PartitionImage
 from ottla.types import uuid_bytes
 
@@ -73,7 +72,7 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays
     asyncio.run(body())
 
 
-def test_a_replica_that_cannot_be_served_alone_is_given_up_and_comes_back_after_a_restart(tmp_path: Path) -> None:
+def test_a_replica_that_cannot_be_served_alone_is_given_up_and_fetched_again(tmp_path: Path) -> None:
     """A broker of one directory: its disk is well, one log is not."""
 
     async def body() -> None:
@@ -90,8 +89,9 @@ def test_a_replica_that_cannot_be_served_alone_is_given_up_and_comes_back_after_
             async def standing() -> tuple[int, bool, int]:
                 return partition(cluster, 0).leader, 1 in partition(cluster, 0).isr, partition(cluster, 1).leader
 
-            await eventually_is(standing, (2, False, 1))
-            assert partition(cluster, 0).directories[0] == LOST
+            await eventually_is(standing, (2, True, 1))
+            assert cluster.nodes[1].partitions.find("t", 0) is not found
+            assert partition(cluster, 0).directories[0] == directory(cluster, 0)
             await send(cluster, b"after")
             await cluster.stop(1)
             await cluster.start(1)

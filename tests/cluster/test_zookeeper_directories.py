@@ -91,8 +91,11 @@ def test_what_lay_in_a_directory_that_failed_is_led_by_others_under_each_control
     asyncio.run(body())
 
 
-def test_a_replica_that_cannot_be_served_alone_is_lost_until_its_broker_has_restarted(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    """One log of a broker fails, its disk does not. Notices that nobody can read, or of no broker, are passed over."""
+def test_a_replica_that_cannot_be_served_alone_is_lost_until_it_is_fetched_again(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """One log of a broker fails, its disk does not. Notices that nobody can read, or of no broker, are passed over.
+
+    What nobody else has is lost until the broker has restarted.
+    """
     address = f"{zookeeper.address}/{tmp_path.name}"
 
     async def body() -> None:
@@ -101,7 +104,8 @@ def test_a_replica_that_cannot_be_served_alone_is_lost_until_its_broker_has_rest
             others = [number for number in (1, 2, 3) if number != failing]
             assignments = {index: [failing, *others] for index in range(2)}
             async with asking(cluster, others[0]) as admin:
-                assert await admin.create_topics([NewTopic("t", assignments=assignments)]) == {"t": None}
+                new = [NewTopic("t", assignments=assignments), NewTopic("alone", assignments={0: [failing]})]
+                assert await admin.create_topics(new) == {"t": None, "alone": None}
             await send(cluster, b"before")
             session = await ZooKeeper().connect(address, session_timeout_ms=9000)
             for data in (b"no JSON", znodes.encode_log_dir_event(77)):
@@ -111,16 +115,32 @@ def test_a_replica_that_cannot_be_served_alone_is_lost_until_its_broker_has_rest
             assert found is not None
             found.log.health.fail()
 
+            async def alone() -> tuple[int, bool]:
+                only = cluster.nodes[others[1]].image.topics["alone"].partitions[0]
+                return only.leader, is_lost(only, failing)
+
+            async def is_open() -> bool:
+                return cluster.nodes[failing].partitions.find("alone", 0) is not None
+
+            await eventually_is(alone, (failing, False))
+            await eventually_is(is_open, True)
+            only = cluster.nodes[failing].partitions.find("alone", 0)
+            assert only is not None
+            only.log.health.fail()
+
             async def standing() -> tuple[int, bool, bool, int]:
                 first = partition(cluster, 0, others[1])
                 return first.leader, failing in first.isr, is_lost(first, failing), partition(cluster, 1, others[1]).leader
 
-            await eventually_is(standing, (others[0], False, True, failing))
+            await eventually_is(standing, (others[0], True, False, failing))
+            await eventually_is(alone, (-1, True))
+            assert cluster.nodes[failing].partitions.find("t", 0) is not found
             await eventually_is(lambda: events(session), [])
             await send(cluster, b"after")
             await cluster.stop(failing)
             await cluster.start(failing)
             await eventually_is(standing, (others[0], True, False, others[0]))
+            await eventually_is(alone, (failing, False))
             assert await values(cluster) == [b"before", b"after"]
             await session.close()
 
