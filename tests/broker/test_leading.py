@@ -45,3 +45,21 @@ def test_consumers_that_wait_are_woken_when_records_of_an_earlier_epoch_are_comm
     assert leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
     leading.committed()
     assert partition.woken == [*woken, 100]
+
+
+def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_for_ever() -> None:
+    """Nobody else writes or comes to have more: what waits for the last record would wait until somebody does."""
+    now_ms, may_join = 0, False
+    partition = Given(5, 5)
+    replication: Any = SimpleNamespace(
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: now_ms), lag_ms_max=30_000, may_join=lambda node, epoch: may_join
+    )  # fmt: skip
+    leading = Leading(partition, PartitionImage((1, 2, 3), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
+    leading.on_follower_fetch(3, broker_epoch=-1, offset=5, start_offset=0)
+    partition.log.log_end_offset, may_join = 6, True
+    leading.grew(100)
+    assert not leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0), "the third one is waited for"
+    now_ms = 31_000
+    leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
+    leading.look_for_laggards()
+    assert partition.high_watermark == 6

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
+from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.replicas.partition import Partition
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
 from ottla.runtime.zookeeper_server import ZooKeeperServer
+from ottla.sim.faults import Fault
+from ottla.types import TopicPartition
 
 RECORDS = 40
 SEGMENT_BYTES = "2048"
+TOPIC, SET = 2, 0
 
 
 def replica(cluster: LoopCluster, node: int) -> Partition:
@@ -144,3 +151,33 @@ def test_the_only_replica_in_sync_is_kept_whatever_is_wrong_with_it(tmp_path: Pa
             assert not strays(tmp_path, 1)
 
     asyncio.run(body())
+
+
+def test_what_its_disk_does_not_let_go_is_neither_served_nor_deleted_and_is_tried_again() -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
+        await nodes.send("t", b"before")
+        broker, disk = nodes.nodes[3].broker, nodes.nodes[3].machine.disk
+        assert broker is not None
+        damaged = nodes.partition(3, "t")
+        disk.faults.append(Fault("rename", "t-0", errno.ENOSPC, lasts=True))
+        damaged.fail()
+        broker.partitions.on_partition_failed()
+        key = TopicPartition("t", 0)
+        await nodes.until(lambda: key in broker.partitions.offline)
+        began = asyncio.get_running_loop().time()
+        await nodes.send("t", b"meanwhile")
+        assert asyncio.get_running_loop().time() - began < 5, "of the simulated clock: it is not waited for"
+        assert any(path.startswith("/data/t-0/") for path in disk.files)
+        disk.faults.clear()
+
+        async def change(cluster: Cluster) -> None:
+            await Admin(cluster).alter_configs(TOPIC, "t", [("retention.ms", SET, "-1")])
+            assert await Admin(cluster).alter_partition_reassignments({key: [2, 1, 3]}) == {key: None}
+
+        await nodes.act(change)
+        await nodes.until(lambda: nodes.has(3, "t") and nodes.in_sync(1, "t") == {1, 2, 3})
+        assert nodes.partition(3, "t").log.log_end_offset == 2
+        assert key not in broker.partitions.offline
+
+    play(body)

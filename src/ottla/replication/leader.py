@@ -296,8 +296,13 @@ class Leader:
             return False
         if image.partition_epoch > self.partition_epoch:
             self._proposed = self.change = None
+        behind_ms = now_ms - 2 * self._lag_ms_max
+        for node in (
+            set(self.isr).difference(image.isr) & self.followers.keys()
+        ):  # it has yet to come again
+            self.followers[node].stir()
+            self.followers[node].caught_up_ms = behind_ms
         self.partition_epoch, self.isr = image.partition_epoch, image.isr
         others = [node for node in image.replicas if node != self._node_id]
-        behind_ms = now_ms - 2 * self._lag_ms_max
         self.followers = {node: self.followers.get(node) or Follower(caught_up_ms=behind_ms) for node in others}
         return self.advance(end_offset, now_ms)

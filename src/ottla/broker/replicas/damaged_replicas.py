@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 class DamagedReplicas:
-    """Those that could not be opened, with their directories."""
+    """Those that are not open for that reason, with their directories."""
 
     def __init__(self, node_id: int, unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
         self._node_id = node_id
@@ -39,15 +39,10 @@ class DamagedReplicas:
         return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in counted_on
 
     async def make_way(self, key: TopicPartition) -> bool:
-        """Whether the replica was damaged when it was to be opened, and is out of the way of another one now."""
+        """Whether the replica was damaged, and its directory has another name now. Where its disk refuses that, it is tried again."""
         folder = self._folders.get(key)
-        if folder is None or folder.is_failed or not await self.set_aside(key, folder):
+        if folder is None or folder.is_failed:
             return False
-        del self._folders[key]
-        return True
-
-    async def set_aside(self, key: TopicPartition, folder: LogDirectory) -> bool:
-        """The replica's directory has another name; False when its disk refuses that."""
         try:
             path = await folder.set_aside(key, self._unique())
         except OSError as error:
@@ -55,6 +50,7 @@ class DamagedReplicas:
             if is_disk_at_fault(error):
                 self._fail_folder(folder)
             return False
+        del self._folders[key]
         log.warning(
             "damaged_replica_set_aside", partition=str(key), path=path,
             hint="it is fetched again from its leader; ottla storage strays --delete removes what is not needed",

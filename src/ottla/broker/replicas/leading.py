@@ -103,8 +103,11 @@ class Leading:
         return has_moved or len(self._deletions) > 0
 
     def look_for_laggards(self) -> None:
-        """Followers that have not kept up are to leave the ISR."""
-        self.machine.look_for_laggards(self._end_offset, self._clock.monotonic_ms())
+        """Followers that have not kept up are to leave the ISR; one that is not in it, and kept up until now, is waited for no more."""
+        now_ms = self._clock.monotonic_ms()
+        self.machine.look_for_laggards(self._end_offset, now_ms)
+        if self.machine.advance(self._end_offset, now_ms):
+            self.committed()
         if self.machine.change is not None:
             self._replication.on_isr_change(self)
 

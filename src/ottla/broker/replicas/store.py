@@ -291,14 +291,11 @@ class PartitionStore:
     async def _replace(self, key: TopicPartition) -> bool:
         """Whether the replica was damaged, and its place is free now."""
         partition = self.find(key.topic, key.partition)
-        if partition is None:
-            if key not in self.offline or not await self._damaged.make_way(key):
-                return False
-            del self.offline[key]
-        elif not partition.log.is_failed or self.folder_of[partition].is_failed:
-            return False
-        else:
+        if partition is not None and partition.log.is_failed and not self.folder_of[partition].is_failed:
             await self._give_up(partition, is_damaged=True)
+        if key not in self.offline or not await self._damaged.make_way(key):
+            return False
+        del self.offline[key]
         await self._try_to_write_checkpoints()
         return True
 
@@ -390,9 +387,10 @@ class PartitionStore:
     async def _discard(self, partition: Partition, *, is_damaged: bool = False) -> None:
         self._left.pop(partition, None)
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
-        if folder.is_failed:
-            return
-        if not is_damaged or not await self._damaged.set_aside(partition.key, folder):
+        if is_damaged:  # until it is out of the way nothing is put in its place
+            self._damaged.note(partition.key, folder)
+            self.unopened.add(partition.key, folder, may_pass=False)
+        elif not folder.is_failed:
             await self._departures.delete(folder, partition.key)
 
     def _unique(self) -> str:
