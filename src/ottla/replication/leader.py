@@ -297,9 +297,7 @@ class Leader:
         if image.partition_epoch > self.partition_epoch:
             self._proposed = self.change = None
         behind_ms = now_ms - 2 * self._lag_ms_max
-        for node in (
-            set(self.isr).difference(image.isr) & self.followers.keys()
-        ):  # it has yet to come again
+        for node in set(self.isr).difference(image.isr) & self.followers.keys():  # it has yet to come again
             self.followers[node].stir()
             self.followers[node].caught_up_ms = behind_ms
         self.partition_epoch, self.isr = image.partition_epoch, image.isr
