@@ -125,9 +125,9 @@ class ActiveController:
         raise self._failure
 
     async def close(self) -> None:
-        """What was decided is carried out, and nothing is decided any more."""
+        """What was decided is carried out; nothing is decided here any more, and of what others decide nothing followed."""
         self._is_closed = True
-        await self._publisher.catch_up()
+        await self._publisher.end()
 
     async def published(self) -> None:
         """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""

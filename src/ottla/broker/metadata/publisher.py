@@ -22,6 +22,7 @@ class Publisher:
         self.published = EMPTY_IMAGE
         """What was followed last."""
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._has_ended = False
 
     async def catch_up(self) -> None:
         """Everything that was committed before the call is followed."""
@@ -38,11 +39,22 @@ class Publisher:
         """The newest image is followed, once more if it was before."""
         await self._turn(self._publish_once)
 
+    async def end(self) -> None:
+        """As ``catch_up``; no later image is followed any more: whoever follows them is about to be closed."""
+        await self._turn(self._publish_last)
+
+    async def _publish_last(self) -> None:
+        if self._newest() is not self.published:
+            await self._publish_once()
+        self._has_ended = True
+
     async def _publish_newest(self) -> None:
-        while self._newest() is not self.published:
+        while self._newest() is not self.published and not self._has_ended:
             await self._publish_once()
 
     async def _publish_once(self) -> None:
+        if self._has_ended:
+            return
         image = self._newest()
         await self._publish(ImageDelta(self.published, image))
         self.published = image
