@@ -26,6 +26,7 @@ NODES = 3
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER_PORT = 9093
 WORK_SECONDS = 30
+MORE_SECONDS_MAX = 120
 HEAL_SECONDS = 120
 START_SECONDS_MAX = 60
 KILLED, STOPPED, LEFT = "node_killed", "broker_stopping", "node_stopped"
@@ -252,16 +253,17 @@ async def trouble(
     *,
     may_cut_power: Callable[[], bool] = lambda: True,
     more: Mapping[str, Callable[[QuorumNode], Awaitable[None]]] = {},
+    is_enough: Callable[[], bool] = lambda: True,
 ) -> None:
     """A node at a time, so that a majority is left; all are whole again at the end. Where power may not be cut a process is killed.
 
-    ``more`` are other kinds of trouble, which begin with some node.
+    ``more`` are other kinds of trouble, which begin with some node. It goes on, within bounds, until it ``is_enough``.
     """
     rng, fabric = simulation.random("trouble"), simulation.fabric
     loop = asyncio.get_running_loop()
     end = loop.time() + WORK_SECONDS
     await asyncio.sleep(8)
-    while loop.time() < end:
+    while loop.time() < (end if is_enough() else end + MORE_SECONDS_MAX):
         node = nodes[rng.randrange(NODES)]
         kinds = ["kill", "power cut", "pause", "dark", "one way", "rejected", "reset", "reset and paused", "slow, then killed", *more]
         kind = rng.choice(kinds)

@@ -28,6 +28,7 @@ from ottla.sim.checkers import acknowledged_are_kept, commits_are_kept, idempote
 from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.decisions import unsound
 from ottla.sim.loop import run
+from ottla.sim.workload import History
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
@@ -37,6 +38,8 @@ REPLICATION = {
     "offsets.topic.num.partitions": "1",
     "metadata.log.max.record.bytes.between.snapshots": "100000000",  # so that the whole log is there to be judged
 }
+CONTENT = {"elections": 3, "truncations": 1, "faults": 5, "acknowledged": 500}
+"""Without so many of each a run has not looked where mistakes are."""
 Records = list[tuple[int, int, bytes]]
 """Offset, leader epoch and value."""
 NodesOf = Callable[[Simulation], Sequence[QuorumNode]]
@@ -103,6 +106,7 @@ def explore_replication(
                 result.states,
                 may_cut_power=troubled.may_cut_power,
                 more={**troubled.kinds, **more_kinds(simulation, nodes, result)},
+                is_enough=lambda: not _lacks(result, watch, work.history, events),
             ),
             beside(simulation, nodes, result),
         )
@@ -113,6 +117,8 @@ def explore_replication(
                 if node.starting is not None:
                     await node.starting
         watching.cancel()
+        result.states["elections"] = watch.election_count
+        result.states["with content"] = int(not _lacks(result, watch, work.history, events))
         await _judge(simulation, nodes, work, watch, result)
 
     with structlog.testing.capture_logs(processors=[with_time]) as events:
@@ -125,6 +131,17 @@ def explore_replication(
         result.states[event["event"]] += 1
     result.digest = simulation.trace.digest
     return result
+
+
+def _lacks(result: Run, watch: Watch, history: History, events: Events) -> dict[str, int]:
+    """Of what a run needs to say anything, that of which there is too little."""
+    had = {
+        "elections": watch.election_count,
+        "truncations": sum(event["event"] == "replica_truncated" and event["was"] > event["end_offset"] for event in events),
+        "faults": sum(count for state, count in result.states.items() if state.startswith("trouble: ")),
+        "acknowledged": len(history.acknowledged),
+    }
+    return {name: count for name, count in had.items() if count < CONTENT[name]}
 
 
 async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, watch: Watch, result: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -29,7 +30,7 @@ class Watch:
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._high_watermarks: dict[tuple[TopicPartition, int, int], int] = {}
         self._committed: dict[TopicPartition, int] = {}  # the highest that any replica has had
-        self._watched: set[Partition] = set()
+        self._seen: dict[Partition, tuple[int, int, int]] = {}  # what was looked at, as it was then
         self._commits: dict[int, int] = {}  # what was committed of the offsets' topic when a client was told of a commit
         history.on_acknowledged, history.on_commit = self._acknowledged, self._commit
         for node in nodes:
@@ -43,23 +44,33 @@ class Watch:
     def _look(self) -> None:
         for node in self._nodes:
             for partition in [] if node.present is None else node.present.partitions.all():
-                self._note(partition)
-                if partition not in self._watched:
-                    self._watched.add(partition)
-                    partition.on_role = partial(self._on_role, partition.on_role)
-                epoch, key, high_watermark = partition.led_epoch, partition.key, partition.high_watermark
-                if epoch < 0:
-                    continue
-                leader = self._leaders.setdefault((key, epoch), node.node)
-                if leader != node.node:
-                    self._find(f"{key} has two leaders in epoch {epoch}: {leader} and {node.node}")
-                if partition.log.epochs.latest_epoch != epoch:
-                    self._find(f"{key}: its leader has not entered epoch {epoch}")
-                before = self._high_watermarks.get((key, epoch, node.node), 0)
-                if high_watermark < before:
-                    self._find(f"{key}: the high watermark goes back from {before} to {high_watermark}")
-                self._high_watermarks[key, epoch, node.node] = high_watermark
-        self._result.states["leader epochs of partitions"] = len(self._leaders)
+                state = partition.high_watermark, partition.led_epoch, partition.log.epochs.latest_epoch
+                if self._seen.get(partition) != state:
+                    self._look_at(node.node, partition)
+                    self._seen[partition] = state
+
+    def _look_at(self, node: int, partition: Partition) -> None:
+        self._note(partition)
+        if partition not in self._seen:
+            partition.on_role = partial(self._on_role, partition.on_role)
+        epoch, key, high_watermark = partition.led_epoch, partition.key, partition.high_watermark
+        if epoch < 0:
+            return
+        leader = self._leaders.setdefault((key, epoch), node)
+        if leader != node:
+            self._find(f"{key} has two leaders in epoch {epoch}: {leader} and {node}")
+        if partition.log.epochs.latest_epoch != epoch:
+            self._find(f"{key}: its leader has not entered epoch {epoch}")
+        before = self._high_watermarks.get((key, epoch, node), 0)
+        if high_watermark < before:
+            self._find(f"{key}: the high watermark goes back from {before} to {high_watermark}")
+        self._high_watermarks[key, epoch, node] = high_watermark
+
+    @property
+    def election_count(self) -> int:
+        """How often another replica led than in the epoch before."""
+        epochs = sorted(self._leaders, key=lambda led: (str(led[0]), led[1]))
+        return sum(one[0] == other[0] and self._leaders[one] != self._leaders[other] for one, other in itertools.pairwise(epochs))
 
     def _on_role(self, then: Callable[[Partition], None], partition: Partition) -> None:
         """What a leader has committed when it has just ceased to lead."""

@@ -52,10 +52,13 @@ def main(program: str, try_seed: Try, important: Sequence[str]) -> int:
     """1 when there was a finding, or when something important was never met."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--count", type=int, help="so many seeds, however long that takes")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=3)
     options = parser.parse_args()
-    found, met = hunt(seeds_for(options.seconds, options.first), options.jobs, try_seed)
+    first, count = options.first, options.count
+    seeds = seeds_for(options.seconds, first) if count is None else range(first, first + count)
+    found, met = hunt(seeds, options.jobs, try_seed)
     for kind, count in sorted(met.items()):
         sys.stdout.write(f"{count:9} {kind}\n")
     missing = never_reached(met, important)
