@@ -205,6 +205,10 @@ class ConnectionHandler(Protocol):
         """
         ...
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes belong, if that is known: ``on_data`` may be given them there, and they are not copied."""
+        ...
+
     def on_drain(self) -> None:
         """The send queue that had grown past the limit is empty again."""
         ...

@@ -121,6 +121,9 @@ class _Side:
 
         await world.network.connect(host, PORT, back)
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         if self._server is None:
             self._early.append(bytes(data))
@@ -139,6 +142,9 @@ class _Side:
 class _Back:
     def __init__(self, client: Connection) -> None:
         self._client = client
+
+    def room(self) -> memoryview | None:
+        return None
 
     def on_data(self, data: memoryview) -> bool:
         self._client.send([bytes(data)])

@@ -129,6 +129,9 @@ class Knocking:
         self._cutter = FrameCutter(1 << 20)  # an answer may come in pieces
         self.is_closed = False
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         self._answered_ms += [self._now_ms() for _ in self._cutter.feed(data)]
         return False

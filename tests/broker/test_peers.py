@@ -18,6 +18,9 @@ PORT = 9092
 class Silent:
     """Takes what comes, and says nothing."""
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         return False
 

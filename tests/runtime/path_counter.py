@@ -50,6 +50,9 @@ async def _work(path: str) -> int:
     received = bytearray()
 
     class Handler:
+        def room(self) -> memoryview | None:
+            return None
+
         def on_data(self, data: memoryview) -> bool:
             received.extend(data)
             if len(received) >= ROUNDS * (SMALL + LARGE):

@@ -47,6 +47,9 @@ class Handler:
         self.drained = asyncio.Event()
         self.wanted = 0
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         self.received += data
         if len(self.received) >= self.wanted:

@@ -38,6 +38,9 @@ class Mute:
     async def next(self) -> Connection:
         return await asyncio.wait_for(self.came.get(), WAIT_SECONDS_MAX)
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         return False
 

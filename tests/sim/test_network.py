@@ -29,6 +29,9 @@ class End:
         self.drained = 0
         self.ended: list[Exception | None] = []
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         self.data += bytes(data)
         self.pieces += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from ottla.wire.frame_memory import (
     AnswerMemory,
     FrameMemory,
 )
-from ottla.wire.frames import FrameCutter
+from ottla.wire.frames import ROOM_BYTES_MIN, FrameCutter
 
 LIMIT = 1 << 20
 
@@ -52,6 +53,32 @@ def test_any_chunking_gives_the_same_frames(contents: list[bytes], data: st.Data
     cutter = FrameCutter(LIMIT)
     assert cut(cutter, pieces) == contents
     assert not cutter.is_inside_frame
+
+
+@given(st.lists(st.sampled_from([0, 1, 40_000, ROOM_BYTES_MIN, ROOM_BYTES_MIN + 5000, 300_000]), max_size=5), st.integers(0, 1 << 32))
+def test_what_is_received_in_its_place_gives_the_same_frames(sizes: list[int], seed: int) -> None:
+    random = Random(seed)
+    contents = [random.randbytes(size) for size in sizes]
+    stream = b"".join(map(frame, contents))
+    cutter, frames, position = FrameCutter(LIMIT, AnswerMemory()), list[bytes](), 0
+    while position < len(stream):
+        size = random.choice([1, 1000, 65_536, 262_144])
+        room = cutter.room() if random.random() < 0.7 else None
+        data = (memoryview(bytearray(size)) if room is None else room)[:size][: len(stream) - position]
+        data[:] = stream[position : position + len(data)]
+        frames += [bytes(view) for view, _ in cutter.feed(data)]
+        position += len(data)
+    assert frames == contents
+    assert cutter.room() is None
+
+
+def test_there_is_no_room_for_little_or_for_what_was_only_declared() -> None:
+    cutter = FrameCutter(LIMIT, AnswerMemory())
+    list(cutter.feed(memoryview(bytearray(frame(bytes(ROOM_BYTES_MIN))[:-1]))))
+    assert cutter.room() is None
+    cutter = FrameCutter(LIMIT)
+    list(cutter.feed(memoryview(bytearray(frame(bytes(LIMIT))[:10]))))
+    assert cutter.room() is None
 
 
 def test_byte_by_byte() -> None:

@@ -133,6 +133,9 @@ class ClientConnection:
         pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
         return pieces
 
+    def room(self) -> memoryview | None:
+        return self._cutter.room()
+
     def on_data(self, data: memoryview) -> bool:
         kept = False
         try:

@@ -1,9 +1,10 @@
 """One raw, non-blocking TCP socket on the event loop's readiness callbacks.
 
 Reading. All connections of a loop share one receive buffer; a handler that keeps views of it says so, and the loop takes
-a fresh one. Writing. Buffers leave in vectored sends; a file region of some size leaves by ``sendfile``, straight from
-the page cache, with MSG_MORE joining it to the bytes before it; a small one is read and sent with the rest, which is
-cheaper below 64 KiB (docs/decisions/0002). What is not in the page cache is first brought there by a worker.
+a fresh one. When it was full, what follows is received where it belongs, if the handler knows that. Writing. Buffers leave
+in vectored sends; a file region of some size leaves by ``sendfile``, straight from the page cache, with MSG_MORE joining it
+to the bytes before it; a small one is read and sent with the rest, which is cheaper below 64 KiB (docs/decisions/0002). What
+is not in the page cache is first brought there by a worker.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class RealConnection:
     __slots__ = (
         "_closing",
         "_handler",
+        "_into",
         "_is_paused",
         "_is_warming",
         "_is_writing",
@@ -87,6 +89,7 @@ class RealConnection:
         self.peer: tuple[str, int] = sock.getpeername()[:2]
         self.local: tuple[str, int] = sock.getsockname()[:2]
         self._handler: ConnectionHandler | None = None
+        self._into: memoryview | None = None  # where the next bytes belong
 
     def start(self, handler: ConnectionHandler) -> None:
         if self.is_closed:  # refused by the handler's factory
@@ -123,7 +126,8 @@ class RealConnection:
                 self._socket.setsockopt(level, option, value)
 
     def _on_readable(self) -> None:
-        view = self._network.receive_buffer
+        into = self._into
+        view = self._network.receive_buffer if into is None else into
         try:
             count = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):
@@ -134,8 +138,12 @@ class RealConnection:
         if count == 0:
             self._end(None)
             return
-        assert self._handler is not None, "a connection that reads has a handler"
-        if self._handler.on_data(view[:count]):
+        handler = self._handler
+        assert handler is not None, "a connection that reads has a handler"
+        is_kept = handler.on_data(view[:count])
+        if into is not None or count == len(view):
+            self._into = None if self.is_closed else handler.room()
+        if is_kept and into is None:
             self._network.renew_receive_buffer()
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
@@ -278,6 +286,7 @@ class RealConnection:
         self._out.clear()
         self._unsent = 0
         self._closing = True
+        self._into = None
         self._network.connections.pop(self, None)
         self._socket.close()
         handler, self._handler = self._handler, None

@@ -157,6 +157,9 @@ class _Link:
 
     # The broker's answers
 
+    def room(self) -> memoryview | None:
+        return None
+
     def on_data(self, data: memoryview) -> bool:
         for frame, _ in self._cutter.feed(data):
             self._on_answer(self._at_broker.popleft(), bytes(frame))

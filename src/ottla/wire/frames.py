@@ -2,7 +2,8 @@
 
 ``FrameCutter`` is fed what arrived and yields complete frames as views. A frame that is entirely in what was fed is not
 copied; one that is cut is collected in memory of its own, which was a frame's before (``FrameMemory``) or grows as bytes
-arrive and never ahead of them, so that a peer who only declares a large frame costs nothing.
+arrive and never ahead of them, so that a peer who only declares a large frame costs nothing. The rest of a large one may be received
+there, without a copy (``room``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from ottla.errors import DecodeError
 from ottla.wire.frame_memory import FrameMemory
 
 LENGTH_BYTES: Final = 4
+ROOM_BYTES_MIN: Final = 1 << 17
+"""Less is received with what follows it, in one call."""
 
 
 class FrameCutter:
@@ -35,6 +38,12 @@ class FrameCutter:
     @property
     def is_inside_frame(self) -> bool:
         return bool(self._head) or self._length > 0
+
+    def room(self) -> memoryview | None:
+        """Where the next bytes may be received, to be fed from there: memory of the frame that they belong to, if much of it is missing."""
+        if self._length - self._filled < ROOM_BYTES_MIN or len(self._collected) < self._length:
+            return None
+        return memoryview(self._collected)[self._filled : self._length]
 
     def feed(self, data: memoryview) -> Iterator[tuple[memoryview, bool]]:
         """Each complete frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
@@ -86,7 +95,10 @@ class FrameCutter:
         """Takes what belongs to the frame; memory that is too short for it grows by an eighth more than that."""
         take = min(self._length - self._filled, len(data) - position)
         end = self._filled + take
-        self._collected[self._filled : end] = data[position : position + take]
+        if end > len(self._collected):
+            self._collected += data[position : position + take]
+        elif data.obj is not self._collected:  # else it was received in its place
+            memoryview(self._collected)[self._filled : end] = data[position : position + take]  # a bytearray would copy it twice
         self._filled = end
         return position + take
 

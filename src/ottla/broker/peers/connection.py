@@ -104,6 +104,9 @@ class PeerConnection:
         self._sent.append(_Sent(api, version, correlation_id, on_answer, now_ms))
         self._transport.send(pieces)
 
+    def room(self) -> memoryview | None:
+        return self._cutter.room()
+
     def on_data(self, data: memoryview) -> bool:
         try:
             for frame, is_shared in self._cutter.feed(data):

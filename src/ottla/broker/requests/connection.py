@@ -114,6 +114,9 @@ class BrokerConnection:
         """Whether it has so many open requests that no more are begun."""
         return len(self._responses) > OPEN_REQUESTS_MAX
 
+    def room(self) -> memoryview | None:
+        return self._cutter.room()
+
     def on_data(self, data: memoryview) -> bool:
         return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
 

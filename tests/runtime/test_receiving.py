@@ -1,0 +1,68 @@
+"""Bytes of large frames are received where they belong."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from ottla.runtime import sockets
+from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.warming import Warmer
+from ottla.wire.frame_memory import AnswerMemory
+from ottla.wire.frames import ROOM_BYTES_MIN, FrameCutter
+
+LIMIT = 1 << 22
+LARGE = 4 * ROOM_BYTES_MIN
+LARGE_COUNT = 4
+WAIT_SECONDS_MAX = 30
+
+
+class Frames:
+    """Keeps the frames that came, and how many calls brought bytes to their place."""
+
+    def __init__(self, expected: int) -> None:
+        self.cutter = FrameCutter(LIMIT, AnswerMemory())
+        self.found: list[memoryview] = []
+        self.in_place = 0
+        self.done = asyncio.Event()
+        self._expected = expected
+
+    def room(self) -> memoryview | None:
+        return self.cutter.room()
+
+    def on_data(self, data: memoryview) -> bool:
+        self.in_place += data.obj is self.cutter._collected
+        is_kept = False
+        for frame, is_shared in self.cutter.feed(data):
+            self.found.append(frame)
+            is_kept |= is_shared
+        if len(self.found) == self._expected:
+            self.done.set()
+        return is_kept
+
+    def on_drain(self) -> None: ...
+    def on_close(self, error: Exception | None) -> None:
+        self.done.set()
+
+
+def test_a_large_frame_is_received_in_its_place_and_what_follows_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "RECEIVE_BUFFER_BYTES", 1 << 12)  # so that it is full
+    contents = [bytes([number]) * size for number, size in enumerate([10, LARGE, 3, LARGE + 1, LARGE, 100_000, 7, LARGE])]
+
+    async def body() -> None:
+        network, frames = RealNetwork(Warmer(1)), Frames(len(contents))
+        listener = await network.listen("127.0.0.1", 0, lambda _: frames)
+        with socket.create_connection(listener.address) as sender:
+            sender.setblocking(False)
+            for content in contents:
+                await asyncio.get_running_loop().sock_sendall(sender, struct.pack(">i", len(content)) + content)
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                await frames.done.wait()
+        assert [bytes(frame) for frame in frames.found] == contents
+        assert frames.in_place >= LARGE_COUNT
+        await listener.close()
+
+    asyncio.run(body())
