@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 from ottla.ports import Buffer, Job
 from ottla.runtime.append_pace import AppendPace
+from ottla.runtime.closing import CLOSER
 from ottla.runtime.descriptors import KEPT_FROM_LOGS, KEPT_FROM_PARTITIONS, limit, lowest_free, usable
 from ottla.runtime.io_policy import PATHS
 from ottla.runtime.warming import read_if_warm
@@ -69,7 +70,7 @@ class RealFile:
     def __del__(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            CLOSER.close(descriptor)
 
     async def append(self, buffers: Sequence[Buffer]) -> int:
         position = self.size
@@ -153,6 +154,7 @@ class RealDisk:
         if descriptor >= self._descriptors_max:
             os.close(descriptor)
             raise OSError(errno.EMFILE, f"too many open files: logs may have {self._descriptors_max} of {limit()} (ulimit -n)", path)
+        CLOSER.start()
         return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool, self._pace)
 
     async def read_file(self, path: str) -> bytes:
