@@ -31,8 +31,8 @@ from ottla.errors import KafkaError
 from ottla.sync import Admin, NewTopic
 
 ROUNDS: Final = 3
-WARMING_ROUNDS: Final = 2
-"""Until the compiler of a JVM has come to rest."""
+WARMING_ROUNDS: Final = 1
+"""The compiler of a JVM goes on to improve its code for some more, by some percent a round."""
 SECONDS: Final = 6.0
 TRIPS: Final = 3000
 FEW, MANY = 6, 600

@@ -1,9 +1,11 @@
 """Every codec both ways, the forms that clients write, and streams that lie."""
 
 import gzip
+import random
 import struct
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import DecodeError
-from ottla.records.compression import Codec, compress, decompress
+from ottla.records.compression import SCRATCH_BYTES_MAX, Codec, compress, decompress
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 MIB = 1 << 20
@@ -175,3 +177,13 @@ def test_an_unknown_codec_is_a_decode_error() -> None:
 def test_gzip_with_bytes_after_it_is_malformed() -> None:
     with pytest.raises(DecodeError):
         decompress(Codec.GZIP, zlib.compress(b"x", wbits=31) + b"garbage")
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_was_decompressed_stays_as_it_is_whatever_comes_next(codec: Codec) -> None:
+    """The memory that it passed through is used again, by each thread its own."""
+    contents = [random.Random(size).randbytes(size // 2) * 2 for size in (100_000, 4, SCRATCH_BYTES_MAX + 2, 70_000, 200_000)]
+    packed = [bytes(compress(codec, content)) for content in contents]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda number: decompress(codec, packed[number % len(packed)]), range(200)))
+    assert all(found[number] == contents[number % len(contents)] for number in range(200))

@@ -64,7 +64,7 @@ def _decompressed(data: Buffer, position: int, header: BatchHeader, limit: int) 
     end = position + header.size_bytes
     if end > len(data):
         raise DecodeError(f"the batch at byte {position} has {header.size_bytes} bytes, {len(data) - position} are left")
-    return bytes(decompress(header.codec, memoryview(data)[position + HEADER_SIZE : end], limit))
+    return decompress(header.codec, memoryview(data)[position + HEADER_SIZE : end], limit)
 
 
 def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:

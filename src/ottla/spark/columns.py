@@ -83,7 +83,7 @@ class Columns:
         import numpy as np
 
         view = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
-        payload = bytes(decompress(header.codec, view))
+        payload = decompress(header.codec, view)
         offsets: list[int] = []
         times: list[int] = []
         end_of_records = decode_columns(

@@ -146,7 +146,7 @@ def _unpacked(view: memoryview, codec: int, limit: int, *, may_be_heavy: bool) -
             raise HeavyBatch
         return bytes(view[HEADER_SIZE:])
     try:
-        return bytes(decompress(codec, view[HEADER_SIZE:], limit))
+        return decompress(codec, view[HEADER_SIZE:], limit)
     except DecodeError as error:
         if not may_be_heavy:  # the limit cannot always distinguish what is malformed from what is only large
             raise HeavyBatch from None
