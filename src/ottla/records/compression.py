@@ -19,7 +19,6 @@ Source: RFC 1952, the LZ4 frame format 1.6, RFC 8878, google/snappy's format des
 
 from __future__ import annotations
 
-import threading
 import zlib
 from enum import IntEnum
 from typing import Any, Final
@@ -31,8 +30,9 @@ from ottla.ports import Buffer
 
 DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 """The default limit: a producer's batch has at most a few megabytes."""
-SCRATCH_BYTES_MAX: Final = 2 << 20
-SCRATCH_STEP_BYTES: Final = 64 << 10
+SPARE_BYTES_MAX: Final = 2 << 20
+SPARE_STEP_BYTES: Final = 64 << 10
+SPARES_MAX: Final = 4
 
 
 class Codec(IntEnum):
@@ -99,33 +99,44 @@ def _too_large(codec: str, limit: int) -> DecodeError:
     return DecodeError(f"{codec} data grows beyond {limit} bytes")
 
 
-class _Scratch(threading.local):
-    """Memory of each thread, used again: a new bytearray is set to zero first, which took a fifth of the time of all this."""
+class _Spares:
+    """Memory that is used again: a new bytearray is set to zero first, which took a fifth of the time of all this.
 
-    memory = memoryview(b"")
+    Several threads may ask at once: what one of them has nobody else has.
+    """
 
-    def room(self, size: int) -> memoryview:
-        """So many bytes with any content; the caller's until somebody asks again."""
-        if size > SCRATCH_BYTES_MAX:
-            return memoryview(bytearray(size))
-        if len(self.memory) < size:
-            self.memory = memoryview(bytearray(-(-size // SCRATCH_STEP_BYTES) * SCRATCH_STEP_BYTES))
-        return self.memory[:size]
+    def __init__(self) -> None:
+        self._spares: list[bytearray] = []
+
+    def lend(self, size: int) -> bytearray:
+        """At least so many bytes with any content, until they are given back."""
+        try:
+            spare = self._spares.pop()
+        except IndexError:
+            spare = bytearray()
+        return spare if len(spare) >= size else bytearray(-(-size // SPARE_STEP_BYTES) * SPARE_STEP_BYTES)
+
+    def take_back(self, memory: bytearray) -> None:
+        if len(memory) <= SPARE_BYTES_MAX and len(self._spares) < SPARES_MAX:
+            self._spares.append(memory)
 
 
-_scratch: Final = _Scratch()
+_spares: Final = _Spares()
 
 
 def _into(codec: str, function: Any, data: memoryview, bound: int, limit: int) -> bytes:
     """Runs a cramjam ``decompress_into`` on a buffer that the data cannot outgrow, or that ends at the limit."""
-    output = _scratch.room(min(bound, limit))
+    size = min(bound, limit)
+    memory = _spares.lend(size)
     try:
-        written: int = function(data, output)
+        written: int = function(data, memoryview(memory)[:size])
+        return bytes(memoryview(memory)[:written])
     except cramjam.DecompressionError as error:
         # Only a stream that does not fit the limit has a buffer smaller than its bound.
         reason = f"is malformed ({error})" if bound <= limit else f"is malformed or grows beyond {limit} bytes"
         raise DecodeError(f"{codec} data {reason}") from None
-    return bytes(output[:written])
+    finally:
+        _spares.take_back(memory)
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> bytes:
@@ -189,14 +200,10 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         if len(data) != 1:
             raise DecodeError("an empty snappy block has bytes after its length")
         return b""
-    output = _scratch.room(declared)
-    try:
-        written = cramjam.snappy.decompress_raw_into(data, output)
-    except cramjam.DecompressionError as error:
-        raise DecodeError(f"snappy data is malformed ({error})") from None
-    if written != declared:
-        raise DecodeError(f"a snappy block declares {declared} bytes and holds {written}")
-    return bytes(output)
+    output = _into("snappy", cramjam.snappy.decompress_raw_into, data, declared, limit)
+    if len(output) != declared:
+        raise DecodeError(f"a snappy block declares {declared} bytes and holds {len(output)}")
+    return output
 
 
 def _word(data: memoryview, position: int, size: int = 4) -> int:
