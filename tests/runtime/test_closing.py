@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from ottla.runtime.closing import Closer
 from ottla.runtime.world import real_world
 
 WAIT_SECONDS_MAX = 30
@@ -38,3 +39,11 @@ def test_a_deleted_file_is_closed_on_another_thread(tmp_path: Path, monkeypatch:
         assert (thread != threading.get_ident()) == is_deleted
 
     asyncio.run(body())
+
+
+def test_where_nobody_closes_what_is_left_to_them_it_is_closed_at_once(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_RDWR)
+    (tmp_path / "log").unlink()
+    Closer().close(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -27,8 +27,8 @@ class Closer:
             self._thread.start()
 
     def close(self, descriptor: int) -> None:
-        """At once, unless the file has no name any more."""
-        if os.fstat(descriptor).st_nlink > 0:
+        """At once, unless the file has no name any more, and there is somebody to whom it can be left."""
+        if self._thread is None or os.fstat(descriptor).st_nlink > 0:
             os.close(descriptor)
         else:
             self._descriptors.put(descriptor)

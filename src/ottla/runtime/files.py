@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from ottla.ports import Buffer, Job
 from ottla.runtime.append_pace import AppendPace
@@ -137,6 +137,8 @@ class RealFile:
 class RealDisk:
     """The file system of this machine."""
 
+    has_threads: ClassVar[bool] = True
+
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._pace = AppendPace()
@@ -154,7 +156,8 @@ class RealDisk:
         if descriptor >= self._descriptors_max:
             os.close(descriptor)
             raise OSError(errno.EMFILE, f"too many open files: logs may have {self._descriptors_max} of {limit()} (ulimit -n)", path)
-        CLOSER.start()
+        if self.has_threads:
+            CLOSER.start()
         return RealFile(path, descriptor, os.fstat(descriptor).st_size, self._pool, self._pace)
 
     async def read_file(self, path: str) -> bytes:

@@ -22,8 +22,10 @@ class InlineFile(RealFile):
 
 
 class InlineDisk(RealDisk):
+    has_threads = False
+
     def __init__(self) -> None:
-        super().__init__(ThreadPoolExecutor(1))  # never used, and so without threads
+        super().__init__(ThreadPoolExecutor(1))  # never used, and so without any
 
     async def _hop(self, call: Callable[[], T]) -> T:
         return call()
