@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span, Vote
-from ottla.consensus.effects import AppendFetched, SendRequest, TruncateLog
+from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span, Vote, VoteAnswer
+from ottla.consensus.effects import AppendFetched, Reply, SendRequest, TruncateLog
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
-from ottla.consensus.roles import Follower, Prospective, Unattached
+from ottla.consensus.roles import Follower, Leader, Prospective, Unattached
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
 
@@ -94,16 +94,68 @@ def test_a_voter_in_search_of_a_leader_waits_for_its_disk_too() -> None:
     assert request_in(quorum.on_flushed(5, 0, 901)).fetch_offset == 5
 
 
-def test_a_voter_whose_disk_is_slow_does_not_suspect_the_leader() -> None:
+def with_a_slow_disk(now_ms: int) -> Quorum:
+    """A follower of node 2 that has had five records for a while, and has none of them on disk."""
     quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
     fetch = request_in(quorum.start(0))
-    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), 1)
+    quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, records="a", spans=(Span(4, 0, 5),)), now_ms)
+    return quorum
+
+
+def test_a_voter_whose_disk_is_slow_does_not_suspect_the_leader() -> None:
+    quorum = with_a_slow_disk(1)
     assert quorum.on_tick(5000) == (), "it has asked for nothing"
     assert isinstance(quorum.role, Follower)
-    assert quorum.next_deadline_ms() >= 7000
     request_in(quorum.on_flushed(5, 0, 5001))
     quorum.on_tick(9000)
     assert isinstance(quorum.role, Prospective)
+
+
+def test_a_voter_whose_disk_is_slow_says_that_it_lives_and_no_more_than_is_on_its_disk() -> None:
+    quorum, now_ms = with_a_slow_disk(1), 1
+    for _ in range(20):
+        now_ms = quorum.next_deadline_ms()
+        sign = request_in(quorum.on_tick(now_ms))
+        assert (sign.fetch_offset, sign.last_epoch, sign.max_wait_ms, sign.max_bytes) == (0, 0, 0, 0)
+        answer = FetchAnswer(0, 4, 2, 5, diverging=EpochEnd(0, 0), records="a", spans=(Span(4, 0, 5),))
+        assert quorum.on_answer(2, sign, answer, now_ms + 1) == ()
+    assert now_ms > 9000
+    assert isinstance(quorum.role, Follower)
+    assert (quorum.log.end_offset, quorum.high_watermark) == (5, 0), "what lies beyond its disk may not be the leader's"
+    assert request_in(quorum.on_flushed(5, 0, now_ms + 2)).fetch_offset == 5
+
+
+def test_a_leader_that_is_dead_is_found_out_by_a_voter_whose_disk_is_slow() -> None:
+    quorum = with_a_slow_disk(1)
+    request_in(quorum.on_tick(quorum.next_deadline_ms()))
+    while isinstance(quorum.role, Follower):
+        quorum.on_tick(quorum.next_deadline_ms())
+    assert isinstance(quorum.role, Prospective)
+
+
+def test_a_leader_whose_voters_have_slow_disks_goes_on_to_lead() -> None:
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape([(4, 0)], end_offset=3))
+    quorum.start(0)
+    now_ms = quorum.next_deadline_ms()
+    while not isinstance(quorum.role, Leader):
+        assert now_ms < 20_000
+        effects = list(quorum.on_tick(now_ms))
+        while effects:
+            effect = effects.pop(0)
+            if isinstance(effect, SendRequest) and isinstance(effect.request, Vote):
+                granted = VoteAnswer(0, quorum.epoch, -1, is_granted=True)
+                effects += quorum.on_answer(effect.peer, effect.request, granted, now_ms)
+        now_ms += 100
+    began_ms, epoch = now_ms, quorum.epoch
+    while now_ms < began_ms + 20_000:
+        now_ms += 500
+        quorum.on_tick(now_ms)
+        found = quorum.on_request("sign", Fetch(epoch, 2, 3, 4, 0, 0, 0), now_ms)
+        [answer] = [effect.answer for effect in found if isinstance(effect, Reply)]
+        assert isinstance(answer, FetchAnswer)
+        assert (answer.error, answer.spans) == (0, ()), "nothing was asked for"
+    assert isinstance(quorum.role, Leader)
+    assert quorum.high_watermark <= 3
 
 
 def request_in(effects: tuple[object, ...]) -> Fetch:

@@ -2,8 +2,9 @@
 old.
 
 One request is on its way at a time, and a voter sends the next one only when everything before its fetch offset is on disk: the offset
-says so to the leader. An answer counts only if it answers the request on its way. No cut goes below the high watermark: what is committed
-stays.
+says so to the leader. While its disk keeps it waiting it gives signs of life: fetches from what it has on disk, of nothing. A leader is
+not to be replaced because its voters have slow disks. An answer counts only if it answers the request on its way. No cut goes below the
+high watermark: what is committed stays.
 
 The leader counts as lost when it has answered no fetch for fetch.timeout, when a probe has found its process dead, or when it has said
 that it resigned. In the last two cases the voters take turns (rule Q2): the one whose turn is first begins at once.
@@ -137,7 +138,9 @@ def fetch(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
         state.send(peer, _fetch(state, max_wait_ms=0))
         return
     role.fetch_ms = now_ms + settings.request_timeout_ms
-    if role.download is None:
+    if is_waiting_for_disk(state):
+        role.in_flight = _sign_of_life(state)
+    elif role.download is None:
         role.in_flight = _fetch(state, max_wait_ms=settings.fetch_wait_ms)
     else:
         snapshot_id, position = role.download.snapshot_id, role.download.position
@@ -156,15 +159,24 @@ def _fetch(state: QuorumState, *, max_wait_ms: int) -> Fetch:
     )  # fmt: skip
 
 
+def _sign_of_life(state: QuorumState) -> Fetch:
+    settings, log = state.settings, state.log
+    return Fetch(
+        state.epoch, settings.node_id, log.flushed_offset, log.flushed_epoch, state.high_watermark, 0, 0, settings.directory_id,
+        settings.cluster_id, state.next_number(),
+    )  # fmt: skip
+
+
 def is_waiting_for_disk(state: QuorumState) -> bool:
     return state.is_voter and state.log.flushed_offset < state.log.end_offset
 
 
 def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
-    if is_waiting_for_disk(state):
-        return NEVER  # in search of a leader, too: the one that is asked may be it, and counts what it hears
+    is_waiting = is_waiting_for_disk(state)
     if isinstance(role, Follower):
-        return role.fetch_ms
+        return max(role.fetch_ms, role.deadline_ms - state.settings.sign_of_life_ms) if is_waiting else role.fetch_ms
+    if is_waiting:
+        return NEVER  # the one that is asked who leads may be it, and counts what it hears
     return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
 
 
@@ -186,6 +198,8 @@ def on_fetch_answer(
     role.fetch_ms, role.deadline_ms = now_ms, state.fetch_deadline_ms(peer, now_ms)
     if isinstance(answer, FetchSnapshotAnswer):
         _on_piece(state, role, answer, now_ms)
+    elif isinstance(request, Fetch) and request.max_bytes == 0:
+        pass  # it says that the leader lives; beyond what is on disk here, the logs may differ
     elif answer.diverging is not None:
         _truncate(state, role, answer, now_ms)
     elif answer.snapshot_id is not None:
@@ -258,7 +272,7 @@ def _append(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int
 def expire(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
     """The leader has been silent for too long, or it is this voter's turn: an election may begin."""
     if isinstance(role, Follower) and role.start_ms > now_ms:
-        if is_waiting_for_disk(state):  # it has not asked: the silence is its own
+        if is_waiting_for_disk(state) and role.in_flight is None:  # it has not asked: the silence is its own
             role.deadline_ms = state.fetch_deadline_ms(role.leader_id, now_ms)
             return
         state.loss = max(state.loss, LeaderLoss.SILENT)

@@ -140,7 +140,7 @@ def answer(state: QuorumState, token: Token, request: Fetch) -> None:
     diverging = mismatch if isinstance(mismatch, EpochEnd) else None
     snapshot_id = None if isinstance(mismatch, EpochEnd) else mismatch
     reply = FetchAnswer(0, state.epoch, state.leader_id, state.high_watermark, log.start_offset, diverging, snapshot_id)
-    if mismatch is None and request.fetch_offset < log.end_offset:
+    if mismatch is None and request.fetch_offset < log.end_offset and request.max_bytes > 0:
         bytes_max = min(request.max_bytes, state.settings.fetch_bytes_max)
         state.emit(ReadAndReply(token, reply, request.fetch_offset, log.end_offset, bytes_max))
     else:

@@ -62,6 +62,11 @@ class LogShape:
         """The epoch of the last record, or of the snapshot that the log follows; 0 for neither."""
         return max(self.epochs.latest_epoch, self.start_epoch)
 
+    @property
+    def flushed_epoch(self) -> int:
+        """As ``last_epoch``, of what is durable."""
+        return max(self.epochs.epoch_at(self.flushed_offset - 1), self.start_epoch)
+
     def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
         """A log that ends so is at least as complete as this one: by epoch first, then by offset."""
         return (self.last_epoch, self.end_offset) <= (last_epoch, end_offset)

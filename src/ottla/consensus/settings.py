@@ -53,6 +53,11 @@ class QuorumSettings:
         return self.fetch_timeout_ms * 3 // 2
 
     @property
+    def sign_of_life_ms(self) -> int:
+        """So long before it would give the leader up a voter says that it lives and waits for its disk."""
+        return self.fetch_timeout_ms * 3 // 4
+
+    @property
     def fetch_wait_ms(self) -> int:
         """So long the leader may park a fetch: its answer has to be there before the request, or the leader, is given up."""
         return min(self.fetch_max_wait_ms, self.request_timeout_ms // 2, self.fetch_timeout_ms // 2)
