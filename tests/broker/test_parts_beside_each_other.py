@@ -711,6 +711,39 @@ def test_a_segment_is_not_scrubbed_while_another_one_has_its_name(seed: int) -> 
     play(act, seed)
 
 
+@pytest.mark.parametrize("is_being_read", [False, True])
+def test_a_log_that_is_cut_while_it_is_scrubbed_is_not_damaged(is_being_read: bool) -> None:
+    """Before one of its segments is read, or just then; what ends there began the next segment when the round began."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 12)
+        assert broker.broker is not None
+        partition, disk = broker.broker.partitions.by_name["t"][0], broker.machine.disk
+        log, work = partition.log, disk.work
+        second = log.segments[1]
+        offset = second.base_offset + 1
+
+        async def cut() -> None:
+            disk.work = work  # type: ignore[method-assign]
+            async with partition.changing:  # as a follower does
+                log.begin_truncation(offset)
+                await log.truncate_to(offset)
+                log.durability.truncation_ended()
+
+        async def cut_then_work(job: Any, request: Any, **more: Any) -> Any:
+            if (request.path == second.path) == is_being_read:
+                await cut()
+            return await work(job, request, **more)
+
+        disk.work = cut_then_work  # type: ignore[method-assign]
+        await broker.broker._scrubber._scrub_all()
+        assert log.log_end_offset == offset
+        assert not log.is_failed
+
+    play(act, log_retention_check_interval_ms="3600000")
+
+
 # -- looking into a log while its segments are replaced and deleted
 
 

@@ -75,7 +75,7 @@ def test_times_and_keys_are_judged_by_record(client: RawClient) -> None:
 
 def test_librdkafka_reports_the_refused_batch_as_it_does_beside_kafka(broker: BrokerProcess) -> None:
     results: list[object] = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 200})
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})
     for key in (b"good", None, b"also good"):
         producer.produce("compacted", key=key, value=b"v", on_delivery=lambda error, _: results.append(error and error.name()))
     assert producer.flush(30) == 0

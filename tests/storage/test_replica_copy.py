@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,11 @@ async def log_of(disk: SimDisk, count: int) -> PartitionLog:
     return log
 
 
-async def append(log: PartitionLog, count: int) -> None:
+async def append(log: PartitionLog, count: int, *, leader_epoch: int = 0, value: bytes = b"value") -> None:
     for number in range(count):
         builder = BatchBuilder()
-        builder.append(b"%d" % (number % 3), b"value %d" % number, timestamp_ms=NOW_MS + number)
-        log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=NOW_MS)
+        builder.append(b"%d" % (number % 3), value + b" %d" % number, timestamp_ms=NOW_MS + number)
+        log.stage(memoryview(builder.build()), leader_epoch=leader_epoch, now_ms=NOW_MS)
         await log.flush()
     await log.sync()
 
@@ -172,5 +173,53 @@ def test_the_rate_of_a_copy_may_change_within_a_segment() -> None:
         assert asked == [100.0, 400_000.0, float("inf")]
         assert copy.missing_bytes == 0
         assert loop.time() > began + (1 << 20) / 100 - 1, "the first mebibyte at a hundred bytes a second"
+
+    run(main())
+
+
+@pytest.mark.parametrize("segment_bytes", [300, 100_000])
+@pytest.mark.parametrize("is_copying", [False, True])
+@pytest.mark.parametrize("count", [0, 2, 10, 20])
+def test_what_a_follower_cuts_meanwhile_is_not_in_the_copy(
+    monkeypatch: pytest.MonkeyPatch, segment_bytes: int, is_copying: bool, count: int
+) -> None:
+    """And what it fetches instead is, whether that is more or less."""
+
+    async def main() -> None:
+        disk = disk_of()
+        for folder in (OLD, NEW):
+            await disk.make_dirs(folder)
+        config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
+        log = await PartitionLog.open(disk, OLD, config=config, now_ms=NOW_MS, clean=False)
+        await append(log, 20)
+        work = disk.work
+
+        async def cut() -> None:
+            monkeypatch.setattr(disk, "work", work)
+            log.begin_truncation(9)
+            await log.truncate_to(9)
+            log.durability.truncation_ended()
+            await append(log, count, leader_epoch=1, value=b"another and longer value")
+
+        async def cut_meanwhile(*given: Any, **named: Any) -> Any:
+            await cut()
+            return await work(*given, **named)
+
+        if is_copying:
+            monkeypatch.setattr(disk, "work", cut_meanwhile)
+        copy = ReplicaCopy(disk, log, NEW)
+        await copy.catch_up(bytes_per_second=lambda: float("inf"), settled=at_once)
+        if not is_copying:
+            await cut()
+            assert copy.missing_bytes > 0
+            assert copy.offset_lag > 0
+        before = await records_of(log)
+        await copy.finish()
+        assert (copy.missing_bytes, copy.offset_lag) == (0, 0)
+        log.relocate(NEW, await copy.open_files(NEW))
+        await append(log, 1, leader_epoch=1)
+        assert (await records_of(log))[:-1] == before
+        opened = await PartitionLog.open(disk, NEW, config=config, now_ms=NOW_MS, clean=False)
+        assert await records_of(opened) == await records_of(log)
 
     run(main())

@@ -27,6 +27,8 @@ from ottla.types import TopicPartition, uuid_text
 log = get_logger(__name__)
 
 RETRY_MS: Final = 10_000
+FINISHED_BYTES_MAX: Final = 1 << 26
+"""So much may be missing in the end: it is copied while appends are held."""
 
 
 class ReplicaMover:
@@ -147,8 +149,16 @@ class ReplicaMover:
         try:
             copy = ReplicaCopy(disk, partition.log, future, on_copied=self._copied)
             self._current = key, copy
-            await copy.catch_up(bytes_per_second=self._bytes_per_second, settled=partition.settled)
-            await partition.stand_still(lambda: self._finish(partition, source, folder, copy, future, generation))
+            is_finished = False
+
+            async def finish() -> None:
+                nonlocal is_finished
+                if is_finished := copy.missing_bytes <= FINISHED_BYTES_MAX:
+                    await self._finish(partition, source, folder, copy, future, generation)
+
+            while not is_finished:  # a segment that was cut a moment ago is copied again
+                await copy.catch_up(bytes_per_second=self._bytes_per_second, settled=partition.settled)
+                await partition.stand_still(finish)
         finally:
             if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it records the move for the next start
                 await disk.remove_tree(future)

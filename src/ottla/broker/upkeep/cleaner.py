@@ -87,6 +87,7 @@ class LogCleaner:
             return
         rate = config["log.cleaner.io.max.bytes.per.second"]
         sources = opened.segments[: len(request.sources)]
+        cuts = [segment.cut_count for segment in sources]
         try:
             result = await self._world.disk.work(CLEAN_JOB, request, bytes_per_second=rate)
         except FileNotFoundError as error:
@@ -96,7 +97,7 @@ class LogCleaner:
             raise
         await self._partitions.write_checkpoints()
         async with partition.changing:
-            if opened.is_failed:
+            if opened.is_failed or [segment.cut_count for segment in sources] != cuts:
                 await opened.compaction.drop_all_cleaned(result.cleaned)
                 return
             await self._install(partition, result)

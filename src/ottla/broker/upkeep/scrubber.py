@@ -53,13 +53,13 @@ class Scrubber:
         for partition in self._partitions.all():
             for segment, following in pairwise(list(partition.log.segments)):
                 await partition.settled()
-                if not partition.log.is_failed and not segment.is_retired:
+                if not partition.log.is_failed and not segment.is_retired and not following.is_retired:
                     await self._scrub(partition, segment, -1 if partition.log.lacks_offsets else following.base_offset)
                     count += 1
         log.info("scrub_done", segments=count)
 
     async def _scrub(self, partition: Partition, segment: Segment, end_offset: int) -> None:
-        request = ScrubRequest(segment.path, segment.base_offset, end_offset, segment.size)
+        request, cuts = ScrubRequest(segment.path, segment.base_offset, end_offset, segment.size), segment.cut_count
         rate = self._config["ottla.log.scrub.bytes.per.second"]
         try:
             found = await self._world.disk.work(SCRUB_JOB, request, bytes_per_second=rate)
@@ -67,17 +67,16 @@ class Scrubber:
             log.warning("segment_not_scrubbed", file=request.path, reason=str(error))
             return
         except OSError as error:
-            if not segment.is_retired:  # deleted, or replaced by what compaction left of it
+            if not _is_another(segment, cuts):
                 log.error("segment_unreadable", file=request.path, reason=str(error))
                 partition.log.health.on_disk_error(error)
             return
         if found.damage is not None:
             async with partition.changing:
-                await self._note_damage(partition, segment, request, found)
+                if not _is_another(segment, cuts):
+                    await self._note_damage(partition, request, found)
 
-    async def _note_damage(self, partition: Partition, segment: Segment, request: ScrubRequest, found: Scrubbed) -> None:
-        if segment.is_retired:  # what was read may have been another segment's by then
-            return
+    async def _note_damage(self, partition: Partition, request: ScrubRequest, found: Scrubbed) -> None:
         log.error(
             "segment_damaged", topic=partition.topic, partition=partition.index, file=request.path, whole_bytes=found.whole_bytes,
             reason=found.damage,
@@ -87,3 +86,8 @@ class Scrubber:
             await remember_damage(self._world.disk, request, found.damage or "")
         except OSError as error:
             log.error("damage_not_remembered", file=request.path, reason=str(error))
+
+
+def _is_another(segment: Segment, cuts: int) -> bool:
+    """Whether it is not what it was: deleted, replaced by what compaction left of it, or cut by a follower."""
+    return segment.is_retired or segment.cut_count != cuts

@@ -2,8 +2,8 @@
 
 The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
 copied by a worker-process job, at its rate, and synced; only the last of them, while appends are held, are copied on the loop. What
-compaction or retention takes away meanwhile is removed from the copy, too. Indexes of closed segments come along; others are in
-memory or rebuilt.
+compaction or retention takes away meanwhile is removed from the copy, too, and a segment that a follower cuts is copied again.
+Indexes of closed segments come along; others are in memory or rebuilt.
 
 Source: KIP-113.
 """
@@ -91,6 +91,7 @@ class ReplicaCopy:
         self._log = log
         self._folder = folder
         self._sizes: dict[Segment, int] = {}  # what is copied, and synced
+        self._cuts: dict[Segment, int] = {}  # how often each of them had been cut before that
         self._has_indexes: set[Segment] = set()
 
     @property
@@ -101,13 +102,17 @@ class ReplicaCopy:
     @property
     def missing_bytes(self) -> int:
         """How much is not."""
-        return sum(segment.size - self._sizes.get(segment, 0) for segment in self._log.segments)
+        return sum(segment.size - (self._sizes.get(segment, 0) if self._is_valid(segment) else 0) for segment in self._log.segments)
 
     @property
     def offset_lag(self) -> int:
         """How many offsets are missing, at most: those of a segment that is copied in part all count."""
-        parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size]
+        parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size or not self._is_valid(segment)]
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
+
+    def _is_valid(self, segment: Segment) -> bool:
+        """Whether what is copied of it is what it has: it was not cut since."""
+        return self._cuts.get(segment, segment.cut_count) == segment.cut_count
 
     async def catch_up(self, *, bytes_per_second: Callable[[], float], settled: Callable[[], Awaitable[None]]) -> None:
         """Little is missing. OSError when a disk refuses; KafkaError when the worker died, or the log fails or is deleted meanwhile.
@@ -146,9 +151,12 @@ class ReplicaCopy:
                 raise StorageError(f"the log in {self._log.folder} has failed, or was deleted")
             if segment.is_retired:  # replaced or deleted while another one was copied
                 continue
-            stale = [other for other in self._sizes if other.base_offset == segment.base_offset and other is not segment]
-            for other in stale:
-                await self._drop(other)
+            cuts = segment.cut_count  # of one that is cut from here on, too, all is copied again
+            bases = [other for other in self._sizes if other.base_offset == segment.base_offset]
+            for other in bases:
+                if other is not segment or not self._is_valid(segment):
+                    await self._drop(other)
+            self._cuts[segment] = cuts
             start, end = self._sizes.get(segment, 0), segment.size
             if start == end and segment in self._sizes:
                 continue
@@ -160,7 +168,7 @@ class ReplicaCopy:
                 else:
                     await self._copy_in_pieces(segment, target, start, end, bytes_per_second)
             except OSError:
-                if not segment.is_retired:
+                if not _is_another(segment, cuts):
                     raise
             self._sizes[segment] = end  # of one that was retired meanwhile, it may be another's bytes: the next round drops them
         for segment in self._log.segments[:-1]:
@@ -192,8 +200,14 @@ class ReplicaCopy:
 
     async def _drop(self, segment: Segment) -> None:
         del self._sizes[segment]
+        self._cuts.pop(segment, None)
         self._has_indexes.discard(segment)
         stem = file_stem(segment.base_offset)
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
             if await self._disk.exists(f"{self._folder}/{stem}{suffix}"):
                 await self._disk.remove(f"{self._folder}/{stem}{suffix}")
+
+
+def _is_another(segment: Segment, cuts: int) -> bool:
+    """Whether it was deleted, replaced or cut meanwhile."""
+    return segment.is_retired or segment.cut_count != cuts

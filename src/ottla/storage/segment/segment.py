@@ -45,7 +45,7 @@ POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "holds_file", "is_arriving", "is_retired")
+    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "cut_count", "holds_file", "is_arriving", "is_retired")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
@@ -57,6 +57,7 @@ class Segment(Tally):
         self.is_arriving = False  # its files have other names yet: what it has open and in memory stays so
         self.appended_ms = 0  # when the last batch came: for records without times
         self.is_retired = False  # its files are deleted or replaced: only reads in progress still use it
+        self.cut_count = 0  # how often it was cut: what was read of it before is not what it has, whatever its size
 
     @classmethod
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
@@ -278,6 +279,7 @@ class Segment(Tally):
 
         The indexes lose what lay after that: nothing is walked but the batches after their last entries.
         """
+        self.cut_count += 1
         offset_index, time_index = await self.load()
         file = await self.opened()
         if size < file.size:
