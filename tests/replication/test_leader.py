@@ -70,12 +70,10 @@ def test_records_are_committed_when_every_replica_in_sync_has_them() -> None:
     log = Log()
     assert not log.append(5)
     assert not log.fetch(F, 15), "the other one has not"
-    assert log.leader.outcome_at(15) is None
     assert log.fetch(G, 12)
     assert log.high_watermark == 12
     assert log.fetch(G, 15)
     assert log.high_watermark == 15
-    assert log.leader.outcome_at(15) == ErrorCode.NONE
 
 
 def test_before_a_follower_has_fetched_nothing_is_known_of_it() -> None:
@@ -199,14 +197,6 @@ def test_below_min_isr_nothing_is_committed_and_acks_all_is_refused() -> None:
     log.granted(log.change())
     assert log.high_watermark == 15
     log.leader.check_enough_in_sync()
-
-
-def test_what_was_committed_by_too_few_says_so() -> None:
-    log = Log(isr=(OWN, F))
-    log.append(5)
-    log.fetch(F, 15)
-    log.leader.min_isr = 3
-    assert log.leader.outcome_at(15) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def test_an_earlier_process_of_a_broker_and_one_that_is_no_replica_are_refused() -> None:

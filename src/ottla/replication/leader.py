@@ -162,13 +162,6 @@ class Leader:
             text = f"{len(self.isr)} of {len(self.followers) + 1} replicas are in sync, min.insync.replicas={self.min_isr}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
-    def outcome_at(self, end_offset: int) -> ErrorCode | None:
-        """What a producer with acks=all is answered whose records end there; None while they are not committed."""
-        if self.high_watermark < end_offset:
-            return None
-        is_enough = len(self.maximal_isr) >= self.effective_min_isr
-        return ErrorCode.NONE if is_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
     # -- followers
 
     def on_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int, end_offset: int, now_ms: int) -> bool:

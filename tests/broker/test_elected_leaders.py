@@ -1,0 +1,72 @@
+"""A leader that was elected does not say what is committed before it knows that again (KIP-207), and says so when too few have it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tests.broker.leaders import OTHER, add_other, own_id
+from tests.broker.test_leadership import ask, fetch, fetched, produce
+from tests.broker.test_leading import Given
+from tests.broker.test_log_care import create, play
+
+from ottla.broker.replicas.leading import Leading
+from ottla.controller.decided import Recorded
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from ottla.messages.metadata_records import PartitionChangeRecord
+from ottla.metadata.image import PartitionImage
+from ottla.sim.cluster import SimBroker
+
+EARLIEST, LATEST, BY_TIME = -2, -1, 1
+
+
+async def led_by(broker: SimBroker, leader: int) -> None:
+    """The partition has two replicas, in sync; the other one is in the image alone, and fetches nothing."""
+    assert broker.broker is not None
+    replicas, topic_id = [own_id(broker), OTHER], broker.broker.image.topics["t"].topic_id
+    record = PartitionChangeRecord(0, topic_id, isr=replicas, leader=leader, replicas=replicas)
+    await broker.broker.controller.decide([lambda image: Recorded((record,))])
+
+
+def test_where_the_log_ends_is_not_told_before_the_elected_leader_knows_what_is_committed() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await add_other(broker)
+        await led_by(broker, own_id(broker))
+        await produce(broker)  # acknowledged by this replica alone, and not committed
+        await led_by(broker, OTHER)
+        await led_by(broker, own_id(broker))
+        for timestamp, expected in (
+            (EARLIEST, ErrorCode.NONE), (LATEST, ErrorCode.OFFSET_NOT_AVAILABLE), (BY_TIME, ErrorCode.OFFSET_NOT_AVAILABLE)
+        ):  # fmt: skip
+            wanted = ListOffsetsTopic("t", [ListOffsetsPartition(0, current_leader_epoch=-1, timestamp=timestamp)])
+            answer = await ask(broker, ListOffsetsRequest(-1, topics=[wanted]), ListOffsetsResponse)
+            assert answer.topics[0].partitions[0].error_code == expected, timestamp
+        found = fetched(await fetch(broker))
+        assert (found.error_code, found.high_watermark, len(found.records or b"")) == (ErrorCode.NONE, 0, 0), "never out of range"
+
+    play(body)
+
+
+def test_records_that_too_few_replicas_have_kept_are_not_acknowledged() -> None:
+    """Those in sync had them, and one has left the ISR before anybody was told."""
+    partition = Given(5, 5)
+    partition.log.config.min_insync_replicas = 3
+    replication: Any = SimpleNamespace(
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
+    )  # fmt: skip
+    told: list[KafkaError | None] = []
+    waiter: Any = SimpleNamespace(on_commit=lambda what, error: told.append(error))
+    leading = Leading(partition, PartitionImage((1, 2, 3), (1, 2, 3), 1, 3, 5), replication, epoch_start_offset=5)
+    partition.log.log_end_offset = 6
+    leading.grew(100)
+    leading.wait_for_commit(6, waiter, "the sixth")
+    leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
+    assert leading.on_follower_fetch(3, broker_epoch=-1, offset=6, start_offset=0)
+    leading.on_image(PartitionImage((1, 2, 3), (1, 2), 1, 3, 6))
+    leading.committed()
+    [error] = told
+    assert error is not None
+    assert error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert partition.high_watermark == 6, "they are committed all the same"
