@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
+from ottla.broker.peers.peers import Peers
 from ottla.broker.peers.replica_fetcher import ReplicaFetcher
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
+from ottla.errors import ErrorCode
+from ottla.messages.fetch import PartitionData
+from ottla.messages.list_offsets import ListOffsetsRequest
+from ottla.replication.follower import Followed, Step
+from ottla.wire.schema import Request
 
 PARTITIONS = 6
 BROKER, SET = 4, 0
@@ -47,6 +54,19 @@ async def replicated(nodes: SimNodes, count: int) -> None:
         for node in nodes.nodes:
             await nodes.until(lambda n=node, i=index: nodes.partition(n, "t", i).log.log_end_offset == count)  # type: ignore[misc]
             assert nodes.in_sync(node, "t", index) == {1, 2, 3}
+
+
+def out_of_range_once(monkeypatch: pytest.MonkeyPatch, partition: Partition) -> None:
+    """The next answer for the replica is OFFSET_OUT_OF_RANGE, so that it asks its leader for the offsets."""
+    on_answer, refused = Followed.on_answer, list[Followed]()
+
+    def refuse(followed: Followed, asked_offset: int, asked_epoch: int, data: PartitionData, *others: Any) -> Step:
+        if followed is partition.followed and not refused:
+            refused.append(followed)
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return on_answer(followed, asked_offset, asked_epoch, data, *others)
+
+    monkeypatch.setattr(Followed, "on_answer", refuse)
 
 
 def test_partitions_are_spread_over_so_many_connections_which_may_become_more_and_fewer() -> None:
@@ -92,3 +112,34 @@ def test_a_partition_that_leaves_while_its_answer_is_taken_in_is_not_asked_for_a
         await sending
 
     play(body)
+
+
+def test_a_partition_that_changes_its_fetcher_while_the_leader_is_asked_for_its_offsets_is_fetched_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new fetcher may not fetch it when it joins, and the answer comes to the old one: nobody asked for it again."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", *[[1, 2, 3]] * PARTITIONS)
+        index = 3
+        partition = nodes.partition(2, "t", index)
+        before, held, send = fetchers(nodes, 2)._of[partition], list[Callable[[], None]](), Peers.send
+
+        def hold(peers: Peers, address: Any, request: Request, on_answer: Any) -> None:
+            if isinstance(request, ListOffsetsRequest):
+                held.append(lambda: send(peers, address, request, on_answer))
+            else:
+                send(peers, address, request, on_answer)
+
+        out_of_range_once(monkeypatch, partition)
+        monkeypatch.setattr(Peers, "send", hold)
+        sending = asyncio.ensure_future(nodes.send("t", b"x", index=index))
+        await nodes.until(lambda: len(held) == 1)
+        await set_number(nodes, 3)
+        await nodes.until(lambda: fetchers(nodes, 2)._of[partition] is not before)
+        monkeypatch.setattr(Peers, "send", send)
+        held.pop()()
+        await nodes.until(lambda: partition.log.log_end_offset == 1)
+        await sending
+
+    play(body, num_replica_fetchers="2")

@@ -71,6 +71,8 @@ class ReplicaFetcher:
         self.on_lost: Callable[[], None] = lambda: None
         """The connection to the leader has ended, or none could be made."""
         self.on_answered: Callable[[], None] = lambda: None
+        self.on_may_fetch: Callable[[Partition], None] = self.ask_for
+        """A partition is to be fetched again; another fetcher may have it since the leader was asked for its offsets."""
 
     def join(self, partition: Partition) -> None:
         self._partitions[partition.topic_id, partition.index] = partition
@@ -79,6 +81,11 @@ class ReplicaFetcher:
             self._wake_in(JOIN_MS, give_up=True)
         else:
             self._fetch_soon()
+
+    def ask_for(self, partition: Partition) -> None:
+        """The partition is in the next fetch, where it may be fetched; nothing where it has left."""
+        self._want(partition)
+        self._fetch_soon()
 
     def leave(self, partition: Partition) -> None:
         key = partition.topic_id, partition.index
@@ -305,8 +312,7 @@ class ReplicaFetcher:
                 eager.run(self._cut([] if cut is None else [cut]), lambda _, error: self._found(partition, error))
             else:
                 followed.on_no_offsets(self._world.clock.monotonic_ms())
-                self._want(partition)
-                self._fetch_soon()
+                self.on_may_fetch(partition)
 
         def ask(timestamp: int) -> None:
             wanted = ListOffsetsPartition(partition.index, followed.leader_epoch, timestamp)
@@ -321,8 +327,7 @@ class ReplicaFetcher:
     def _found(self, partition: Partition, error: BaseException | None) -> None:
         if error is not None:
             log.error("replica_not_truncated", partition=str(partition.key), exc_info=error)
-        self._want(partition)
-        self._fetch_soon()
+        self.on_may_fetch(partition)
 
 
 def _cut_of(partition: Partition, followed: Followed, step: Step) -> Cut | None:

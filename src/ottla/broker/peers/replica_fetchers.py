@@ -86,8 +86,14 @@ class ReplicaFetchers:
         address, peers = partial(self._address, leader), self._connections[number]
         fetcher = ReplicaFetcher(self._world, self._config, peers, address, self._broker_epoch, self._store)
         fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
+        fetcher.on_may_fetch = self._on_may_fetch
         self._fetchers[leader, number] = fetcher
         return fetcher
+
+    def _on_may_fetch(self, partition: Partition) -> None:
+        """The fetcher that has the partition now asks for it: it had to wait when it joined, and does not see when that is over."""
+        if (fetcher := self._of.get(partition)) is not None:
+            fetcher.ask_for(partition)
 
     def _connect(self) -> Peers:
         config, buffer = self._config, "replica.socket.receive.buffer.bytes"
