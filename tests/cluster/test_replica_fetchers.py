@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.peers.peers import Peers
-from ottla.broker.peers.replica_fetcher import ReplicaFetcher
+from ottla.broker.peers.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin
@@ -143,3 +143,35 @@ def test_a_partition_that_changes_its_fetcher_while_the_leader_is_asked_for_its_
         await sending
 
     play(body, num_replica_fetchers="2")
+
+
+def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_again_after_the_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked again at once, at the speed of the connection, for as long as it answered with an error."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3])
+        partition, asked, send = nodes.partition(2, "t"), list[int](), Peers.send
+
+        def refuse(peers: Peers, address: Any, request: Request, on_answer: Any) -> None:
+            if not isinstance(request, ListOffsetsRequest):
+                send(peers, address, request, on_answer)
+                return
+            timestamp = request.topics[0].partitions[0].timestamp
+            asked.append(timestamp)
+
+            def answered(response: Any) -> None:
+                if timestamp == LATEST and len(asked) < 10:
+                    response.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                on_answer(response)
+
+            send(peers, address, request, answered)
+
+        out_of_range_once(monkeypatch, partition)
+        monkeypatch.setattr(Peers, "send", refuse)
+        await nodes.send("t", b"x")
+        assert partition.log.log_end_offset == 1
+        assert asked == [EARLIEST, LATEST]
+        assert partition.followed is not None
+        assert partition.followed.wait_until_ms > 0
+
+    play(body)

@@ -294,25 +294,23 @@ class ReplicaFetcher:
     # -- where the leader's log lies
 
     def _ask_offsets(self, partition: Partition, followed: Followed) -> None:
-        address, found = self._address(), dict[int, int]()
+        address, found = self._address(), list[int]()
 
         def on_answer(response: Response | None) -> None:
             if partition.followed is not followed or self._is_closed:
                 return
-            for topic in response.topics if isinstance(response, ListOffsetsResponse) else ():
-                for result in topic.partitions:
-                    if not result.error_code:
-                        found[len(found)] = result.offset
-            if isinstance(response, ListOffsetsResponse) and len(found) == 1:
-                ask(LATEST)
-                return
-            if len(found) == 2:
-                step = followed.on_offsets(found[0], found[1], partition.log)
-                cut = _cut_of(partition, followed, step)
-                eager.run(self._cut([] if cut is None else [cut]), lambda _, error: self._found(partition, error))
-            else:
+            offset = _offset_in(response)
+            if offset is None:
                 followed.on_no_offsets(self._world.clock.monotonic_ms())
                 self.on_may_fetch(partition)
+                return
+            found.append(offset)
+            if len(found) == 1:
+                ask(LATEST)
+                return
+            step = followed.on_offsets(found[0], found[1], partition.log)
+            cut = _cut_of(partition, followed, step)
+            eager.run(self._cut([] if cut is None else [cut]), lambda _, error: self._found(partition, error))
 
         def ask(timestamp: int) -> None:
             wanted = ListOffsetsPartition(partition.index, followed.leader_epoch, timestamp)
@@ -328,6 +326,14 @@ class ReplicaFetcher:
         if error is not None:
             log.error("replica_not_truncated", partition=str(partition.key), exc_info=error)
         self.on_may_fetch(partition)
+
+
+def _offset_in(response: Response | None) -> int | None:
+    """Of the one partition that was asked for; None where the leader does not say, or is lost."""
+    for topic in response.topics if isinstance(response, ListOffsetsResponse) else ():
+        for result in topic.partitions:
+            return None if result.error_code else result.offset
+    return None
 
 
 def _cut_of(partition: Partition, followed: Followed, step: Step) -> Cut | None:
