@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.replicas.following import Cut, append, truncate
+from ottla.broker.replicas.following import Cut, append, truncate, truncate_each
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import KafkaError, StorageError
 from ottla.sim.faults import Fault
+from ottla.storage.log.partition_log import PartitionLog
 
 KEPT = 2
 """Records: what was acknowledged by both, and the first that was not, which was on its way."""
@@ -207,5 +208,79 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
         assert partition.log.is_failed
         assert nodes.partition(2, "other").log.is_failed == is_directory_lost
         assert partition.cutting is None
+
+    play(body)
+
+
+@pytest.mark.parametrize("count", [4, 20])
+def test_a_log_that_cannot_be_cut_keeps_none_of_the_others_from_it(count: int) -> None:
+    """Those after it kept what the leader does not have, and were held back for an error that was not theirs."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", *[[1, 2]] * count)
+        for index in range(count):
+            await nodes.send("t", b"a", b"b", index=index)
+        broker, machine = nodes.nodes[2].broker, nodes.nodes[2].machine
+        assert broker is not None
+        partitions = [nodes.partition(2, "t", index) for index in range(count)]
+        cuts = [Cut(partition, partition.followed, 1) for partition in partitions if partition.followed is not None]
+        machine.disk.faults.append(Fault("truncate", ".log", errno.EMFILE))
+        failed = await machine.run(truncate_each(broker.partitions, cuts))
+        assert list(failed) == partitions[:1]
+        assert isinstance(failed[partitions[0]], StorageError)
+        assert [partition.log.log_end_offset for partition in partitions[1:]] == [1] * (count - 1)
+        assert {partition.cutting for partition in partitions} == {None}
+
+    play(body)
+
+
+@pytest.mark.parametrize("error", [StorageError("no"), RuntimeError("a mistake")])
+def test_only_the_replica_whose_log_could_not_be_cut_waits_for_the_backoff(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    truncate_to = PartitionLog.truncate_to
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2], [1, 2], [1, 2])
+        for index in range(3):
+            await nodes.send("t", b"a", b"b", index=index)
+        broker, machine = nodes.nodes[2].broker, nodes.nodes[2].machine
+        assert broker is not None
+        assert broker._others is not None
+        assert broker._others._fetchers is not None
+        partitions = [nodes.partition(2, "t", index) for index in range(3)]
+        fetcher = broker._others._fetchers._of[partitions[0]]
+        cuts = [Cut(partition, partition.followed, 1) for partition in partitions if partition.followed is not None]
+        before = [cut.followed.wait_until_ms for cut in cuts]
+
+        async def refuse(log: PartitionLog, offset: int, *, is_durable: bool = True) -> None:
+            if log is partitions[0].log:
+                raise error
+            await truncate_to(log, offset, is_durable=is_durable)
+
+        monkeypatch.setattr(PartitionLog, "truncate_to", refuse)
+        await machine.run(fetcher._cut(cuts))
+        after = [cut.followed.wait_until_ms for cut in cuts]
+        assert after[0] > before[0]
+        assert after[1:] == before[1:]
+
+    play(body)
+
+
+def test_a_disk_that_is_lost_by_the_first_of_many_cuts_is_not_written_by_the_others() -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", *[[1, 2]] * 20)
+        for index in range(20):
+            await nodes.send("t", b"a", b"b", index=index)
+        broker, machine = nodes.nodes[2].broker, nodes.nodes[2].machine
+        assert broker is not None
+        partitions = [nodes.partition(2, "t", index) for index in range(20)]
+        cuts = [Cut(partition, partition.followed, 1) for partition in partitions if partition.followed is not None]
+        machine.disk.faults.append(Fault("truncate", ".log"))
+        steps: list[str] = []
+        machine.disk.on_step = lambda operation, path, what: steps.append(path)
+        failed = await machine.run(truncate_each(broker.partitions, cuts))
+        machine.disk.on_step = lambda operation, path, what: None
+        assert list(failed) == partitions
+        assert len([path for path in steps if "/t-" in path and path.endswith(".log")]) <= 1, "of the cut that failed"
+        assert {partition.cutting for partition in partitions} == {None}
 
     play(body)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import Cut, append, sync, truncate
+from ottla.broker.replicas.following import Cut, append, sync, truncate_each
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.replicas.unkept_starts import UnkeptStarts
@@ -242,8 +242,10 @@ class ReplicaFetcher:
 
     def _failed(self, partition: Partition, followed: Followed, error: BaseException) -> None:
         if partition.followed is followed:  # else it follows another leader by now, or nobody
-            reason = error.message if isinstance(error, KafkaError) else repr(error)
-            log.warning("replica_not_fetched", partition=str(partition.key), reason=reason)
+            if isinstance(error, KafkaError):
+                log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
+            else:
+                log.error("replica_not_fetched", partition=str(partition.key), exc_info=error)
             followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
 
     async def _cut(self, cuts: list[Cut]) -> None:
@@ -251,12 +253,14 @@ class ReplicaFetcher:
         for cut in cuts:
             what, partition = "replica_starts_over" if cut.starts_over else "replica_truncated", cut.partition
             log.info(what, partition=str(partition.key), end_offset=cut.offset, was=partition.log.log_end_offset)
+        failed: dict[Partition, Exception]
         try:
-            await truncate(self._store, cuts)
+            failed = await truncate_each(self._store, cuts)
         except KafkaError as error:
-            for cut in cuts:
-                self._failed(cut.partition, cut.followed, error)
+            failed = {cut.partition: error for cut in cuts}
         for cut in cuts:
+            if (reason := failed.get(cut.partition)) is not None:
+                self._failed(cut.partition, cut.followed, reason)
             self._want(cut.partition)
 
     def _sync(self, partition: Partition, followed: Followed) -> None:

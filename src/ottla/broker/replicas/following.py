@@ -74,28 +74,42 @@ async def sync(partition: Partition) -> None:
 
 
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
-    """The logs end there, durably, but for those that follow another leader by now. KafkaError when a disk refuses."""
-    begun: list[Partition] = []
+    """As ``truncate_each``; raises the error of the first log that could not be cut, after the others are."""
+    for error in (await truncate_each(store, cuts)).values():
+        raise error
+
+
+async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Partition, Exception]:
+    """The logs end there, durably, but for those that follow another leader by now. Returns why each other log was not cut.
+
+    One that fails does not keep the others from being cut. KafkaError when the checkpoints cannot be written: then none is cut.
+    """
+    begun: dict[Partition, Cut] = {}
+    failed: dict[Partition, Exception] = {}
     try:
         must_checkpoint = False
-        for partition, followed, offset, starts_over in cuts:
+        for cut in cuts:
+            partition, followed, offset, starts_over = cut
             if partition.followed is followed and partition.cutting is None:
                 partition.begin_cut()
-                begun.append(partition)
+                begun[partition] = cut
                 must_checkpoint |= partition.log.begin_truncation(0 if starts_over else offset)
         if must_checkpoint:
             await store.write_checkpoints()
         is_many = len(begun) > SINGLY_MAX
         try:
-            for cut in cuts:
-                if cut.partition in begun:
-                    await cut.partition.stand_still(_work(cut, is_durable=not is_many))
+            for partition, cut in begun.items():
+                try:
+                    await partition.stand_still(_work(cut, is_durable=not is_many))
+                except Exception as error:  # noqa: BLE001 - of this log alone: its owner gets the error
+                    failed[partition] = error
         finally:
-            if is_many:  # though one of them has failed
+            if is_many:  # though some of them have failed
                 await store.make_durable(begun)
     finally:
         for partition in begun:
             partition.end_cut()
+    return failed
 
 
 def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
@@ -104,6 +118,8 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
     async def work() -> None:
         if partition.followed is followed:
             log = partition.log
+            if log.is_failed:  # by another cut, of the same disk
+                raise StorageError(f"the log in {log.folder} has failed and is not cut")
             try:
                 await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
             except OSError as error:  # it may be cut in part: the next start finds what it is
