@@ -45,8 +45,14 @@ class FollowerReading(Reading):
             watch.has_news = False
             if not self._has_asked:
                 watch.asks(self._broker_epoch, self._parts.world.clock.monotonic_ms())
-        await super().read()
-        self._has_asked = True
+        try:
+            await super().read()
+            self._has_asked = True
+        finally:  # though the pass has failed: those who wait for a commit would wait until something else is committed
+            await self._tell_committed()
+
+    async def _tell_committed(self) -> None:
+        """Those who wait for what this fetch has committed are answered."""
         committed, self._committed = self._committed, []
         for at, leading in enumerate(committed):  # after the last partition, all at once
             if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:

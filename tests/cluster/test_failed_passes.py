@@ -1,0 +1,39 @@
+"""What a follower's fetch has committed is committed, though the leader fails to answer that fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.cluster.in_simulation import SimNodes, play
+
+from ottla.broker.handlers.follower_reading import FollowerReading
+
+SOON_SECONDS = 5
+
+
+def test_a_producer_is_answered_when_the_pass_fails_that_has_committed_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower's next fetch reports nothing new: no other pass would have answered the producer, or moved the high watermark."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        read, failed, loop = FollowerReading._read_partition, list[str](), asyncio.get_running_loop()
+
+        async def fail_once(reading: FollowerReading, *given: Any) -> None:
+            await read(reading, *given)
+            if reading._committed and not failed:
+                failed.append("a pass")
+                raise RuntimeError("a mistake in a later partition")
+
+        monkeypatch.setattr(FollowerReading, "_read_partition", fail_once)
+        began = loop.time()
+        await nodes.send("t", b"x")
+        assert failed
+        assert loop.time() < began + SOON_SECONDS
+        assert nodes.partition(1, "t").high_watermark == 1
+        assert nodes.in_sync(1, "t") == {1, 2}
+        await nodes.send("t", b"y")
+        assert nodes.partition(2, "t").log.log_end_offset == 2
+
+    play(body)
