@@ -61,7 +61,7 @@ GOALS: Final = {
 MACHINE_GOALS: Final = {
     "machine: one-record requests/s, 64 connections": Goal(low=1.2),
     "machine: 16 KiB batches MB/s, 16 partitions": Goal(low=3),
-    "a node of three at rest, % of a core": Goal(own_high=2),
+    "a node of three at rest, 600 partitions, % of a core": Goal(own_high=2),
 }
 
 REPLICATED_GOALS: Final = {
