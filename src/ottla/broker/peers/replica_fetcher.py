@@ -35,7 +35,9 @@ log = get_logger(__name__)
 RETRY_MS: Final = 20
 RETRY_MS_MAX: Final = 500
 JOIN_MS: Final = 5
-"""So long a fetch may wait at the leader once there are partitions that it does not ask for."""
+JOIN_MS_MAX: Final = 500
+"""So long a fetch may wait at the leader once there are partitions that it does not ask for: the first time, and when one after the
+other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in."""
 LATEST, EARLIEST = -1, -2
 
 
@@ -66,6 +68,7 @@ class ReplicaFetcher:
         self._fetch_number = 0  # of the fetch on its way; answers to earlier ones do not count
         self._is_fetching = self._is_taking = self._is_closed = False
         self._retry_ms = RETRY_MS
+        self._join_ms = JOIN_MS  # so long a fetch may go on when a partition joins; longer after each that was given up for one
         self._timer: TimerHandle | None = None
         self._timer_at_ms = NEVER
         self.on_lost: Callable[[], None] = lambda: None
@@ -78,7 +81,7 @@ class ReplicaFetcher:
         self._partitions[partition.topic_id, partition.index] = partition
         self._want(partition)
         if self._is_fetching and not self._is_taking:
-            self._wake_in(JOIN_MS, give_up=True)
+            self._wake_in(self._join_ms, give_up=True)
         else:
             self._fetch_soon()
 
@@ -158,6 +161,7 @@ class ReplicaFetcher:
         """The fetch on its way waits at the leader for what others send; what has come since is asked for at once."""
         self._fetch_number += 1
         self._is_fetching = False
+        self._join_ms = min(2 * self._join_ms, JOIN_MS_MAX)
         self._session.reset()
         address = self._address()
         if address is not None:
@@ -195,7 +199,7 @@ class ReplicaFetcher:
             self._retry_ms = min(2 * self._retry_ms, RETRY_MS_MAX)
             return
         assert isinstance(response, FetchResponse), "an API has one response type"
-        self._retry_ms = RETRY_MS
+        self._retry_ms, self._join_ms = RETRY_MS, max(JOIN_MS, self._join_ms // 2)
         self.on_answered()
         if response.error_code:
             log.info("replica_fetch_refused", reason=ErrorCode(response.error_code).name)

@@ -1,0 +1,52 @@
+"""Partitions that join a fetcher while its fetch is on its way, one after the other: as at a start with thousands of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.cluster.in_simulation import SimNodes, play
+
+from ottla.broker.peers.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
+
+ANSWER_MS = 40
+"""What the way to the leader and back takes: more than a fetch may wait the first time."""
+
+
+def test_what_a_leader_answers_is_taken_in_though_partitions_join_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up: list[ReplicaFetcher] = []
+    give_up = ReplicaFetcher._give_up
+
+    def counted(fetcher: ReplicaFetcher) -> None:
+        given_up.append(fetcher)
+        give_up(fetcher)
+
+    async def body(nodes: SimNodes) -> None:
+        assert JOIN_MS < ANSWER_MS < JOIN_MS_MAX
+        await nodes.create("t", [1, 2, 3])
+        await nodes.create("joining", [1, 2, 3])
+        broker, fabric = nodes.nodes[3].broker, nodes.simulation.fabric
+        assert broker is not None
+        partition = nodes.partition(3, "joining")
+        fetchers = broker._others._fetchers  # type: ignore[union-attr]
+        assert fetchers is not None
+        fetcher = fetchers._of[partition]
+        leader, follower = nodes.nodes[1].machine.name, nodes.nodes[3].machine.name
+        fabric.slow_link(leader, follower, ANSWER_MS / 2)
+        fabric.slow_link(follower, leader, ANSWER_MS / 2)
+        monkeypatch.setattr(ReplicaFetcher, "_give_up", counted)
+
+        async def join() -> None:
+            while True:
+                fetcher.leave(partition)
+                fetcher.join(partition)
+                await asyncio.sleep(0.006)
+
+        joining = asyncio.get_running_loop().create_task(join())
+        for number in range(20):
+            await nodes.send("t", b"%d" % number)
+        await nodes.until(lambda: nodes.partition(3, "t").log.log_end_offset == 20)
+        joining.cancel()
+        assert given_up, "what joins does not wait for records of others"
+
+    play(body)
