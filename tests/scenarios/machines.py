@@ -8,9 +8,10 @@ from typing import Final
 
 from tests.scenarios.group_player import GroupPlayer
 from tests.scenarios.quorum_player import QuorumPlayer
+from tests.scenarios.replica_player import ReplicaPlayer
 from tests.scenarios.transcript import Play
 
-PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer, "quorum": QuorumPlayer}
+PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer, "quorum": QuorumPlayer, "replicas": ReplicaPlayer}
 
 
 def player_of(path: Path) -> Play:
