@@ -67,13 +67,13 @@ class Scrubber:
             log.warning("segment_not_scrubbed", file=request.path, reason=str(error))
             return
         except OSError as error:
-            if not _is_another(segment, cuts):
+            if not segment.has_changed_since(cuts):
                 log.error("segment_unreadable", file=request.path, reason=str(error))
                 partition.log.health.on_disk_error(error)
             return
         if found.damage is not None:
             async with partition.changing:
-                if not _is_another(segment, cuts):
+                if not segment.has_changed_since(cuts):
                     await self._note_damage(partition, request, found)
 
     async def _note_damage(self, partition: Partition, request: ScrubRequest, found: Scrubbed) -> None:
@@ -86,8 +86,3 @@ class Scrubber:
             await remember_damage(self._world.disk, request, found.damage or "")
         except OSError as error:
             log.error("damage_not_remembered", file=request.path, reason=str(error))
-
-
-def _is_another(segment: Segment, cuts: int) -> bool:
-    """Whether it is not what it was: deleted, replaced by what compaction left of it, or cut by a follower."""
-    return segment.is_retired or segment.cut_count != cuts

@@ -168,7 +168,7 @@ class ReplicaCopy:
                 else:
                     await self._copy_in_pieces(segment, target, start, end, bytes_per_second)
             except OSError:
-                if not _is_another(segment, cuts):
+                if not segment.has_changed_since(cuts):
                     raise
             self._sizes[segment] = end  # of one that was retired meanwhile, it may be another's bytes: the next round drops them
         for segment in self._log.segments[:-1]:
@@ -206,8 +206,3 @@ class ReplicaCopy:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
             if await self._disk.exists(f"{self._folder}/{stem}{suffix}"):
                 await self._disk.remove(f"{self._folder}/{stem}{suffix}")
-
-
-def _is_another(segment: Segment, cuts: int) -> bool:
-    """Whether it was deleted, replaced or cut meanwhile."""
-    return segment.is_retired or segment.cut_count != cuts

@@ -114,6 +114,10 @@ class Segment(Tally):
         self.is_retired = True
         return other
 
+    def has_changed_since(self, cut_count: int) -> bool:
+        """Whether what was read of it, when it had been cut so often, may not be what it has: it was deleted, replaced or cut."""
+        return self.is_retired or self.cut_count != cut_count
+
     # -- indexes as files
 
     async def write_indexes(self) -> None:
