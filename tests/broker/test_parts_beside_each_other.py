@@ -15,6 +15,7 @@ from tests.simulation.hunt import silence
 from ottla.broker.replicas.store import PartitionStore
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run
@@ -742,6 +743,44 @@ def test_a_log_that_is_cut_while_it_is_scrubbed_is_not_damaged(is_being_read: bo
         assert not log.is_failed
 
     play(act, log_retention_check_interval_ms="3600000")
+
+
+def test_what_a_follower_cuts_while_it_is_compacted_does_not_come_back() -> None:
+    """Though what it has instead fills segments of the same sizes."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        assert broker.broker is not None
+        partition, disk = broker.broker.partitions.by_name["t"][0], broker.machine.disk
+        log, work, cut_at = partition.log, disk.work, 1
+
+        async def write(offsets: range, value: bytes) -> None:
+            for number in offsets:
+                builder = BatchBuilder()
+                builder.append(b"%d" % (number % 4), value * 300, timestamp_ms=1)
+                log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1)
+                await log.flush()
+
+        async def cut_then_work(job: Any, request: Any, **more: Any) -> Any:
+            result = await work(job, request, **more)
+            if job.name.endswith("CLEAN_JOB"):
+                disk.work = work  # type: ignore[method-assign]
+                async with partition.changing:
+                    log.begin_truncation(cut_at)
+                    await log.truncate_to(cut_at)
+                    log.durability.truncation_ended()
+                    await write(range(cut_at, 40), b"y")
+            return result
+
+        disk.work = cut_then_work  # type: ignore[method-assign]
+        await write(range(40), b"x")
+        await asyncio.sleep(10)
+        assert disk.work is work, "it was compacted"
+        found = await records_of(log)
+        assert {record.value[:1] for record in found if record.offset >= cut_at and record.value} == {b"y"}
+        assert not log.is_failed
+
+    play(act)
 
 
 # -- looking into a log while its segments are replaced and deleted
