@@ -18,7 +18,10 @@ class Given:
     topic, topic_id, index = "t", bytes(16), 0
 
     def __init__(self, end_offset: int, high_watermark: int) -> None:
-        self.log: Any = SimpleNamespace(log_end_offset=end_offset, log_start_offset=0, config=SimpleNamespace(min_insync_replicas=1))
+        self.log: Any = SimpleNamespace(
+            log_end_offset=end_offset, log_start_offset=0, config=SimpleNamespace(min_insync_replicas=1),
+            durability=SimpleNamespace(owes_sync=False),
+        )  # fmt: skip
         self.high_watermark = high_watermark
         self.woken: list[int] = []
 
@@ -62,4 +65,21 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
     now_ms = 31_000
     leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
     leading.look_for_laggards()
+    assert partition.high_watermark == 6
+
+
+def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_have_it() -> None:
+    """With flush.messages: it may lead again after a power cut of all, and a consumer had read what it lacks."""
+    partition = Given(5, 5)
+    replication: Any = SimpleNamespace(
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
+    )  # fmt: skip
+    leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
+    partition.log.log_end_offset = 6
+    partition.log.durability = SimpleNamespace(owes_sync=True, recovery_point=5)
+    assert not leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
+    leading.grew(0)
+    assert partition.high_watermark == 5
+    partition.log.durability = SimpleNamespace(owes_sync=False, recovery_point=6)
+    leading.grew(100)
     assert partition.high_watermark == 6

@@ -24,6 +24,9 @@ from ottla.types import NO_OFFSET
 MayJoin = Callable[[int, int], bool]
 """Whether the broker, which fetched under that epoch (-1: it did not say), serves, is not stopping, and still has that epoch."""
 
+Kept = Callable[[], int]
+"""Up to where the leader itself has kept its log as the topic asks (``flush.messages``): what it may yet lose is not committed."""
+
 IsLive = Callable[[int], bool]
 """Whether the broker is registered, and not fenced."""
 
@@ -34,6 +37,13 @@ _NEWER_IMAGE_COMES: Final = frozenset(
         *(ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.NEW_LEADER_ELECTED),
     }
 )
+
+
+NEVER_ENDS: Final = 2**63
+
+
+def _everything() -> int:
+    return NEVER_ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class Leader:
     """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
 
     __slots__ = (
-        "_deleted_offset", "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers",
+        "_deleted_offset", "_kept", "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers",
         "high_watermark", "isr", "leader_epoch", "min_isr", "partition_epoch",
     )  # fmt: skip
 
@@ -105,6 +115,7 @@ class Leader:
         min_isr: int,
         lag_ms_max: int,
         may_join: MayJoin,
+        kept: Kept = _everything,
         now_ms: int,
     ) -> None:
         """Elected. The high watermark begins as what this replica knew of it; who is in sync has had everything until now.
@@ -114,6 +125,7 @@ class Leader:
         assert high_watermark <= end_offset, "the high watermark is within the log"
         self._node_id: Final = node_id
         self._may_join: Final = may_join
+        self._kept: Final = kept
         self._lag_ms_max = lag_ms_max
         self.leader_epoch: Final = image.leader_epoch
         self.epoch_start_offset: Final = epoch_start_offset
@@ -211,7 +223,7 @@ class Leader:
         """The log has grown to ``end_offset``, or somebody has moved: True when the high watermark has moved, too."""
         if len(self.isr) < self.effective_min_isr:
             return False
-        high_watermark, maximal_isr = end_offset, self.maximal_isr
+        high_watermark, maximal_isr = min(end_offset, self._kept()), self.maximal_isr
         for node, follower in self.followers.items():
             if follower.end_offset < high_watermark and (node in maximal_isr or self._is_about_to_join(node, follower, end_offset, now_ms)):
                 high_watermark = follower.end_offset

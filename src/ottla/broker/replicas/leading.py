@@ -13,7 +13,7 @@ from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Rep
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import KafkaError
 from ottla.metadata.image import PartitionImage
-from ottla.replication.leader import IsrChange, Leader
+from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Leading:
             min_isr=partition.log.config.min_insync_replicas,
             lag_ms_max=replication.lag_ms_max,
             may_join=replication.may_join,
+            kept=self._kept,
             now_ms=self._clock.monotonic_ms(),
         )
         partition.high_watermark = self.machine.high_watermark
@@ -81,6 +82,10 @@ class Leading:
     @property
     def _end_offset(self) -> int:
         return self._partition.log.log_end_offset
+
+    def _kept(self) -> int:
+        durability = self._partition.log.durability
+        return durability.recovery_point if durability.owes_sync else NEVER_ENDS
 
     def grew(self, size_bytes: int) -> None:
         """The log has so much more."""
