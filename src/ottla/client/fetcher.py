@@ -158,6 +158,8 @@ class Fetcher:
             state = self._positions.get(partition)
             if state is None or not self._is_as_asked(partition, versions):
                 continue
+            if partition in self._buffer:  # two leaders were asked, one after the other, and the other one has answered first
+                continue
             problem = self._partition_problem(partition, data)
             if problem is not None:
                 problems[partition] = problem
