@@ -304,3 +304,25 @@ def test_a_partition_without_a_leader_keeps_no_other_one_back() -> None:
         await consumer.close()
 
     with_broker(body)
+
+
+def test_records_come_once_when_the_leader_changes_while_it_is_asked() -> None:
+    """The next leader is asked while the answer of the one before is on its way, and both have the same records."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 10)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster)
+        await consumer.assign([KEY])
+        await consumer.seek(KEY, 0)
+        fetcher, state = consumer._fetcher, consumer._positions.of(KEY)
+        await cluster.refresh({KEY.topic})
+        leader = cluster.leader(KEY)
+        assert leader is not None
+        await asyncio.gather(*(fetcher._fetch(leader, {KEY: state.version}) for _ in range(2)))
+        await fill(broker, 5, first=10)
+        assert [record.offset for record in await take(consumer, 15)] == list(range(15))
+        await consumer.close()
+
+    with_broker(body)
