@@ -14,7 +14,7 @@ from tests.cluster.links import CLIENTS, Hosts, LinkedCluster
 from tests.cluster.replicas import create, wait_for_in_sync
 from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, judge, read_to_the_end, working
 from tests.durability.killing import SENT_PER_ROUND, wait_for_group, wait_for_load
-from tests.durability.load import PARTITION_COUNT, TOPIC, History
+from tests.durability.load import PARTITION_COUNT, TOPIC, History, begin_at_the_beginning
 from tests.waiting import eventually
 
 from ottla.sync import Admin
@@ -72,6 +72,7 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
     cluster = LinkedCluster(tmp_path, 3, **PROPERTIES | timeouts)
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
+        begin_at_the_beginning(admin)
         with working(history, cluster.bootstrap) as (producers, members, reader):
             wait_for_load(history)
             for member in members:

@@ -9,7 +9,7 @@ from tests.cluster.power import PoweredCluster
 from tests.cluster.replicas import create, wait_for_in_sync
 from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, judge, read_to_the_end, run, working
 from tests.durability.killing import SENT_PER_ROUND, wait_for_load
-from tests.durability.load import PARTITION_COUNT, TOPIC, History
+from tests.durability.load import PARTITION_COUNT, TOPIC, History, begin_at_the_beginning
 from tests.waiting import eventually
 
 from ottla.sync import Admin
@@ -29,6 +29,7 @@ def test_five_power_cuts_of_all_nodes_at_once_lose_nothing_that_was_synced_befor
     cluster = PoweredCluster(tmp_path, 3, **PROPERTIES | {"log_flush_interval_messages": "1"})
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
+        begin_at_the_beginning(admin)
         with working(history, cluster.bootstrap) as (producers, _, reader):
             for _ in range(CUTS_OF_ALL_COUNT):
                 wait_for_load(history)
