@@ -105,8 +105,7 @@ class Partition:
                 start, end_offset = self.log.epochs.start_of(self.led_epoch), self.log.log_end_offset
                 self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
             return
-        self.leader_epoch, self._is_leader = image.leader_epoch, is_leader
-        self.led_epoch = NO_EPOCH
+        self.leader_epoch, self.led_epoch, self._is_leader = image.leader_epoch, NO_EPOCH, is_leader
         if self.leading is not None:
             self._handed_over = self.leading.hand_over()
             self.leading.end(self._not_leader())
@@ -136,15 +135,16 @@ class Partition:
         image = self._image
         if not self._is_leader or self.led_epoch >= 0 or image is None:
             return
-        end_offset = self.log.log_end_offset
+        end_offset, self.led_epoch = self.log.log_end_offset, self.leader_epoch
         self.log.enter_epoch(self.leader_epoch)
-        self.led_epoch = self.leader_epoch
         if len(image.replicas) == 1:
             self.high_watermark = end_offset
             self._handed_over.advance(end_offset, is_enough=True)
         else:
             waiting, self._handed_over = self._handed_over, NOBODY
             self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset, waiting=waiting)
+            if self.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
+                eager.run(self._sync(), _note_end)
 
     async def _lead_now(self) -> None:
         self._lead()
