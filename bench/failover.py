@@ -1,11 +1,11 @@
 """How long three nodes are without a controller, and partitions without acknowledgements, after kill -9, on default timeouts.
 
-``python -m bench.failover [KILLS [KAFKA_KILLS]]``. First the active controller is killed under a stream of changes; what is acknowledged is
+``python -m bench.failover [KILLS [OTHER_KILLS]]``. First the active controller is killed under a stream of changes; what is acknowledged is
 checked as in tests/cluster/test_killing.py. Then leaders of partitions are killed, every third time the active controller: librdkafka
 with its defaults sends with acks=all to six partitions of three replicas, min.insync.replicas=2. The gap of a partition is the time from
 the kill to the acknowledgement of a record that was sent after it. Between two kills librdkafka's reconnect backoff passes (10 s at most),
-or the client would shun the new leader for having died a moment ago. The same in ZooKeeper mode, with sessions of 18 s; beside it three
-nodes of Apache Kafka 4.3, where Java and Maven are there.
+or the client would shun the new leader for having died a moment ago. OTHER_KILLS are those of three nodes of Apache Kafka 4.3, beside it
+where Java and Maven are there, and of nodes in ZooKeeper mode, with sessions of 18 s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,8 +24,10 @@ from tests.cluster.killing import run
 from tests.waiting import eventually
 
 from bench.clusters import NODES, Cluster, kafka_cluster, ottla_cluster, zookeeper_cluster
+from bench.goals import FAILOVER_GOALS
+from bench.measures import Figures
 from bench.peers import Kafka
-from bench.report import note
+from bench.report import note, report
 from ottla.errors import KafkaError
 from ottla.sync import Admin, NewTopic
 
@@ -95,8 +96,8 @@ def wait_for_gaps(stream: Stream) -> dict[int, float]:
     return eventually(lambda: dict(stream.gaps), lambda found: len(found) == PARTITIONS)
 
 
-def measure(cluster: Cluster, kill_count: int) -> None:
-    """Prints the gaps of the partitions that the killed nodes led."""
+def measure(cluster: Cluster, kill_count: int) -> Figures:
+    """The gaps of the partitions that the killed nodes led, in ms, by what was killed."""
     led: dict[bool, list[float]] = {True: [], False: []}  # by whether the active controller was killed
     until_all: list[float] = []
     with Admin(cluster.bootstrap) as admin:
@@ -116,19 +117,22 @@ def measure(cluster: Cluster, kill_count: int) -> None:
             stream.watch(killed_at)
             cluster.kill(victim)
             gaps = wait_for_gaps(stream)
-            led[is_active] += [gap for index, gap in gaps.items() if leaders[index] == victim]
-            until_all.append(max(gaps.values()))
-            note(f"{cluster.name}: kill {number + 1}, {'the controller' if is_active else 'a broker'}, {1000 * max(gaps.values()):.0f} ms")
+            led[is_active] += [1000 * gap for index, gap in gaps.items() if leaders[index] == victim]
+            until_all.append(1000 * max(gaps.values()))
+            note(f"{cluster.name}: kill {number + 1}, {'the controller' if is_active else 'a broker'}, {until_all[-1]:.0f} ms")
             cluster.start(victim)
             time.sleep(BACKOFF_SECONDS)
             eventually(partial(is_settled, admin), bool)
         stream.stop()
     sys.stdout.write(f"{cluster.name}: {kill_count} kills, {len(stream.failures)} records failed\n")
-    rows = (("partitions of the killed node", led[True] + led[False]), ("until all six", until_all))
-    parts = (("of them, of a controller", led[True]), ("of them, of another broker", led[False]))
-    for what, values in (rows[0], *parts, rows[1]):
-        if values:
-            sys.stdout.write(f"  {what}: p50 {1000 * statistics.median(values):.0f} ms, p99 {1000 * percentile_99(values):.0f} ms\n")
+    both = led[True] + led[False]
+    figures = {
+        "failover p50, ms": statistics.median(both),
+        "failover p99, ms": percentile_99(both),
+        "failover, longest, ms": max(both),
+        "until all six partitions, p50, ms": statistics.median(until_all),
+    }
+    return figures | ({"failover of a controller p50, ms": statistics.median(led[True])} if led[True] else {})
 
 
 def percentile_99(values: list[float]) -> float:
@@ -138,15 +142,19 @@ def percentile_99(values: list[float]) -> float:
 
 def main() -> None:
     kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
-    kafka_kill_count = int(sys.argv[2]) if len(sys.argv) > 2 else kill_count
+    other_count = int(sys.argv[2]) if len(sys.argv) > 2 else kill_count
     with tempfile.TemporaryDirectory() as folder:
         sys.stdout.write(f"{run(Path(folder), kill_count=kill_count)}\n")
-    clusters: list[AbstractContextManager[Cluster]] = [ottla_cluster(), zookeeper_cluster()]
-    if Kafka.why_not() is None:
-        clusters.append(kafka_cluster())
-    for opening in clusters:
-        with opening as cluster:
-            measure(cluster, kafka_kill_count if cluster.name == "kafka" else kill_count)
+    why_not = Kafka.why_not()
+    with ottla_cluster() as cluster:
+        figures = {cluster.name: [measure(cluster, kill_count)]}
+    if why_not is None:
+        with kafka_cluster() as cluster:
+            figures[cluster.name] = [measure(cluster, other_count)]
+    report("failover", figures, beside=why_not or "three nodes of Apache Kafka 4.3.0", goals=FAILOVER_GOALS)
+    with zookeeper_cluster() as cluster:
+        figures = {cluster.name: [measure(cluster, other_count)]}
+    report("failover-zookeeper", figures, beside="none", goals=FAILOVER_GOALS)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,11 @@ REPLICATED_GOALS: Final = {
     "600 partitions: rate, of that with 6": Goal(own_low=0.8),
 }
 
+FAILOVER_GOALS: Final = {
+    "failover p50, ms": Goal(high=0.1, own_high=300),
+    "failover p99, ms": Goal(high=0.1, own_high=1000),
+}
+
 SPARK_GOALS: Final = {
     "source rows/s, on ottla": Goal(low=1.0),
     "sink rows/s, on ottla": Goal(low=1.5),

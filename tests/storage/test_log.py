@@ -1,6 +1,8 @@
 """The log of a partition: appending, rolling, reading."""
 
 import hashlib
+from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -194,6 +196,23 @@ def test_mechanism_41_segments_roll_by_the_time_of_batches() -> None:
             for view in views:
                 append(log, view)
         assert [segment.base_offset for segment in log.segments] == [0, 2, 5]
+
+
+def test_segments_begun_together_do_not_roll_together_under_jitter() -> None:
+    """segment.jitter.ms: each is closed earlier by a share of it, always the same one, and never later than segment.ms."""
+
+    def rolled_at(timestamps: Iterable[int], *, is_one_flush: bool) -> list[int]:
+        log = open_log(InstantDisk(), segment_ms=1000, segment_jitter_ms=400)
+        views = [batch(timestamp_ms=timestamp) for timestamp in timestamps]
+        for burst in [views] if is_one_flush else [[view] for view in views]:
+            append(log, *burst)
+        return [segment.base_offset for segment in log.segments]
+
+    begins = rolled_at(range(0, 60_000, 10), is_one_flush=False)
+    lengths = [10 * (end - begin) for begin, end in pairwise(begins)]
+    assert all(600 < length <= 1010 for length in lengths), "the last batch of a segment is within its time, the next one is not"
+    assert len(set(lengths)) > len(lengths) // 3
+    assert rolled_at(range(0, 60_000, 10), is_one_flush=True) == begins
 
 
 def test_segments_roll_when_the_index_is_full() -> None:

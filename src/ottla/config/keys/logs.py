@@ -71,11 +71,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.roll.jitter.ms",
         None,
-        "The largest random jitter subtracted from log.roll.ms; log.roll.jitter.hours when absent.",
+        "The largest jitter subtracted from log.roll.ms, by log and segment; log.roll.jitter.hours when absent.",
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NOT_YET,
     ),
-    int32("log.roll.jitter.hours", 0, "The largest random jitter subtracted from log.roll.hours.", low=0, without_effect=NOT_YET),
+    int32("log.roll.jitter.hours", 0, "The largest jitter subtracted from log.roll.hours, by log and segment.", low=0),
     int32("log.index.size.max.bytes", 10485760, "Size at which an offset index is full.", low=4, scope=Scope.CLUSTER_WIDE),
     int32("log.index.interval.bytes", 4096, "Bytes of log between two index entries.", low=0, scope=Scope.CLUSTER_WIDE),
     boolean(

@@ -278,7 +278,7 @@ class Tail:
             largest = max(largest, batch.max_timestamp)
             if not segment.takes_all(size, count + 1, batch.last_offset, largest, self.config):
                 return max(count, 0 if segment.size else 1)
-            if segment.size == 0 and largest - batches[0].max_timestamp > self.config.roll_ms:
+            if segment.size == 0 and largest - batches[0].max_timestamp > segment.roll_ms(self.config):
                 return max(count, 1)
         return len(batches)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -101,11 +102,17 @@ class Segment(Tally):
         entries = len(self._indexes[0]) + batches
         return (
             self.size + size <= config.segment_bytes
-            and (max_timestamp - self.first_timestamp <= config.roll_ms or self.first_timestamp < 0)
+            and (max_timestamp - self.first_timestamp <= self.roll_ms(config) or self.first_timestamp < 0)
             and entries * TIME_ENTRY_SIZE <= config.segment_index_bytes  # the larger of the two
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and self.size + size <= POSITION_MAX
         )
+
+    def roll_ms(self, config: LogConfig) -> int:
+        """How far apart its times may lie: less by up to segment.jitter.ms, so that logs begun together do not roll together."""
+        if not config.segment_jitter_ms:
+            return config.roll_ms
+        return config.roll_ms - zlib.crc32(self._path.encode()) % min(config.segment_jitter_ms, config.roll_ms)
 
     def relocated(self, folder: str, file: File) -> Segment:
         """The same segment, whose log file is a copy in another directory; this one is retired."""
