@@ -8,6 +8,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.peers.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
+from ottla.broker.replicas.partition import Partition
 
 ANSWER_MS = 40
 """What the way to the leader and back takes: more than a fetch may wait the first time."""
@@ -50,3 +51,23 @@ def test_what_a_leader_answers_is_taken_in_though_partitions_join_all_the_time(m
         assert given_up, "what joins does not wait for records of others"
 
     play(body)
+
+
+def test_a_partition_that_joins_waits_neither_for_records_nor_for_others_to_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A throttled partition, or one that has failed, may be due before the fetch on its way is to be given up for another one."""
+    join = ReplicaFetcher.join
+
+    def join_beside_one_that_waits(fetcher: ReplicaFetcher, partition: Partition) -> None:
+        join(fetcher, partition)
+        fetcher._wake_in(JOIN_MS - 1)
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3])
+        await nodes.send("t", b"x")  # so that the followers' fetches wait at the leader
+        monkeypatch.setattr(ReplicaFetcher, "join", join_beside_one_that_waits)
+        await nodes.create("joining", [1, 2, 3])
+        began = asyncio.get_running_loop().time()
+        await nodes.send("joining", b"x")
+        assert asyncio.get_running_loop().time() < began + 1, "of the simulated clock"
+
+    play(body, replica_fetch_wait_max_ms="15000")

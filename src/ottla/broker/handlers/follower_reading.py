@@ -6,6 +6,7 @@ due are looked at (``broker/replicas/follower_watch.py``).
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.fetch_reading import SLICE_PARTITIONS, Reading
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FollowerReading(Reading):
-    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_throttled_bytes", "_watch")
+    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_telling", "_throttled_bytes", "_watch")
 
     def __init__(
         self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, *, node: int, broker_epoch: int
@@ -35,6 +36,7 @@ class FollowerReading(Reading):
         self._broker_epoch = broker_epoch
         self._has_asked = False
         self._committed: list[Leading] = []  # whose high watermark this fetch has moved
+        self._telling: asyncio.Handle | None = None  # while the pass goes on
         self._throttled_bytes = 0
         self._watch = None if plan.session is None else _watch_of(plan.session, context, node)
 
@@ -49,15 +51,25 @@ class FollowerReading(Reading):
             await super().read()
             self._has_asked = True
         finally:  # though the pass has failed: those who wait for a commit would wait until something else is committed
-            await self._tell_committed()
+            if self._telling is not None:
+                self._telling.cancel()
+            while self._committed:
+                self._tell_committed()
+                if self._committed:
+                    await pause()
 
-    async def _tell_committed(self) -> None:
-        """Those who wait for what this fetch has committed are answered."""
-        committed, self._committed = self._committed, []
-        for at, leading in enumerate(committed):  # after the last partition, all at once
-            if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
-                await pause()
+    def _tell_committed(self) -> None:
+        """Those who wait for what this fetch has committed are answered, some partitions at a time."""
+        told, self._committed = self._committed[:SLICE_PARTITIONS], self._committed[SLICE_PARTITIONS:]
+        for leading in told:
             leading.committed()
+
+    def _tell_meanwhile(self) -> None:
+        """The pass waits for a disk: nobody else waits for that."""
+        self._telling = None
+        self._tell_committed()
+        if self._committed:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell_meanwhile)
 
     async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
         store = self._parts.partitions
@@ -108,6 +120,8 @@ class FollowerReading(Reading):
             self._node, broker_epoch=self._broker_epoch, offset=wanted.fetch_offset, start_offset=wanted.log_start_offset
         ):
             self._committed.append(leading)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().call_soon(self._tell_meanwhile)
 
     async def answer(self) -> FetchResponse:
         if self._throttled_bytes:  # of replicas in sync, too: all of them together are to keep to the rate

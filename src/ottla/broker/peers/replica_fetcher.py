@@ -71,6 +71,7 @@ class ReplicaFetcher:
         self._join_ms = JOIN_MS  # so long a fetch may go on when a partition joins; longer after each that was given up for one
         self._timer: TimerHandle | None = None
         self._timer_at_ms = NEVER
+        self._joining: TimerHandle | None = None  # of the fetch on its way: it is given up then
         self.on_lost: Callable[[], None] = lambda: None
         """The connection to the leader has ended, or none could be made."""
         self.on_answered: Callable[[], None] = lambda: None
@@ -80,10 +81,10 @@ class ReplicaFetcher:
     def join(self, partition: Partition) -> None:
         self._partitions[partition.topic_id, partition.index] = partition
         self._want(partition)
-        if self._is_fetching and not self._is_taking:
-            self._wake_in(self._join_ms, give_up=True)
-        else:
+        if not self._is_fetching:
             self._fetch_soon()
+        elif self._joining is None:
+            self._joining = self._world.timers.call_later_ms(self._join_ms, self._give_up)
 
     def ask_for(self, partition: Partition) -> None:
         """The partition is in the next fetch, where it may be fetched; nothing where it has left."""
@@ -101,8 +102,9 @@ class ReplicaFetcher:
         self._is_closed = True
         self._partitions.clear()
         self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._joining):
+            if timer is not None:
+                timer.cancel()
 
     # -- asking
 
@@ -138,34 +140,40 @@ class ReplicaFetcher:
         self._waiting[partition] = None
         self._wake_in(delay_ms)
 
-    def _wake_in(self, delay_ms: int, *, give_up: bool = False) -> None:
+    def _wake_in(self, delay_ms: int) -> None:
         at_ms = self._world.clock.monotonic_ms() + max(0, delay_ms)
-        if at_ms >= self._timer_at_ms and not give_up:
+        if at_ms >= self._timer_at_ms:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        self._timer = self._world.timers.call_later_ms(max(0, delay_ms), partial(self._on_timer, give_up, self._fetch_number))
+        self._timer = self._world.timers.call_later_ms(max(0, delay_ms), self._on_timer)
 
-    def _on_timer(self, give_up: bool, number: int) -> None:
+    def _on_timer(self) -> None:
         self._timer, self._timer_at_ms = None, NEVER
         if self._is_closed:
             return
         for partition in list(self._waiting):
             self._want(partition)
-        if give_up and self._is_fetching and number == self._fetch_number and not self._is_taking:
-            self._give_up()
         self._fetch_soon()
 
     def _give_up(self) -> None:
         """The fetch on its way waits at the leader for what others send; what has come since is asked for at once."""
+        assert self._is_fetching, "the time for that ends with the fetch"
         self._fetch_number += 1
-        self._is_fetching = False
+        self._fetch_ended()
         self._join_ms = min(2 * self._join_ms, JOIN_MS_MAX)
         self._session.reset()
         address = self._address()
         if address is not None:
             self._peers.drop(address)
+        self._fetch_soon()
+
+    def _fetch_ended(self) -> None:
+        self._is_fetching = False
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
 
     def _fetch_soon(self) -> None:
         if self._is_fetching or self._is_taking or self._is_closed or not self._session.has_partitions:
@@ -191,7 +199,7 @@ class ReplicaFetcher:
     def _on_answer(self, number: int, response: Response | None) -> None:
         if self._is_closed or number != self._fetch_number:
             return
-        self._is_fetching = False
+        self._fetch_ended()
         if response is None:
             self.on_lost()
             self._session.reset()

@@ -1,4 +1,4 @@
-"""What a follower's fetch has committed is committed, though the leader fails to answer that fetch."""
+"""What a follower's fetch has committed is committed, though the leader fails to answer that fetch, or has to read from a disk first."""
 
 from __future__ import annotations
 
@@ -35,5 +35,25 @@ def test_a_producer_is_answered_when_the_pass_fails_that_has_committed_its_recor
         assert nodes.in_sync(1, "t") == {1, 2}
         await nodes.send("t", b"y")
         assert nodes.partition(2, "t").log.log_end_offset == 2
+
+    play(body)
+
+
+def test_a_producer_is_answered_while_the_pass_reads_from_a_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another partition of the same follower is far behind, and cold."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        read, loop = FollowerReading._read_partition, asyncio.get_running_loop()
+
+        async def read_slowly(reading: FollowerReading, *given: Any) -> None:
+            await read(reading, *given)
+            if reading._committed:
+                await asyncio.sleep(SOON_SECONDS)  # of the simulated clock
+
+        monkeypatch.setattr(FollowerReading, "_read_partition", read_slowly)
+        began = loop.time()
+        await nodes.send("t", b"x")
+        assert loop.time() < began + SOON_SECONDS
 
     play(body)
