@@ -83,3 +83,21 @@ def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_h
     partition.log.durability = SimpleNamespace(owes_sync=False, recovery_point=6)
     leading.grew(100)
     assert partition.high_watermark == 6
+
+
+def test_what_a_follower_had_in_an_earlier_epoch_counts_for_nothing_in_the_next() -> None:
+    """Others may have led in between, and the follower may have been cut. Those who wait for its acknowledgement wait on."""
+    partition = Given(10, 5)
+    replication: Any = SimpleNamespace(
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: False
+    )  # fmt: skip
+    earlier = Leading(partition, PartitionImage((1, 2, 3), (1, 2, 3), 1, 3, 5), replication, epoch_start_offset=5)
+    assert not earlier.on_follower_fetch(2, broker_epoch=-1, offset=10, start_offset=0), "the third one has yet to fetch"
+    waiting = earlier.hand_over()
+    later = Leading(partition, PartitionImage((1, 2, 3), (1, 2), 1, 6, 8), replication, epoch_start_offset=10, waiting=waiting)
+    assert partition.high_watermark == 5
+    later.grew(100)
+    assert partition.high_watermark == 5
+    assert later.on_follower_fetch(2, broker_epoch=-1, offset=8, start_offset=0)
+    later.committed()
+    assert partition.high_watermark == 8

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.broker.leaders import OTHER, add_other, give, own_id
+from tests.broker.test_elected_leaders import led_by
 from tests.broker.test_leadership import hold
 from tests.broker.test_shards import commit, groups_of
 from tests.simulation.hunt import silence
@@ -281,6 +282,27 @@ def test_a_commit_whose_write_is_under_way_when_the_coordinator_goes_is_refused_
             await asyncio.sleep(0.01)
         assert partition.log.log_end_offset == end_offset + 60
         assert len(await admin.committed_offsets("g")) == 60
+
+    play(act)
+
+
+def test_commits_that_an_earlier_leader_had_and_that_are_committed_later_are_loaded() -> None:
+    """They lie between the high watermark, as the new leader knows it, and the end of its log."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        await led_by(broker, own_id(broker), GROUP_METADATA_TOPIC)
+        partition = partition_of(broker)
+        await write(partition, 5)
+        for leader in (OTHER, own_id(broker)):
+            await led_by(broker, leader, GROUP_METADATA_TOPIC)
+        while await code_of(broker) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await asyncio.sleep(0.01)
+        end_offset, leading = partition.log.log_end_offset, partition.leading
+        assert partition.high_watermark == end_offset - 5
+        assert leading is not None
+        assert leading.on_follower_fetch(OTHER, broker_epoch=-1, offset=end_offset, start_offset=0)
+        leading.committed()
+        assert len(await admin.committed_offsets("large")) == 5
 
     play(act)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ottla.broker.peers.callers import Callers
+from ottla.broker.peers.probe import Probe, Proof
 from ottla.broker.peers.sentinels import Sentinels
 from ottla.metadata.image import BrokerImage, ClusterImage, EndpointImage
-from ottla.ports import World
+from ottla.ports import Connection, ConnectionHandler, World
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 
@@ -37,6 +38,41 @@ def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_re
 
     run(main())
     assert dead == []
+
+
+def test_a_process_that_takes_connections_and_answers_nothing_is_not_taken_for_one_that_lives() -> None:
+    """The system accepts for a process that stands still, and for some milliseconds for one that has ended."""
+    simulation = Simulation(0)
+    dead: list[tuple[int, int]] = []
+    accepted: list[Connection] = []
+
+    def accept(connection: Connection) -> ConnectionHandler:
+        accepted.append(connection)
+        handler: Any = SimpleNamespace(on_data=lambda data: False, room=lambda: None, on_drain=lambda: None, on_close=lambda error: None)
+        return cast("ConnectionHandler", handler)
+
+    async def watch(world: World) -> None:
+        assert await Probe(world, ("mute", 9092), "node-1-sentinel").run() is Proof.NONE
+        broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "mute", 9092)}, None, is_fenced=False)
+        sentinels = Sentinels(world, 1, None, Callers())
+        sentinels.on_dead = lambda broker_id, epoch: dead.append((broker_id, epoch))
+        sentinels.follow(ClusterImage(brokers={4: broker}))
+        await asyncio.sleep(10)
+        assert len(accepted) > 1
+        assert sentinels.is_broken(4, 7) is None, "there never was a connection that says something"
+        mute.kill_process()
+        await asyncio.sleep(10)
+        assert sentinels.is_broken(4, 7) is None
+        sentinels.close()
+
+    async def main() -> None:
+        await mute.run(mute.boot().network.listen("mute", 9092, accept))
+        watcher = simulation.machine("watcher")
+        await watcher.run(watch(watcher.boot()))
+
+    mute = simulation.machine("mute")
+    run(main())
+    assert dead == [], "it may have been another one that listened there"
 
 
 def test_who_is_looked_at_is_asked_on_the_connections_that_it_has_made_too() -> None:

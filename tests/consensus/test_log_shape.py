@@ -84,6 +84,17 @@ def test_an_fsync_that_began_before_a_cut_does_not_count_after_it() -> None:
     assert request_in(quorum.on_flushed(appended.end_offset, appended.log_version, 6)).fetch_offset == 6
 
 
+@pytest.mark.parametrize("snapshot_id", [SnapshotId(4, 3), SnapshotId(4, 5), SnapshotId(3, 9)])
+def test_a_snapshot_that_is_older_than_the_log_is_not_fetched(snapshot_id: SnapshotId) -> None:
+    """Installed, it would take away what this voter has said that it has. Only by a leader's mistake is it sent there."""
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape([(1, 0), (4, 2)], end_offset=5))
+    fetch = request_in(quorum.start(0))
+    assert quorum.on_answer(2, fetch, FetchAnswer(0, 4, 2, 0, snapshot_id=snapshot_id), 1) == ()
+    again = request_in(quorum.on_tick(quorum.next_deadline_ms()))
+    assert isinstance(again, Fetch)
+    assert (again.fetch_offset, again.last_epoch) == (5, 4)
+
+
 def test_a_voter_in_search_of_a_leader_waits_for_its_disk_too() -> None:
     quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), LogShape())
     fetch = request_in(quorum.start(0))
