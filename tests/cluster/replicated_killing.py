@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aiokafka import AIOKafkaProducer
+from tests.cluster.power import PoweredCluster
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, create, leaders, wait_for_in_sync
 from tests.durability.killing import SENT_PER_ROUND, assert_commits_are_kept, wait_for_group, wait_for_load
@@ -69,9 +70,12 @@ class Outcome:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} of a {kind}" for kind, count in self.kills.items())
-        sent = ", ".join(f"{count} of {producer}" for producer, count in self.sent.items())
-        read = f"{self.sent.total()} records ({sent}), {self.resumed_count} partitions resumed by the group"
+        read = f"{self.sent.total()} records ({by_producer(self.sent)}), {self.resumed_count} partitions resumed by the group"
         return f"{self.kills.total()} kills ({kinds}), {read}, {self.seconds:.0f} s"
+
+
+def by_producer(sent: Counter[str]) -> str:
+    return ", ".join(f"{count} of {producer}" for producer, count in sent.items())
 
 
 class AiokafkaProducer(WorkerThread):
@@ -234,6 +238,32 @@ def run(
         judge(cluster, admin, history, reader, log, folder / HISTORY)
     assert len(history.sent_count) == len(producers), "every client has sent something"
     return Outcome(kills, history.sent_count, history.resumed_count, time.monotonic() - began)
+
+
+def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -> Outcome:
+    """As ``run``; it is the power of all nodes that is cut, at once, again and again.
+
+    With flush.messages=1 the nodes have synced what they have acknowledged, so none of it may be lost.
+    """
+    history, began = History(), time.monotonic()
+    cluster = PoweredCluster(folder, 3, **PROPERTIES | {"log_flush_interval_messages": "1"})
+    with cluster, Admin(cluster.bootstrap) as admin:
+        create(cluster, admin, TOPIC, REPLICAS)
+        begin_at_the_beginning(admin)
+        with working(history, cluster.bootstrap, java) as (producers, _, reader):
+            for _ in range(cut_count):
+                wait_for_load(history)
+                history.allow(SENT_PER_ROUND)
+                confirmed = dict(history.confirmed)
+                cluster.cut_all()
+                cluster.return_all()
+                eventually(partial(are_kept, cluster.bootstrap, confirmed), bool)
+                for index in range(PARTITION_COUNT):
+                    wait_for_in_sync(admin, TOPIC, ALL, index)
+            log = read_to_the_end(cluster, history, producers, reader)
+        judge(cluster, admin, history, reader, log, folder / HISTORY)
+    assert len(history.sent_count) == len(producers), "every client has sent something"
+    return Outcome(Counter({"whole cluster": cut_count}), history.sent_count, history.resumed_count, time.monotonic() - began)
 
 
 def read_to_the_end(cluster: Any, history: History, producers: Sequence[WorkerThread], reader: Reader) -> dict[Place, tuple[bytes, bytes]]:

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.links import Hosts, LinkedCluster
 from tests.cluster.power import Disk, PoweredNode
 from tests.cluster.processes import ClusterProcesses, quorum_only
-from tests.cluster.replicated_killing import ALL, run
+from tests.cluster.replicated_killing import ALL, run, run_cuts_of_all
 from tests.waiting import eventually
 
 from ottla.errors import KafkaError
@@ -94,3 +94,12 @@ def test_a_pause_cut_links_and_a_power_cut_lose_and_double_nothing_and_the_repli
     else:
         print(run(tmp_path, kill_count=1, make=Pausing, kinds=("pause",), **session))
         pytest.skip(f"links and power are not cut here: {reason}")
+
+
+@quorum_only
+def test_a_power_cut_of_all_nodes_at_once_loses_nothing_that_was_synced_before_it_was_acknowledged(tmp_path: Path) -> None:
+    """Mechanisms 19, 46, 50: with flush.messages=1."""
+    reason = why_not(tmp_path / "disk")
+    if reason is not None:
+        pytest.skip(f"power is not cut here: {reason}")
+    print(run_cuts_of_all(tmp_path, cut_count=1))
