@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.cluster.links import CLIENTS, Hosts, LinkedCluster
 from tests.cluster.replicas import create, wait_for_in_sync
-from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, judge, read_to_the_end, working
+from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, by_producer, judge, read_to_the_end, working
 from tests.durability.killing import SENT_PER_ROUND, wait_for_group, wait_for_load
 from tests.durability.load import PARTITION_COUNT, TOPIC, History, begin_at_the_beginning
 from tests.waiting import eventually
@@ -62,7 +62,7 @@ def reset(hosts: Hosts, node: int, _: int) -> None:
 CUTS: Final[tuple[Cut, ...]] = (one_way, both_ways, alone, dark, hears_nobody, slow, reset)
 
 
-def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tmp_path: Path) -> None:
+def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tmp_path: Path, java_client: list[str]) -> None:
     history, random = History(), Random("cut links")
     timeouts = {
         "broker_session_timeout_ms": str(SESSION_MS),
@@ -73,7 +73,7 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
-        with working(history, cluster.bootstrap) as (producers, members, reader):
+        with working(history, cluster.bootstrap, java_client) as (producers, members, reader):
             wait_for_load(history)
             for member in members:
                 wait_for_group(history, member)
@@ -96,4 +96,5 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
         assert "broker_fenced" in logs, "some cuts were longer than the session"
         assert "its process has ended" not in logs, "a broker that cannot be reached was taken for dead"
         assert "broker_connection_ended" in logs, "some connections were reset"
-    print(f"{SCHEDULE_COUNT} schedules, {len(log)} records, fenced {logs.count('broker_fenced')} times")
+    assert len(history.sent_count) == len(producers), "every client has sent something"
+    print(f"{SCHEDULE_COUNT} schedules, {len(log)} records ({by_producer(history.sent_count)}), fenced {logs.count('broker_fenced')} times")
