@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
-from tests.simulation.quorum_nodes import NODES, QuorumNode
+from structlog.typing import EventDict
+from tests.simulation.quorum_nodes import NODES, QuorumNode, broker_alone, format_broker
 
+from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
-from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.loop import run
 
 WAIT_SECONDS_MAX = 120
@@ -21,11 +23,12 @@ T = TypeVar("T")
 
 
 class SimNodes:
-    """``nodes`` by their ids, which serve."""
+    """``nodes`` by their ids, which serve; ``brokers`` are those that are no controllers."""
 
-    def __init__(self, simulation: Simulation, nodes: dict[int, QuorumNode]) -> None:
+    def __init__(self, simulation: Simulation, nodes: dict[int, QuorumNode], brokers: dict[int, SimBroker]) -> None:
         self.simulation = simulation
         self.nodes = nodes
+        self.brokers = brokers
         self.bootstrap = ",".join(node.bootstrap for node in nodes.values())
         self._client_count = 0
 
@@ -73,12 +76,16 @@ class SimNodes:
 
         await self.act(body)
 
+    def _broker(self, node: int) -> Broker | None:
+        """None while it does not run."""
+        return (self.brokers[node] if node in self.brokers else self.nodes[node]).broker
+
     def has(self, node: int, topic: str, index: int = 0) -> bool:
-        broker = self.nodes[node].broker
+        broker = self._broker(node)
         return broker is not None and broker.partitions.find(topic, index) is not None
 
     def partition(self, node: int, topic: str, index: int = 0) -> Partition:
-        broker = self.nodes[node].broker
+        broker = self._broker(node)
         assert broker is not None
         found = broker.partitions.find(topic, index)
         assert found is not None, f"node {node} has no replica of {topic}-{index}"
@@ -86,7 +93,7 @@ class SimNodes:
 
     def in_sync(self, node: int, topic: str, index: int = 0) -> set[int]:
         """As that node's image has it."""
-        broker = self.nodes[node].broker
+        broker = self._broker(node)
         assert broker is not None
         return set(broker.image.topics[topic].partitions[index].isr)
 
@@ -98,18 +105,30 @@ class SimNodes:
             await asyncio.sleep(0.01)
 
 
-def play(body: Callable[[SimNodes], Awaitable[None]], **properties: str) -> None:
-    """``body`` with three nodes of these properties, whose dots are underscores."""
+def play(
+    body: Callable[[SimNodes], Awaitable[None]],
+    *,
+    seed: int = 1,
+    features: Mapping[str, int] = {},
+    broker_ids: Sequence[int] = (),
+    **properties: str,
+) -> Sequence[EventDict]:
+    """``body`` with three nodes of these properties, whose dots are underscores, and with these brokers beside them; what they logged."""
     given = {"min.insync.replicas": "1"} | {key.replace("_", "."): value for key, value in properties.items()}
 
     async def main() -> None:
-        simulation = Simulation(1)
+        simulation = Simulation(seed)
         nodes = {number: QuorumNode(simulation, number, given) for number in range(1, NODES + 1)}
         for node in nodes.values():
-            await node.format()
+            await node.format(features)
             node.begin()
         await asyncio.gather(*(node.starting for node in nodes.values() if node.starting is not None))
-        await body(SimNodes(simulation, nodes))
+        brokers = {number: broker_alone(simulation, number, f"node-{number}", given) for number in broker_ids}
+        for broker in brokers.values():
+            await format_broker(broker)
+            await broker.start()
+        await body(SimNodes(simulation, nodes, brokers))
 
-    with structlog.testing.capture_logs():
+    with structlog.testing.capture_logs() as events:
         run(main())
+    return events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -454,6 +455,17 @@ def test_mechanism_18_compression_type_of_a_topic_decides_how_its_batches_are_st
 
 
 @pytest.mark.usefixtures("default_paths")
+def test_mechanism_19_acks_0_sends_no_response_bytes(client: RawClient, broker: BrokerProcess) -> None:
+    """Not one until the connection ends, which the broker ends when it has done all that was sent."""
+    topic = create(broker, "unacknowledged")
+    for number in range(3):
+        client.send(produce_request(topic, batch_of(b"%d" % number), acks=0), 9, is_answered=False)
+    client.socket.shutdown(socket.SHUT_WR)
+    assert client.socket.recv(1) == b""
+    with RawClient(broker.port) as other:
+        assert end_offsets(other, topic, 1) == [3]
+
+
 def test_mechanism_48_large_fetches_leave_by_sendfile_and_are_not_read(tmp_path: Path) -> None:
     """The broker's own system calls, counted in its process: 8 MB fetched, and next to nothing of it read into the program."""
     batch = batch_of(bytes(900_000))
