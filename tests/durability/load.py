@@ -172,9 +172,10 @@ def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
 class ConfluentProducer(WorkerThread):
     """librdkafka, idempotent, acks=all."""
 
-    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+    def __init__(self, history: History, name: str, bootstrap: str, *, outstanding_max: int = OUTSTANDING_MAX) -> None:
         super().__init__(history)
         self._name = name
+        self._outstanding_max = outstanding_max
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 1} | QUIET
         )
@@ -186,7 +187,7 @@ class ConfluentProducer(WorkerThread):
                 key, value = key_and_value(self._name, number)
                 self._producer.produce(TOPIC, value, key, on_delivery=self._noting(number))
             self._producer.poll(0)
-            while len(self._producer) >= OUTSTANDING_MAX:
+            while len(self._producer) >= self._outstanding_max:
                 self._producer.poll(PAUSE_SECONDS)
         assert self._producer.flush(JOIN_SECONDS_MAX) == 0
 
