@@ -27,7 +27,7 @@ GROUPS = 3
 SEEDS_A_GROUP = 10
 STEPS = 40
 RARE = [
-    "answers with records", "errors", "diverging", "throttled", "waited", "retained less", "recreate", "fail_log", "reconnect",
+    "answers with records", "errors", "diverging", "aborted", "throttled", "waited", "retained less", "recreate", "fail_log", "reconnect",
     "append while they wait", "commit while they wait", "hold while they wait", "elsewhere while they wait",
     "delete_records while they wait",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ def _quiet() -> None:
 
 def play(act: Any, **properties: str) -> None:
     fixed = {"offsets.topic.num.partitions": "1"} | {name.replace("_", "."): value for name, value in properties.items()}
-    broker = SimBroker(Simulation(1), fixed)
+    broker = SimBroker(Simulation(1), fixed, disk_delay_ms_max=0)  # while a test keeps the loop turning, no simulated time passes
 
     async def main() -> None:
         await broker.start()

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
@@ -287,6 +288,33 @@ async def _check(log: PartitionLog, model: Model) -> None:
     for key, offset in newest.items():
         older = [at for at, record in found.items() if record.key == key and at < offset and record.transaction not in aborted]
         assert offset in found or offset < model.start_offset or not older, f"{key!r} has come back from the dead"
+    open_since = [offset for offset, record in model.records.items() if record.transaction in model.open_transactions.values()]
+    stable = log.producers.last_stable_offset(log.log_end_offset)
+    kept_since = [
+        offset for offset in open_since if offset >= model.start_offset
+    ]  # of one whose first records were deleted, a start knows no more
+    assert stable in {log.log_end_offset, *open_since}
+    assert min([log.log_end_offset, *open_since]) <= stable <= min([log.log_end_offset, *kept_since])
+    committed = {offset for offset, record in model.records.items() if offset in found and record.transaction not in aborted}
+    assert await _read_committed(log, stable) == {offset for offset in committed if offset < stable}, "what read_committed shows"
+
+
+async def _read_committed(log: PartitionLog, end_offset: int) -> set[int]:
+    """The offsets of what a consumer is given that drops the transactions that it is told of."""
+    found: set[int] = set()
+    offset = log.log_start_offset
+    while offset < end_offset:
+        part = await log.read(offset, max_bytes=300, end_offset=end_offset)
+        if part is None:
+            break
+        aborted = AbortedTransactions(log.aborted.reaching_into(offset, min(part.end_offset, end_offset)))
+        data = part.region.read()
+        for position, header in iterate_batches(data):
+            if aborted.admits(data, position, header) and not header.is_control:
+                found |= {record.offset for record in iterate_records(data, position) if record.offset >= log.log_start_offset}
+            offset = header.last_offset + 1
+            assert offset <= part.end_offset
+    return found
 
 
 async def _read(log: PartitionLog) -> dict[int, Stored]:

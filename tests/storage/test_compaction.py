@@ -41,6 +41,17 @@ def writes(count: int, *, keys: int = 5) -> list[Operation]:
     return [("plain", ([(number % keys, number % 7 == 6)], number % 5)) for number in range(count)]
 
 
+def test_a_transaction_is_aborted_no_more_when_its_marker_is_gone() -> None:
+    """Else a reader that is told of it would wait for its end, and drop all that its producer writes later."""
+    operations: list[Operation] = [("transactional", ([(0, False)], 2)), ("end", (False, 2))]
+    operations += [("transactional", ([(1, False)], 2)), ("end", (True, 2))]
+    for _ in range(3):
+        operations += [*writes(12, keys=1), ("clean", 12), ("wait", 1000)]
+    machine = Machine(1)
+    run(machine.play(operations, []))
+    assert machine.model.installed >= 3
+
+
 WRITES_AND_CLEANINGS: list[list[Operation]] = [
     [*writes(20), ("transactional", ([(0, False), (1, False)], 2)), *writes(2), ("end", (False, 2)), *writes(6)],
     [("clean", 12)],

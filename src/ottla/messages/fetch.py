@@ -12,6 +12,8 @@ from ottla.wire.schema import Request, Response, Struct, array, int8, int16, int
 
 TOPIC_IDS_SINCE: Final = 13
 """From this version on topics have their ids in place of their names (KIP-516)."""
+READ_COMMITTED: Final = 1
+"""The isolation level of those who read what is stable (KIP-98)."""
 
 
 class ReplicaState(Struct):

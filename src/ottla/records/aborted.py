@@ -37,7 +37,7 @@ class AbortedTransactions:
             self._producer_ids.add(self._coming.pop().producer_id)
         if not header.is_transactional or header.producer_id not in self._producer_ids:
             return True
-        if header.is_control:
+        if header.is_control and header.count:  # compaction may leave a marker without its record
             marker = end_marker_of(iterate_records(data, at)[0])
             if marker is not None and not marker.is_commit:
                 self._producer_ids.discard(header.producer_id)

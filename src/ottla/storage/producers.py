@@ -15,6 +15,9 @@ same epoch, next sequence                      taken
 same epoch, anything else                      OUT_OF_ORDER_SEQUENCE_NUMBER
 =============================================  =====================================================
 
+A transaction of a producer is open from its first transactional batch in this partition to the end marker. Up to the first offset of those
+that are open, or whose marker is not committed yet, everything is decided: the last stable offset, where read_committed readers stop.
+
 Two layers: what is in the log, and over it what is staged to be written. Snapshots hold the first only: a batch that a crash
 swallowed must not be taken for a duplicate when it is sent again.
 
@@ -23,6 +26,7 @@ Source: KIP-98, KIP-360, KAFKA-5494 (the five).
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Final
 
@@ -30,9 +34,12 @@ import msgspec
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.records.batch import SEQUENCE_MAX
+from ottla.records.control import EndMarker
 from ottla.records.crc import crc32c
+from ottla.storage.segment.transaction_index import Transaction
 
 WINDOW_BATCHES: Final = 5
+ENDED_MAX: Final = 1000
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 
 Batch = tuple[int, int, int, int, int]
@@ -68,11 +75,13 @@ class ProducerState(msgspec.Struct, gc=False):
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_staged", "_states")
+    __slots__ = ("_ended", "_open", "_staged", "_states")
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
+        self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
+        self._ended: list[Transaction] = []  # whose marker may not be committed
 
     def __len__(self) -> int:
         return len(self._states)
@@ -126,19 +135,37 @@ class ProducerStates:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
         state.push(epoch, batch, now_ms)
         if is_transactional and state.transaction_first_offset < 0:
-            state.transaction_first_offset = batch[2]
+            state.transaction_first_offset = self._open[producer_id] = batch[2]
 
-    def apply_end_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int) -> None:
-        """The producer's transaction has ended in the log."""
+    def apply_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, offset: int, now_ms: int) -> Transaction | None:
+        """The producer's transaction has ended in the log, at ``offset``. None when there was none."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
         elif epoch > state.epoch:
             state.epoch = epoch
             state.batches = []
-        state.coordinator_epoch = coordinator_epoch
+        state.coordinator_epoch = marker.coordinator_epoch
         state.transaction_first_offset = -1
         state.last_used_ms = now_ms
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        return Transaction(producer_id, first_offset, offset, next(iter(self._open.values()), offset + 1))
+
+    def commit_is_awaited(self, ended: Transaction) -> None:
+        """Nothing of the transaction is stable before its marker is committed. Of very many, that holds until the newest one is."""
+        if len(self._ended) >= ENDED_MAX:  # nobody has asked for long: a follower
+            self._ended = [msgspec.structs.replace(ended, first_offset=min(before.first_offset for before in self._ended))]
+        self._ended.append(ended)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to here everything is committed, and every transaction has ended; ``high_watermark`` never falls between two calls."""
+        if not self._open and not self._ended:
+            return high_watermark
+        if self._ended and self._ended[0].last_offset < high_watermark:
+            self._ended = [ended for ended in self._ended if ended.last_offset >= high_watermark]
+        return min([high_watermark, *itertools.islice(self._open.values(), 1), *(ended.first_offset for ended in self._ended)])
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Producers silent for that long are forgotten, unless a transaction is open or a batch is staged. How many were."""
@@ -188,6 +215,10 @@ class ProducerStates:
                 producers._states[producer_id] = ProducerState(epoch, batches, last_used, coordinator_epoch, first_offset)
         except struct.error:
             raise DecodeError("a producer snapshot ends too early") from None
+        open_states = [
+            (state.transaction_first_offset, found) for found, state in producers._states.items() if state.transaction_first_offset >= 0
+        ]
+        producers._open = {found: offset for offset, found in sorted(open_states)}
         if position != len(data):
             raise DecodeError("a producer snapshot has bytes after its last producer")
         return producers

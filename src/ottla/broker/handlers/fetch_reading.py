@@ -10,6 +10,8 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import (
+    READ_COMMITTED,
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
 
-READ_COMMITTED = 1
 LEADER_HINTS_SINCE = 16
 SLICE_PARTITIONS = 500
 SLICE_RESULTS = 2000
@@ -116,6 +117,9 @@ class Reading:
             size = len(part.region)
             self.size_bytes += size
             meters.bytes_out += size
+            if data.aborted_transactions is not None and len(log.aborted):
+                aborted = log.aborted.reaching_into(offset, min(end, part.end_offset))
+                data.aborted_transactions = [AbortedTransaction(ended.producer_id, ended.first_offset) for ended in aborted]
 
     def _check(self, partition: Partition, known_epoch: int) -> None:
         """KafkaError unless the partition may be read here by one who knows that leader epoch."""
@@ -139,6 +143,11 @@ class Reading:
     def may_wait(self) -> bool:
         """Whether there is something that can become more."""
         return len(self.seen) > 0
+
+    @property
+    def waits_for_an_end(self) -> bool:
+        """Whether what has come since the pass belongs to open transactions, and must not be read."""
+        return self._request.isolation_level == READ_COMMITTED and not self.has_news
 
     @property
     def has_news(self) -> bool:

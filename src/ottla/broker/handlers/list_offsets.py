@@ -15,6 +15,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import READ_COMMITTED
 from ottla.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
 
-READ_COMMITTED = 1
 DEBUGGING_REPLICA = -2  # a tool that asks whichever replica, not the leader alone
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

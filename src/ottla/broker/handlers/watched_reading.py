@@ -66,6 +66,10 @@ class WatchedReading(Reading):
         return len(self.seen) > 0 or (self._is_watched and len(self._session.partitions) > 0)
 
     @property
+    def waits_for_an_end(self) -> bool:
+        return not self._is_watched and super().waits_for_an_end  # the places of a watched session have judged that
+
+    @property
     def has_news(self) -> bool:
         return self._watch.stirred != self._stirred or super().has_news
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter
+from ottla.messages.fetch import READ_COMMITTED
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 
 
@@ -28,17 +29,31 @@ class Connection(Protocol):
 class Place:
     """One partition of the session."""
 
-    __slots__ = ("_key", "_watch", "partition", "seen_by")
+    __slots__ = ("_key", "_stable_offset", "_watch", "_withheld_bytes", "partition", "seen_by")
 
     def __init__(self, watch: ConsumerWatch, key: PartitionKey, partition: Partition) -> None:
         self._watch = watch
         self._key = key
         self.partition = partition
         self.seen_by: object = None  # the pass that found nothing to read in it, if nothing has happened since
+        self._stable_offset = self._withheld_bytes = 0
+
+    def look(self) -> None:
+        """A pass is about to look at it: what an earlier one saw does not count."""
+        self.seen_by, self._stable_offset, self._withheld_bytes = None, self.partition.last_stable_offset, 0
 
     def on_append(self, size_bytes: int) -> None:
-        """There is so much more; with 0, something else that the consumer is told with its next fetch."""
+        """There is so much more; with 0, something else that the consumer is told with its next fetch.
+
+        For a read_committed consumer there is more when a transaction has ended, and then all that came since it began.
+        """
         self.seen_by = None
+        if self._watch.is_read_committed and 0 < size_bytes < AT_ONCE:
+            self._withheld_bytes += size_bytes
+            stable_offset = self.partition.last_stable_offset
+            size_bytes = self._withheld_bytes if stable_offset > self._stable_offset else 0
+            if size_bytes:
+                self._stable_offset, self._withheld_bytes = stable_offset, 0
         self._watch.stir(self._key, size_bytes)
 
 
@@ -51,7 +66,7 @@ class ConsumerWatch:
         self._places: dict[PartitionKey, Place] = {}
         self.connection = connection
         self.parked: dict[AppendWaiter, None] = {}  # fetches of the session that wait
-        self.stirred = 0  # how often something came to a partition at rest
+        self.stirred = 0  # how often there was more to read in a partition
         session.watched_by(self)
         connection.watches[self] = None
 
@@ -60,6 +75,10 @@ class ConsumerWatch:
         if isolation_level != self._isolation_level:
             self._isolation_level = isolation_level
             self._session.due = dict.fromkeys(self._session.partitions)
+
+    @property
+    def is_read_committed(self) -> bool:
+        return self._isolation_level == READ_COMMITTED
 
     def begin_pass(self) -> Iterable[PartitionKey]:
         return self._session.due_in_order()
@@ -76,7 +95,7 @@ class ConsumerWatch:
             self.forgotten(key)
             place = self._places[key] = Place(self, key, partition)
             partition.waiters[place] = None
-        place.seen_by = None
+        place.look()
         return place
 
     def settle(self, key: PartitionKey, seen_by: object) -> None:
@@ -94,10 +113,8 @@ class ConsumerWatch:
 
     def stir(self, key: PartitionKey, size_bytes: int) -> None:
         """Something has happened to the partition, and those who wait learn how much more there is."""
-        due = self._session.due
-        if key not in due:
-            due[key] = None
-            self.stirred += size_bytes > 0
+        self._session.due[key] = None
+        self.stirred += size_bytes > 0
         for parked in list(self.parked):
             parked.on_append(size_bytes)
 

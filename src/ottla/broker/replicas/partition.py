@@ -198,7 +198,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction has ended; without transactions the high watermark."""
-        return self.high_watermark
+        return self.log.tail.producers.last_stable_offset(self.high_watermark)
 
     @property
     def is_settled(self) -> bool:

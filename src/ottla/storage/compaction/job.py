@@ -63,12 +63,16 @@ class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What came of some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times."""
+    """What came of some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times.
+
+    ``aborts`` are the offsets of the abort markers that stay: the transactions of others are aborted no more, nothing is left of them.
+    """
 
     folder: str
     sources: list[Source]
     size: int
     max_timestamp: int
+    aborts: list[int]
 
     @property
     def base_offset(self) -> int:
@@ -168,6 +172,7 @@ class _Group:
         self._tally = Tally(first.base_offset, request.index_interval_bytes)
         self._buffers: list[Buffer] = []
         self._buffered = 0
+        self._aborts: list[int] = []
         self._is_changed = False
         self._file: File
 
@@ -201,7 +206,12 @@ class _Group:
                 continue
             self._buffers.append(batch)
             self._buffered += len(batch)
-            tally.count_batch(len(batch), header.last_offset, read_header(batch).max_timestamp)
+            kept = read_header(batch)
+            tally.count_batch(len(batch), header.last_offset, kept.max_timestamp)
+            if kept.is_control and kept.count:
+                marker = end_marker_of(iterate_records(batch)[0])
+                if marker is not None and not marker.is_commit:
+                    self._aborts.append(header.last_offset)
             if self._buffered >= _WRITE_BYTES:
                 await self._write()
 
@@ -222,7 +232,7 @@ class _Group:
             if data:
                 await index.append([data])
             await index.sync()
-        return Cleaned(self._request.folder, self._sources, self._tally.size, self._tally.max_timestamp)
+        return Cleaned(self._request.folder, self._sources, self._tally.size, self._tally.max_timestamp, self._aborts)
 
 
 async def _create(disk: Disk, path: str) -> File:

@@ -12,6 +12,7 @@ other ``.swap`` files              only indexes were renamed yet, or still     r
 =================================  ==========================================  ==========================================
 
 What is left of the records may end long before <end>, so that the name has to say which segments the new one replaces.
+An index of aborted transactions is not missed when it is not there, so its name is durable before that of the log.
 The directory is synced between the steps: a power cut leaves one of these states, never one in which the old segments are deleted
 and the new one has not come. Source: the file names are Kafka's, but for <end>.
 """
@@ -23,15 +24,27 @@ from typing import Final
 
 from ottla.ports import Disk
 from ottla.storage.compaction.job import CLEANED_SUFFIX
-from ottla.storage.segment.files import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, file_stem
+from ottla.storage.segment.files import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_stem,
+)
 
 SWAP_SUFFIX: Final = ".swap"
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log\.(\d+)\.swap")
 
 
-async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int) -> None:
+async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int, *, has_aborted: bool) -> None:
     """The ``.cleaned`` files are ``.swap`` files, durably: the cleaned segment counts now."""
     stem = f"{folder}/{file_stem(base_offset)}"
+    if has_aborted:
+        await disk.rename(stem + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, stem + TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX)
+        await disk.sync_dir(folder)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         await disk.rename(stem + suffix + CLEANED_SUFFIX, stem + suffix + SWAP_SUFFIX)
     await disk.rename(stem + LOG_SUFFIX + CLEANED_SUFFIX, _log_path(folder, base_offset, end_offset))
@@ -42,7 +55,7 @@ async def finish(disk: Disk, folder: str, base_offset: int, end_offset: int) -> 
     """The ``.swap`` files have the segment's names, durably. Whatever else they replace is durably deleted already."""
     await disk.sync_dir(folder)
     stem = f"{folder}/{file_stem(base_offset)}"
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in INDEX_SUFFIXES:
         if await disk.exists(stem + suffix + SWAP_SUFFIX):
             await disk.rename(stem + suffix + SWAP_SUFFIX, stem + suffix)
     await disk.rename(_log_path(folder, base_offset, end_offset), stem + LOG_SUFFIX)

@@ -19,8 +19,9 @@ from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.health import LogHealth
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.log.tail import Tail
-from ottla.storage.segment.files import LOG_SUFFIX, file_stem
+from ottla.storage.segment.files import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem
 from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.transaction_index import Transaction, to_bytes
 
 K = TypeVar("K")
 
@@ -115,10 +116,13 @@ class Compaction:
         ]:
             await self.drop_cleaned(cleaned)
             return False
-        fresh = await self._arriving(cleaned, replaced)
+        kept = set(cleaned.aborts)
+        aborted = [ended for ended in segments.aborted.between(cleaned.base_offset, cleaned.end_offset) if ended.last_offset in kept]
+        fresh = await self._arriving(cleaned, replaced, aborted)
         try:
-            await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset)
+            await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset, has_aborted=fresh.has_aborted)
             segments.replace(replaced, fresh)
+            segments.aborted.replace(cleaned.base_offset, cleaned.end_offset, aborted)
             replaced[0].is_retired = True
             for segment in replaced[1:]:
                 await segments.retire(segment, now_ms)
@@ -130,7 +134,7 @@ class Compaction:
         fresh.has_arrived()
         return True
 
-    async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment]) -> Segment:
+    async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment], aborted: Sequence[Transaction]) -> Segment:
         """The cleaned segment with all of it that is looked into in memory or open: its files have other names for a while yet."""
         path = f"{self._segments.folder}/{file_stem(cleaned.base_offset)}"
         file = await self._disk.open(f"{path}{LOG_SUFFIX}{CLEANED_SUFFIX}")
@@ -138,6 +142,13 @@ class Compaction:
         fresh = Segment(self._disk, self._segments.folder, cleaned.base_offset, file, index_interval_bytes=interval)
         fresh.size, fresh.max_timestamp, fresh.appended_ms = cleaned.size, cleaned.max_timestamp, replaced[-1].appended_ms
         await fresh.arrive(CLEANED_SUFFIX)
+        fresh.has_aborted = any(segment.has_aborted for segment in replaced)
+        if fresh.has_aborted:  # though it be empty: it takes the place of the other one
+            index = await self._disk.open(f"{path}{TRANSACTION_INDEX_SUFFIX}{CLEANED_SUFFIX}", create=True)
+            await index.truncate(0)
+            await index.append([to_bytes(aborted)])
+            await index.sync()
+            await index.close()
         return fresh
 
     async def drop_cleaned(self, cleaned: Cleaned) -> None:

@@ -25,10 +25,11 @@ from ottla.storage.log.reading import FoundTimestamp, LogSlice, check_range, fin
 from ottla.storage.log.retention import retained_from
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.log.tail import Tail
-from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
-from ottla.storage.recovery.recovery import Recovered, rebuild_producers, recover
-from ottla.storage.segment.files import offsets_of, overwrite
+from ottla.storage.producers import ProducerStates
+from ottla.storage.recovery.recovery import Recovered, read_aborted, rebuild_producers, recover
+from ottla.storage.segment.files import overwrite
 from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.transaction_index import TransactionIndex
 
 
 class PartitionLog:
@@ -89,12 +90,15 @@ class PartitionLog:
             index_interval_bytes=config.index_interval_bytes, is_durable=is_durable,
         )  # fmt: skip
         segments, end_offset = recovered.segments, recovered.end_offset
-        producers = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms)
+        walked_from = segments[-recovered.walked].base_offset if recovered.walked else None
+        producers, replayed = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms, read_from=walked_from)
+        aborted = await read_aborted(disk, folder, segments, replayed, walked=recovered.walked)
         for segment in segments:
             segment.appended_ms = min(now_ms, await disk.modified_ms(segment.path))
         for segment in segments[:-1]:
             segment.unload()
         log = cls(disk, folder, recovered, producers, config, now_ms)
+        log._segments.aborted.replace(0, end_offset, aborted)
         if recovered.walked:
             log.durability.recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
         if log_start_offset > end_offset:  # records were deleted up to there, and then lost their successors
@@ -139,6 +143,11 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerStates:
         return self.tail.producers
+
+    @property
+    def aborted(self) -> TransactionIndex:
+        """Which transactions of the log were aborted."""
+        return self._segments.aborted
 
     @property
     def is_failed(self) -> bool:
@@ -320,7 +329,7 @@ class PartitionLog:
         self._epoch_file.is_changed = True  # a recovery takes those of the segment that was cut from its batches
         if is_durable:
             await self._epoch_file.write_if_room(self.folder)
-        self.tail.producers = await rebuild_producers(
+        self.tail.producers, _ = await rebuild_producers(
             self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
         )
         remembered.is_held = False
@@ -366,9 +375,9 @@ class PartitionLog:
         assert not self.has_pending, "what is staged is written before a log is closed"
         segments = self._segments
         if not self.is_failed and not self._is_as_opened:
-            await segments.all[-1].write_indexes()
+            await segments.write_indexes(segments.all[-1], self.tail.end_offset)
             await overwrite(self._disk, segments.snapshot_path(self.tail.end_offset), self.producers.to_snapshot())
-            await self._remove_needless_snapshots()
+            await segments.remove_needless_snapshots(self.tail.end_offset)
             self._epoch_file.is_changed = segments.is_folder_changed = True
             if is_durable:
                 segments.unsynced.append(segments.all[-1])
@@ -377,13 +386,6 @@ class PartitionLog:
                 await overwrite(self._disk, f"{self.folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
         segments.all[-1].unload()
         self.health.is_failed = True  # whatever comes now comes too late
-
-    async def _remove_needless_snapshots(self) -> None:
-        """Those at the end and at the beginning of segments stay."""
-        keep = {self.tail.end_offset, *(segment.base_offset for segment in self._segments.all)}
-        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
-            if snapshot not in keep:
-                await self._disk.remove(self._segments.snapshot_path(snapshot))
 
     @property
     def _is_as_opened(self) -> bool:

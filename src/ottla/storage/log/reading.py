@@ -27,6 +27,7 @@ class LogSlice(msgspec.Struct, gc=False):
 
     region: FileRegion
     first_offset: int  # base offset of the first batch: at or before the one asked for
+    end_offset: int  # after the last batch, or some batches later where it is cut off
 
 
 class FoundTimestamp(NamedTuple):
@@ -152,9 +153,10 @@ async def read_slice(
             length = min(max(length, header.size_bytes), end - position)
         if length < HEADER_SIZE:
             return None
+        next_offset = segment.bound_of(position + length, next_offset)
     elif segment is last and places.generation == generation:
         places.remember(next_offset, segment, end)
-    return LogSlice((await segment.opened()).region(position, length), first_offset)
+    return LogSlice((await segment.opened()).region(position, length), first_offset, next_offset)
 
 
 async def find_timestamp(

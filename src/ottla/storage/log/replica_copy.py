@@ -22,7 +22,7 @@ from ottla.ports import Disk, File, Job, Pace
 from ottla.storage.directory.epoch_file import write_epochs
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import SNAPSHOT_SUFFIX
-from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.files import INDEX_SUFFIXES, LOG_SUFFIX, SUFFIXES, file_stem, offsets_of
 from ottla.storage.segment.segment import Segment
 
 SMALL_BYTES: Final = 1 << 20
@@ -190,7 +190,7 @@ class ReplicaCopy:
 
     async def _copy_indexes(self, segment: Segment) -> None:
         stem = file_stem(segment.base_offset)
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in INDEX_SUFFIXES:
             source = f"{self._log.folder}/{stem}{suffix}"
             try:
                 data = await self._disk.read_file(source)
@@ -203,6 +203,6 @@ class ReplicaCopy:
         self._cuts.pop(segment, None)
         self._has_indexes.discard(segment)
         stem = file_stem(segment.base_offset)
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        for suffix in SUFFIXES:
             if await self._disk.exists(f"{self._folder}/{stem}{suffix}"):
                 await self._disk.remove(f"{self._folder}/{stem}{suffix}")

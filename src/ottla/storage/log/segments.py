@@ -19,6 +19,7 @@ from ottla.storage.log.reading import Places, segment_index
 from ottla.storage.producers import SNAPSHOT_SUFFIX
 from ottla.storage.segment.files import file_stem, offsets_of, overwrite
 from ottla.storage.segment.segment import Segment, remove_segments
+from ottla.storage.segment.transaction_index import TransactionIndex
 
 T = TypeVar("T")
 
@@ -29,13 +30,14 @@ HELD_MAX: Final = 4
 class LogSegments:
     """``all`` has at least one segment; callers look at it and never change it."""
 
-    __slots__ = ("_deleted", "_disk", "_health", "all", "config", "folder", "is_folder_changed", "places", "unsynced")
+    __slots__ = ("_deleted", "_disk", "_health", "aborted", "all", "config", "folder", "is_folder_changed", "places", "unsynced")
 
     def __init__(self, disk: Disk, folder: str, segments: list[Segment], config: LogConfig, health: LogHealth) -> None:
         self._disk: Final = disk
         self._health: Final = health
         self.folder = folder
         self.all: Final = segments
+        self.aborted: Final = TransactionIndex()
         self.config = config
         self.places: Final = Places()
         self.unsynced: list[Segment] = []  # closed since the last sync
@@ -68,7 +70,7 @@ class LogSegments:
     async def roll(self, base_offset: int, producers: bytes) -> None:
         """The last segment is closed, its indexes and the producers at its end are files; the next one begins at ``base_offset``."""
         closed = self.all[-1]
-        await closed.write_indexes()
+        await self.write_indexes(closed, base_offset)
         await overwrite(self._disk, self.snapshot_path(base_offset), producers)
         fresh = await self._created(base_offset)
         closed.holds_file = True
@@ -77,6 +79,11 @@ class LogSegments:
             self.unsynced[-1 - HELD_MAX].synced()
         self.all.append(fresh)
         self.places.keep_loaded(closed)
+
+    async def write_indexes(self, segment: Segment, end_offset: int) -> None:
+        """All indexes of a segment that ends there are files, not yet synced."""
+        await segment.write_indexes()
+        await segment.write_transaction_index(self.aborted.between(segment.base_offset, end_offset))
 
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
         """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
@@ -108,6 +115,7 @@ class LogSegments:
         found = await segment.find(offset)
         size, end_offset = (segment.size, offset) if found is None else (found[0], found[1].base_offset)
         await segment.truncate(size, end_offset, is_durable=is_durable)
+        self.aborted.truncate(end_offset)
         return end_offset
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
@@ -120,11 +128,13 @@ class LogSegments:
             fresh = await self._with_room(offset, is_durable=is_durable)
             await remove_segments(self._disk, self.folder, self.all, 0, is_durable=is_durable)
             self.all.append(fresh)
+            self.aborted.truncate(0)
             return
         await remove_segments(self._disk, self.folder, self.all, index + 1, is_durable=is_durable)
         await self.all[index].truncate(0, offset, is_durable=is_durable)
         earlier, self.all[:index] = self.all[:index], []
         await remove_segments(self._disk, self.folder, earlier, 0, is_durable=is_durable)
+        self.aborted.truncate(0)
 
     async def _with_room(self, offset: int, *, is_durable: bool) -> Segment:
         try:
@@ -146,6 +156,7 @@ class LogSegments:
         segment = self.all.pop(0)
         if segment in self.unsynced:
             self.unsynced.remove(segment)
+        self.aborted.drop_below(self.all[0].base_offset)
         self.places.forget()
         return segment
 
@@ -166,6 +177,13 @@ class LogSegments:
         """Snapshots of producers from before the first segment no longer exist."""
         for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
             if snapshot < self.all[0].base_offset:
+                await self._disk.remove(self.snapshot_path(snapshot))
+
+    async def remove_needless_snapshots(self, end_offset: int) -> None:
+        """Those at the end and at the beginning of segments stay."""
+        keep = {end_offset, *(segment.base_offset for segment in self.all)}
+        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
+            if snapshot not in keep:
                 await self._disk.remove(self.snapshot_path(snapshot))
 
     @property

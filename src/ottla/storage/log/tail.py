@@ -297,7 +297,11 @@ class Tail:
         if attributes & CONTROL:
             marker = self._end_markers.pop(base_offset, None)
             if marker is not None:
-                self.producers.apply_end_marker(producer_id, batch.producer_epoch, marker.coordinator_epoch, staged_ms)
+                ended = self.producers.apply_end_marker(producer_id, batch.producer_epoch, marker, last_offset, staged_ms)
+                if ended is not None:
+                    self.producers.commit_is_awaited(ended)
+                    if not marker.is_commit:
+                        self._segments.aborted.add(ended)
         elif producer_id >= 0:
             time = max_timestamp if attributes & LOG_APPEND_TIME else -1
             sequence = batch.sequence

@@ -12,7 +12,8 @@ Recovery may itself be cut short and run again: segments are removed from the la
 and synced, and each state in between is one from which the same log is found.
 
 The leader epochs of walked segments are taken from their batches. Producers come from the newest usable snapshot and the
-batches after it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong.
+batches after it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong; that of aborted
+transactions, which is not missed where there are none, from the producers and the batches of the segment.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from ottla.storage.compaction.swap import settle
 from ottla.storage.directory.epoch_file import read_epochs
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.recovery.producer_replay import replay_producers
-from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.files import INDEX_SUFFIXES, LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, file_stem, offsets_of
 from ottla.storage.segment.segment import Segment, remove_segments
+from ottla.storage.segment.transaction_index import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ async def recover(
     """
     await settle(disk, folder)
     bases = await _drop_below(disk, folder, await offsets_of(disk, folder, LOG_SUFFIX), start_offset)
-    await _remove_strays(disk, folder, bases)
+    with_aborted = await _remove_strays(disk, folder, bases)
     if not bases:
         if recovery_point > start_offset:
             raise StorageError(f"{folder} has no segment, and was synced up to offset {recovery_point}")
@@ -77,6 +79,8 @@ async def recover(
             await disk.sync_dir(folder)
         return Recovered([segment], start_offset, EpochCache(), 1)
     segments = [await Segment.open(disk, folder, base, index_interval_bytes=index_interval_bytes) for base in bases]
+    for segment in segments:
+        segment.has_aborted = segment.base_offset in with_aborted
     epochs = await read_epochs(disk, folder)
     if clean and epochs is not None:
         end_offset = await _load(segments)
@@ -168,12 +172,16 @@ async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: i
     return bases[count:]
 
 
-async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> None:
-    """Indexes whose log no longer exists: a removal was interrupted."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> set[int]:
+    """Indexes whose log no longer exists are removed: a removal was interrupted. Which segments have a file of aborted transactions."""
+    with_aborted = set[int]()
+    for suffix in INDEX_SUFFIXES:
         for offset in await offsets_of(disk, folder, suffix):
             if offset not in bases:
                 await disk.remove(f"{folder}/{file_stem(offset)}{suffix}")
+            elif suffix == TRANSACTION_INDEX_SUFFIX:
+                with_aborted.add(offset)
+    return with_aborted
 
 
 async def rebuild_producers(
@@ -185,31 +193,84 @@ async def rebuild_producers(
     now_ms: int,
     is_durable: bool = True,
     remembered: tuple[int, bytes] | None = None,
-) -> ProducerStates:
-    """The producers at ``end_offset``; snapshots of states outside the log are removed, durably unless the caller sees to that.
+    read_from: int | None = None,
+) -> tuple[ProducerStates, list[Transaction]]:
+    """The producers at ``end_offset``, and the transactions that were aborted in what was read for that.
 
-    ``remembered`` is a snapshot in memory, and its offset.
+    Snapshots of states outside the log are removed, durably unless the caller sees to that. ``remembered`` is a snapshot in memory, and
+    its offset. Of ``read_from`` on all is read, whatever newer snapshots there are.
     """
-    producers, offset, is_changed = ProducerStates(), -1, False
-    for snapshot in reversed(await offsets_of(disk, folder, SNAPSHOT_SUFFIX)):
-        path = f"{folder}/{file_stem(snapshot)}{SNAPSHOT_SUFFIX}"
-        if not segments[0].base_offset <= snapshot <= end_offset:
-            await disk.remove(path)
-            is_changed = True
-        elif offset < 0:
-            try:
-                producers, offset = ProducerStates.from_snapshot(await disk.read_file(path)), snapshot
-            except DecodeError:
-                await disk.remove(path)
-                is_changed = True
-    if is_changed and is_durable:  # one that came back after a power cut would speak of batches that the log has lost
+    offsets = await offsets_of(disk, folder, SNAPSHOT_SUFFIX)
+    outside = [offset for offset in offsets if not segments[0].base_offset <= offset <= end_offset]
+    for offset in outside:
+        await disk.remove(_snapshot_path(folder, offset))
+    offsets = [offset for offset in offsets if offset not in outside]
+    producers, offset, damaged = await _newest_snapshot(disk, folder, offsets, end_offset if read_from is None else read_from)
+    if (outside or damaged) and is_durable:  # one that came back after a power cut would speak of batches that the log has lost
         await disk.sync_dir(folder)
     if remembered is not None and remembered[0] > max(offset, segments[0].base_offset - 1):
         offset, producers = remembered[0], ProducerStates.from_snapshot(remembered[1])
+    return (producers, []) if offset == end_offset else await _replay(disk, segments, producers, offset, now_ms)
+
+
+async def read_aborted(
+    disk: Disk, folder: str, segments: Sequence[Segment], replayed: Sequence[Transaction], *, walked: int
+) -> list[Transaction]:
+    """The aborted transactions of a log: of trusted segments from their files, of the ``walked`` last ones as they were ``replayed``.
+
+    Closed segments that were walked, or whose file is damaged, have a new file.
+    """
+    aborted: list[Transaction] = []
+    for index, segment in enumerate(segments):
+        is_closed = index + 1 < len(segments)
+        if index < len(segments) - walked:
+            try:
+                aborted += await segment.read_transaction_index()
+                continue
+            except DecodeError:
+                producers, offset, _ = await _newest_snapshot(
+                    disk, folder, await offsets_of(disk, folder, SNAPSHOT_SUFFIX), segment.base_offset
+                )
+                _, found = await _replay(disk, segments[: index + 1], producers, offset, 0)
+        else:
+            found = list(replayed)
+        found = [ended for ended in found if ended.last_offset >= segment.base_offset]
+        if is_closed:
+            found = [ended for ended in found if ended.last_offset < segments[index + 1].base_offset]
+        if is_closed and (found or segment.has_aborted):
+            await segment.write_transaction_index(found)
+            await segment.sync(with_indexes=segment.has_aborted)
+        aborted += found
+    return aborted
+
+
+def _snapshot_path(folder: str, offset: int) -> str:
+    return f"{folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+
+
+async def _newest_snapshot(disk: Disk, folder: str, offsets: Sequence[int], at_most: int) -> tuple[ProducerStates, int, bool]:
+    """The newest usable one of ``offsets``, and its offset, -1 without one; whether damaged ones were removed."""
+    is_changed = False
+    for offset in reversed(offsets):
+        if offset <= at_most:
+            try:
+                return ProducerStates.from_snapshot(await disk.read_file(_snapshot_path(folder, offset))), offset, is_changed
+            except DecodeError:
+                await disk.remove(_snapshot_path(folder, offset))
+                is_changed = True
+    return ProducerStates(), -1, is_changed
+
+
+async def _replay(
+    disk: Disk, segments: Sequence[Segment], producers: ProducerStates, offset: int, now_ms: int
+) -> tuple[ProducerStates, list[Transaction]]:
+    """The producers at the end of the segments, from ``offset`` on, and what was aborted there."""
+    aborted: list[Transaction] = []
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:
             continue
         found = await segment.find(offset) if offset > segment.base_offset else (0, None)
-        if found is not None and offset < end_offset:
-            producers = await replay_producers(disk, producers, segment, found[0], now_ms)
-    return producers
+        if found is not None:
+            producers, ended = await replay_producers(disk, producers, segment, found[0], now_ms)
+            aborted += ended
+    return producers, aborted

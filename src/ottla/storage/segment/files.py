@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.ports import Disk
@@ -14,7 +15,9 @@ from ottla.ports import Disk
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
-SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+SUFFIXES: Final = (*INDEX_SUFFIXES, LOG_SUFFIX)  # of a segment's files, the one without which there is no segment last
 DELETED_SUFFIX: Final = ".deleted"  # after the others: of a file that is no longer needed
 _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
@@ -30,13 +33,13 @@ async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
 
-async def rename_files(disk: Disk, stem: str, old: str, new: str) -> list[str]:
-    """A segment's files that end with ``old`` end with ``new``; their paths."""
+async def rename_files(disk: Disk, stem: str, suffixes: Sequence[str], ending: str) -> list[str]:
+    """Those of a segment's files that exist get the ending; their paths."""
     renamed = []
-    for suffix in SUFFIXES:
+    for suffix in suffixes:
         with contextlib.suppress(FileNotFoundError):
-            await disk.rename(stem + suffix + old, stem + suffix + new)
-            renamed.append(stem + suffix + new)
+            await disk.rename(stem + suffix, stem + suffix + ending)
+            renamed.append(stem + suffix + ending)
     return renamed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from ottla.errors import DecodeError
@@ -49,6 +49,11 @@ class OffsetIndex:
         """The entry with the largest offset at or below ``offset``; None when the segment's start is nearer."""
         index = bisect_right(self._offsets, offset - self._base_offset) if offset >= self._base_offset else 0
         return (self._base_offset + self._offsets[index - 1], self._positions[index - 1]) if index else None
+
+    def bound_of(self, position: int) -> int | None:
+        """The offset after the first indexed batch that begins at ``position`` or later; None without one."""
+        index = bisect_left(self._positions, position)
+        return self._base_offset + self._offsets[index] + 1 if index < len(self._positions) else None
 
     def truncate(self, size: int) -> None:
         """Entries at positions from ``size`` on are removed."""

@@ -27,9 +27,11 @@ from ottla.storage.config import LogConfig
 from ottla.storage.segment.files import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_stem,
     overwrite,
     rename_files,
@@ -38,6 +40,7 @@ from ottla.storage.segment.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from ottla.storage.segment.tally import Counted, CountRequest, Tally, count
 from ottla.storage.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.transaction_index import Transaction, from_bytes, to_bytes
 from ottla.storage.segment.walk import BatchWalk
 
 POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka reads them signed
@@ -46,7 +49,7 @@ POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "cut_count", "holds_file", "is_arriving", "is_retired")
+    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "cut_count", "has_aborted", "holds_file", "is_arriving", "is_retired")
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
@@ -56,6 +59,7 @@ class Segment(Tally):
         self._file: File | None = file
         self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
         self.is_arriving = False  # its files have other names yet: what it has open and in memory stays so
+        self.has_aborted = False  # it has a file of its aborted transactions
         self.appended_ms = 0  # when the last batch came: for records without times
         self.is_retired = False  # its files are deleted or replaced: only reads in progress still use it
         self.cut_count = 0  # how often it was cut: what was read of it before is not what it has, whatever its size
@@ -137,10 +141,23 @@ class Segment(Tally):
         if self.is_retired:  # whichever segment has the names now rebuilds what is missing
             await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
+    async def write_transaction_index(self, aborted: Sequence[Transaction]) -> None:
+        """The aborted transactions whose markers it has are in its file, not yet synced; there is none where there are none."""
+        if aborted:
+            self.has_aborted = True
+            await overwrite(self._disk, self._path + TRANSACTION_INDEX_SUFFIX, to_bytes(aborted))
+        elif self.has_aborted:
+            await self._remove((TRANSACTION_INDEX_SUFFIX,))
+            self.has_aborted = False
+
+    async def read_transaction_index(self) -> list[Transaction]:
+        """DecodeError when the file is damaged."""
+        return from_bytes(await self._disk.read_file(self._path + TRANSACTION_INDEX_SUFFIX)) if self.has_aborted else []
+
     async def sync(self, *, with_indexes: bool) -> None:
         await (await self.opened()).sync()
         if with_indexes:
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in INDEX_SUFFIXES if self.has_aborted else (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
                 file = await self._disk.open(self._path + suffix)
                 await file.sync()
                 await file.close()
@@ -266,6 +283,11 @@ class Segment(Tally):
                 return walk.position, header
         return None
 
+    def bound_of(self, position: int, otherwise: int) -> int:
+        """An offset after all batches that begin before ``position``, by the offset index; ``otherwise`` where that does not know."""
+        offset = None if self._indexes is None else self._indexes[0].bound_of(position)
+        return otherwise if offset is None else min(offset, otherwise)
+
     async def find_time(self, timestamp: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch with a record at or after ``timestamp``."""
         _, time_index = await self.load()
@@ -312,12 +334,16 @@ class Segment(Tally):
     async def retire(self) -> list[str]:
         """The files have ``.deleted`` names, which are returned. Reads of the segment that are in progress are not disturbed."""
         self.is_retired = True
-        return await rename_files(self._disk, self._path, "", DELETED_SUFFIX)
+        return await rename_files(self._disk, self._path, self._suffixes, DELETED_SUFFIX)
 
     async def remove(self) -> None:
         """The files are deleted from the directory. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
-        await self._remove(SUFFIXES)
+        await self._remove(self._suffixes)
+
+    @property
+    def _suffixes(self) -> Sequence[str]:
+        return SUFFIXES if self.has_aborted else (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 
     async def _remove(self, suffixes: Sequence[str]) -> None:
         """These files of it are deleted, even if another part removes them at the same time."""

@@ -1,0 +1,203 @@
+"""Aborted transactions and the last stable offset of a log, through rolls, starts, cuts, deletions and moves, beside a walk over it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from tests.storage.batches import FOLDER, batch, open_log, stage
+
+from ottla.errors import DecodeError
+from ottla.records.batch import iterate_batches
+from ottla.records.control import build_end_marker, end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.sim.instant_disk import InstantDisk, run
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replica_copy import ReplicaCopy
+from ottla.storage.producers import ENDED_MAX, ProducerStates
+from ottla.storage.segment.files import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
+from ottla.storage.segment.transaction_index import Transaction, TransactionIndex, from_bytes, to_bytes
+
+PRODUCERS = range(3)
+SMALL: Any = {"segment_bytes": 400, "file_delete_delay_ms": 0}
+
+
+class Transactions:
+    """Writes, commits and aborts of a few producers, each with sequences of its own."""
+
+    def __init__(self, log: PartitionLog, seed: int) -> None:
+        self.log = log
+        self.rng = random.Random(seed)
+
+    def go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            producer_id = self.rng.choice(PRODUCERS)
+            state = self.log.producers.states.get(producer_id)
+            if self.rng.random() < 0.2:
+                stage(self.log, batch(b"plain"))
+            elif state is not None and state.transaction_first_offset >= 0 and self.rng.random() < 0.4:
+                end(self.log, producer_id, is_commit=self.rng.random() < 0.5)
+            else:
+                sequence = state.batches[-1][1] + 1 if state is not None and state.batches else 0
+                write(self.log, producer_id, sequence)
+            run(self.log.flush())
+
+
+def write(log: PartitionLog, producer_id: int, sequence: int) -> None:
+    view = batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    stage(log, view, from_client=False)
+
+
+def end(log: PartitionLog, producer_id: int, *, is_commit: bool) -> None:
+    marker = build_end_marker(is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=1)
+    stage(log, memoryview(marker), from_client=False)
+
+
+def walked(log: PartitionLog) -> tuple[list[Transaction], int]:
+    """What was aborted, and the last stable offset, by a walk over all batches of the log."""
+    begun: dict[int, int] = {}
+    aborted: list[Transaction] = []
+    for segment in log.segments:
+        data = run(run(segment.opened()).pread(0, segment.size))
+        for position, header in iterate_batches(data):
+            if not header.is_control:
+                if header.is_transactional:
+                    begun.setdefault(header.producer_id, header.base_offset)
+                continue
+            marker = end_marker_of(iterate_records(data, position)[0])
+            first_offset = begun.pop(header.producer_id, None)
+            if marker is not None and not marker.is_commit and first_offset is not None:
+                stable_offset = min([header.last_offset + 1, *begun.values()])
+                aborted.append(Transaction(header.producer_id, first_offset, header.last_offset, stable_offset))
+    return aborted, min([log.log_end_offset, *begun.values()])
+
+
+def check(log: PartitionLog) -> None:
+    aborted, stable_offset = walked(log)
+    assert log.aborted.between(0, log.log_end_offset) == aborted
+    assert log.producers.last_stable_offset(log.log_end_offset) == stable_offset
+
+
+def written_by(seed: int, steps: int = 150) -> tuple[InstantDisk, PartitionLog]:
+    disk = InstantDisk()
+    log = open_log(disk, **SMALL)
+    Transactions(log, seed).go_on(steps)
+    check(log)
+    assert len(log.segments) > 10
+    assert len(log.aborted) > 10
+    return disk, log
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_start_finds_what_was_aborted(seed: int) -> None:
+    """After a clean stop, after a kill, and after a kill when most of it was synced."""
+    disk, log = written_by(seed)
+    run(log.sync())
+    recovery_point = log.recovery_point
+    Transactions(log, seed).go_on(20)
+    for found in (open_log(disk.copy(), **SMALL), open_log(disk.copy(), recovery_point=recovery_point, **SMALL)):
+        check(found)
+        Transactions(found, seed).go_on(20)
+        check(found)
+    run(log.close())
+    check(open_log(disk.copy(), clean=True, recovery_point=log.recovery_point, **SMALL))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_cut_was_never_aborted(seed: int) -> None:
+    disk, log = written_by(seed)
+    rng = random.Random(seed)
+    while log.log_end_offset > 20:
+        cut_at = max(0, log.log_end_offset - rng.randrange(9, 40))
+        log.begin_truncation(cut_at)
+        run(log.truncate_to(cut_at))
+        log.durability.truncation_ended()
+        check(log)
+        Transactions(log, seed).go_on(8)
+        check(log)
+        run(log.sync())
+        check(open_log(disk.copy(), recovery_point=log.recovery_point, **SMALL))
+    run(log.truncate_fully_and_start_at(7))
+    assert len(log.aborted) == 0
+    Transactions(log, seed).go_on(30)
+    check(log)
+    run(log.close())
+    check(open_log(disk.copy(), clean=True, recovery_point=log.recovery_point, log_start_offset=7, **SMALL))
+
+
+def test_what_is_deleted_leaves_no_file() -> None:
+    disk, log = written_by(1)
+    offset = log.segments[6].base_offset
+    run(log.delete_segments_below(offset))
+    assert all(entry.last_offset >= offset for entry in log.aborted.between(0, log.log_end_offset))
+    bases = [run(offsets_of(disk, FOLDER, suffix)) for suffix in (TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)]
+    assert bases[0]
+    assert set(bases[0]) <= set(bases[1])
+
+
+def test_a_damaged_file_is_made_again() -> None:
+    disk, log = written_by(2)
+    run(log.close())
+    damaged = run(offsets_of(disk, FOLDER, TRANSACTION_INDEX_SUFFIX))[3]
+    path = f"{FOLDER}/{damaged:020d}{TRANSACTION_INDEX_SUFFIX}"
+    intact = run(disk.read_file(path))
+    run(run(disk.open(path)).truncate(len(intact) - 5))
+    check(open_log(disk, clean=True, recovery_point=log.recovery_point, **SMALL))
+    assert run(disk.read_file(path)) == intact
+
+
+def test_a_copy_in_another_directory_has_them() -> None:
+    disk, log = written_by(3)
+    run(log.sync())
+    run(disk.make_dirs("/more/topic-0"))
+    run(ReplicaCopy(disk, log, "/more/topic-0").finish())
+    before = log.aborted.between(0, log.segments[-1].base_offset)
+    found = run(
+        PartitionLog.open(disk, "/more/topic-0", config=log.config, now_ms=1, clean=False, recovery_point=log.segments[-1].base_offset)
+    )
+    assert found.aborted.between(0, log.segments[-1].base_offset) == before
+
+
+def test_a_reader_is_told_of_those_that_reach_into_what_it_reads_and_of_no_others() -> None:
+    first, second = Transaction(1, 10, 19, 5), Transaction(2, 5, 29, 30)
+    third, fourth = Transaction(3, 40, 49, 35), Transaction(4, 35, 59, 60)
+    index = TransactionIndex([first, second, third, fourth])
+    assert index.reaching_into(0, 4) == []
+    assert index.reaching_into(0, 6) == [second]
+    assert index.reaching_into(20, 36) == [second, fourth]
+    assert index.reaching_into(50, 99) == [fourth]
+
+
+def test_nothing_is_stable_before_the_marker_is_committed() -> None:
+    log = open_log(InstantDisk())
+    write(log, 1, 0)
+    write(log, 2, 0)
+    end(log, 1, is_commit=True)
+    run(log.flush())
+    stable = log.producers.last_stable_offset
+    assert (stable(0), stable(1), stable(2), stable(3)) == (0, 0, 0, 1)
+    end(log, 2, is_commit=False)
+    run(log.flush())
+    assert (stable(3), stable(4)) == (1, 4)
+
+
+def test_a_follower_that_nobody_asks_keeps_few_of_those_that_have_ended() -> None:
+    producers = ProducerStates()
+    for number in range(3 * ENDED_MAX):
+        producers.commit_is_awaited(Transaction(1, number + 5, number + 6, 0))
+    assert len(producers._ended) <= ENDED_MAX
+    newest = 3 * ENDED_MAX + 5
+    assert producers.last_stable_offset(10) == 5
+    assert producers.last_stable_offset(newest) == newest - 1
+    assert producers.last_stable_offset(newest + 1) == newest + 1
+
+
+def test_the_file_is_kafkas() -> None:
+    entry = Transaction(7, 10, 20, 15)
+    assert to_bytes([entry]).hex() == "0000" + "".join(f"{number:016x}" for number in (7, 10, 20, 15))
+    assert from_bytes(to_bytes([entry])) == [entry]
+    swapped, twice = to_bytes([Transaction(7, 21, 20, 15)]), to_bytes([entry, entry])
+    for wrong in (to_bytes([entry])[:-1], b"\0\1" + to_bytes([entry])[2:], twice, swapped):
+        with pytest.raises(DecodeError):
+            from_bytes(wrong)
