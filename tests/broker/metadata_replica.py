@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from ottla.broker.metadata.log_limits import LogLimits
 from ottla.broker.metadata.no_peers import NoPeers
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.consensus.settings import QuorumSettings
@@ -27,13 +28,11 @@ class LoneReplica:
         replica.follower = self
 
     @classmethod
-    async def open(cls, folder: Path, *, snapshot_bytes: int = 1 << 30, world: World | None = None) -> LoneReplica:
+    async def open(cls, folder: Path, *, world: World | None = None, **limits: int) -> LoneReplica:
         """Active, with everything that the log has in its image. What the replica fails with is raised."""
         settings = QuorumSettings(NODE, VoterSet({NODE: ZERO_UUID}))
         opened = cls(
-            await MetadataReplica.open(
-                world or real_world(), str(folder), settings, NoPeers(), clean=False, bytes_between_snapshots=snapshot_bytes
-            )
+            await MetadataReplica.open(world or real_world(), str(folder), settings, NoPeers(), clean=False, limits=LogLimits(**limits))
         )
         opened.replica.start()
         while not opened.replica.is_active:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.metadata_replica import LoneReplica
@@ -125,7 +127,7 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
 
 def test_snapshots_are_written_when_enough_has_come_since_the_last(tmp_path: Path) -> None:
     async def body() -> None:
-        log = await LoneReplica.open(tmp_path, snapshot_bytes=2000)
+        log = await LoneReplica.open(tmp_path, bytes_between_snapshots=2000)
         for number in range(1, 101):
             await log.record(topic(number))
         await log.replica.stop()
@@ -136,6 +138,68 @@ def test_snapshots_are_written_when_enough_has_come_since_the_last(tmp_path: Pat
         assert kinds == [ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER]
         assert [header.base_offset for header, _ in batches] == [0, 1, 1 + batches[1][0].count], "offsets as in Kafka's snapshots"
         assert len((await LoneReplica.open(tmp_path)).image.topics) == 100
+
+    run(body)
+
+
+def test_what_came_before_a_start_counts_for_the_next_snapshot(tmp_path: Path) -> None:
+    """A node that is restarted often would never write one, and read more at each start."""
+
+    async def body() -> None:
+        for number in range(1, 41):
+            log = await LoneReplica.open(tmp_path, bytes_between_snapshots=2000)
+            await log.record(topic(number))
+            await log.replica.stop()
+        assert len(list((tmp_path / FOLDER_NAME).glob("*.checkpoint"))) in (2, 3), "an older one may wait for its removal"
+        assert len((await LoneReplica.open(tmp_path)).image.topics) == 40
+
+    run(body)
+
+
+class AdjustableClock:
+    def __init__(self) -> None:
+        self._clock = real_world().clock
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.ahead_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+
+def test_snapshots_are_written_after_a_time_if_something_has_come(tmp_path: Path) -> None:
+    async def body() -> None:
+        clock, hour = AdjustableClock(), 3_600_000
+        world = dataclasses.replace(real_world(), clock=clock)
+        for never, count in ((hour, 1), (0, 0)):
+            clock.ahead_ms = 0
+            folder = tmp_path / str(never)
+            log = await LoneReplica.open(folder, world=world, snapshot_interval_ms=never)
+            await log.record(topic(1))
+            assert list((folder / FOLDER_NAME).glob("*.checkpoint")) == []
+            clock.ahead_ms = 2 * hour
+            await log.record(topic(2))
+            await log.replica.stop()
+            assert len(list((folder / FOLDER_NAME).glob("*.checkpoint"))) == count
+            again = await LoneReplica.open(folder, world=world, snapshot_interval_ms=never)
+            await again.replica.stop()
+            assert len(list((folder / FOLDER_NAME).glob("*.checkpoint"))) <= 2
+
+    run(body)
+
+
+def test_the_log_has_segments_and_those_before_a_snapshot_are_deleted(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path, segment_bytes=1000)
+        for number in range(1, 41):
+            await log.record(topic(number))
+        assert len(list((tmp_path / FOLDER_NAME).glob("*.log"))) > 3
+        await log.replica.write_snapshot()
+        await log.record(topic(41))
+        await log.replica.stop()
+        assert len(list((tmp_path / FOLDER_NAME).glob("*.log"))) == 1
+        assert len((await LoneReplica.open(tmp_path)).image.topics) == 41
 
     run(body)
 

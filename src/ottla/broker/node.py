@@ -18,6 +18,7 @@ from ottla.broker.handlers import SERVICES
 from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.leader_upkeep import LeaderUpkeep
+from ottla.broker.metadata.log_limits import LogLimits
 from ottla.broker.metadata.membership import Membership
 from ottla.broker.metadata.neighbours import MetadataHome, NoEvidence
 from ottla.broker.metadata.no_peers import NoPeers
@@ -256,7 +257,7 @@ class Broker:
             others.settings if others else QuorumSettings(self.node_id, alone, cluster_id=self.cluster_id),
             others.voters if others else NoPeers(),
             clean=first.was_clean,
-            bytes_between_snapshots=self.config["metadata.log.max.record.bytes.between.snapshots"],
+            limits=LogLimits.of(self.config),
         )
 
     async def leave(self) -> None:

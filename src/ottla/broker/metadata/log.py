@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
+from ottla.broker.metadata.log_limits import DEFAULT_LIMITS, LogLimits
 from ottla.broker.metadata.snapshots import (
     BATCH_RECORDS_MAX,
     BOOTSTRAP_NAME,
@@ -67,14 +68,17 @@ class MetadataLog:
         self.snapshots = snapshots
 
     @classmethod
-    async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool) -> MetadataLog:
+    async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS) -> MetadataLog:
         """The log, recovered. StorageError, and nothing is touched, when what was committed is damaged."""
         folder = f"{data_folder}/{FOLDER_NAME}"
         await disk.make_dirs(folder)
         snapshots = Snapshots(disk, folder)
         found = await snapshots.all()
         newest = found[-1] if found else SnapshotFile(0, 0, 0)
-        config = LogConfig(max_message_bytes=2**31 - 1, file_delete_delay_ms=0, fails_when_full=True)
+        config = LogConfig(
+            max_message_bytes=2**31 - 1, file_delete_delay_ms=0, fails_when_full=True,
+            segment_bytes=limits.segment_bytes, segment_ms=limits.segment_ms,
+        )  # fmt: skip
         mark = await SyncedMark.open(disk, folder)
         try:
             log = await PartitionLog.open(
@@ -127,8 +131,17 @@ class MetadataLog:
         return self._log.log_end_offset
 
     @property
-    def size_bytes(self) -> int:
-        return self._log.size_bytes
+    def appended_bytes(self) -> int:
+        """Since it was opened."""
+        return self._log.tail.appended_bytes
+
+    async def bytes_from(self, offset: int) -> int:
+        """How large it is from there on."""
+        size = 0
+        for segment in self._log.segments:
+            at = await segment.find(offset)
+            size += 0 if at is None else segment.size - at[0]
+        return size
 
     @property
     def on_disk_failed(self) -> Callable[[], None]:

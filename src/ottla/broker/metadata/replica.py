@@ -15,6 +15,7 @@ from typing import Final
 from ottla.broker.metadata.answering import DeleteLog, has_fetched, with_piece, with_records
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
+from ottla.broker.metadata.log_limits import LogLimits, SnapshotDue
 from ottla.broker.metadata.neighbours import Follower, Transport
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
@@ -33,15 +34,14 @@ from ottla.wire.schema import Stored
 
 log = get_logger(__name__)
 
-HAND_OVER_MS_MAX: Final = 1000
-"""How long an orderly stop waits until the other voters know that this one leads no more."""
+HAND_OVER_MS_MAX: Final = 1000  # so long an orderly stop waits until the other voters know that this one leads no more
 
 
 class MetadataReplica:
     """Made by ``open``; at work after ``start``."""
 
     def __init__(
-        self, world: World, log: MetadataLog, quorum: Quorum, image: ClusterImage, transport: Transport, *, bytes_between_snapshots: int
+        self, world: World, log: MetadataLog, quorum: Quorum, image: ClusterImage, transport: Transport, snapshot_due: SnapshotDue
     ) -> None:
         self._world = world
         self._log = log
@@ -58,8 +58,7 @@ class MetadataReplica:
         self._sync = Turns(self._sync_once)
         self._apply = Turns(self._apply_once)
         self._snapshot = Turns(self._snapshot_once)
-        self._size_at_snapshot = log.size_bytes
-        self._bytes_between_snapshots = bytes_between_snapshots
+        self._snapshot_due = snapshot_due
         self._timer: TimerHandle | None = None
         self._timer_ms = NEVER
         self._foreign: set[int] = set()  # voters that said that they are of another cluster
@@ -69,20 +68,22 @@ class MetadataReplica:
 
     @classmethod
     async def open(
-        cls, world: World, data_folder: str, settings: QuorumSettings, transport: Transport, *, clean: bool, bytes_between_snapshots: int
+        cls, world: World, data_folder: str, settings: QuorumSettings, transport: Transport, *, clean: bool, limits: LogLimits
     ) -> MetadataReplica:
         """The log, recovered, and the image of its newest snapshot. StorageError when something of it is damaged.
 
         INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted.
         """
-        metadata_log = await MetadataLog.open(world.disk, data_folder, now_ms=world.clock.now_ms(), clean=clean)
+        metadata_log = await MetadataLog.open(world.disk, data_folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits)
         shape = await metadata_log.shape()
         election = await metadata_log.read_election()
         if election is None and settings.voters.ids == (settings.node_id,):
             election = ElectionState(shape.last_epoch)  # the only voter: nobody else can have had its vote
         image = await metadata_log.newest_image()
         quorum = Quorum(settings, election, shape)
-        return cls(world, metadata_log, quorum, image, transport, bytes_between_snapshots=bytes_between_snapshots)
+        newest_ms = await metadata_log.snapshots.newest_ms(world.clock.now_ms())
+        due = SnapshotDue(limits, -await metadata_log.bytes_from(image.end_offset), newest_ms)
+        return cls(world, metadata_log, quorum, image, transport, due)
 
     # -- what is known
 
@@ -359,7 +360,7 @@ class MetadataReplica:
         await self._applied.apply(self._high_watermark)
         if self._established is not None and not self._is_active and self._applied.end_offset >= self._established[1]:
             self._become_active(self._established[0])
-        if self._log.size_bytes - self._size_at_snapshot >= self._bytes_between_snapshots and not self._snapshot.is_running:
+        if self._snapshot_due.is_due(self._log.appended_bytes, self._world.clock.now_ms()) and not self._snapshot.is_running:
             eager.run(self._snapshot(), lambda _, error: self._ended(error))
 
     def _become_active(self, epoch: int) -> None:
@@ -386,9 +387,8 @@ class MetadataReplica:
         await self._snapshot()
 
     async def _snapshot_once(self) -> None:
-        self._size_at_snapshot = self._log.size_bytes
+        self._snapshot_due.written(self._log.appended_bytes, self._world.clock.now_ms())
         written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
-
         found = shape_of(await self._log.snapshots.all())
         if written.end_offset < self._log.start_offset:  # a newer one of the leader's has come meanwhile
             return

@@ -68,6 +68,11 @@ class Snapshots:
                 await file.close()
         return sorted(found)
 
+    async def newest_ms(self, otherwise: int) -> int:
+        """When the newest was written, as the file system has it."""
+        found = await self.all()
+        return await self._disk.modified_ms(f"{self._folder}/{found[-1].name}") if found else otherwise
+
     async def read(self, snapshot: SnapshotFile) -> ClusterImage:
         """The image, ending where the snapshot does. StorageError for a damaged one."""
         image = await read_image(self._disk, f"{self._folder}/{snapshot.name}")

@@ -87,10 +87,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         3600000,
         "The longest time between two metadata snapshots while the log grows; 0 for no limit.",
         low=0,
-        without_effect=NOT_YET,
     ),
-    int32("metadata.log.segment.bytes", 1073741824, "Segment size of the metadata log.", low=8388608, without_effect=NOT_YET),
-    int64("metadata.log.segment.ms", 604800000, "Age at which a segment of the metadata log is closed.", without_effect=NOT_YET),
+    int32("metadata.log.segment.bytes", 1073741824, "Segment size of the metadata log.", low=8388608),
+    int64("metadata.log.segment.ms", 604800000, "Age at which a segment of the metadata log is closed."),
     int32(
         "metadata.max.idle.interval.ms",
         500,
@@ -102,31 +101,30 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "metadata.max.retention.bytes",
         104857600,
         "Size of the metadata log and its snapshots above which old ones are deleted.",
-        without_effect=NOT_YET,
+        without_effect=DESIGN,
     ),
     int64(
-        "metadata.max.retention.ms", 604800000, "Age after which old metadata snapshots and segments are deleted.", without_effect=NOT_YET
+        "metadata.max.retention.ms", 604800000, "Age after which old metadata snapshots and segments are deleted.", without_effect=DESIGN
     ),
     int64(
         "internal.metadata.delete.delay.millis",
         60000,
         "How long deleted files of the metadata log stay on disk.",
         is_internal=True,
-        without_effect=NOT_YET,
+        without_effect=DESIGN,
     ),
     int32(
         "internal.metadata.log.segment.bytes",
         None,
         "Segment size of the metadata log, without a lower bound.",
         is_internal=True,
-        without_effect=NOT_YET,
     ),
     int32(
         "internal.metadata.max.batch.size.in.bytes",
         8388608,
         "The largest batch of the metadata log.",
         is_internal=True,
-        without_effect=NOT_YET,
+        without_effect=DESIGN,
     ),
     int32("min.insync.replicas", 1, "Replicas that must be in sync for acks=all to be accepted.", low=1, scope=Scope.CLUSTER_WIDE),
     boolean(
