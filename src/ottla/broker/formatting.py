@@ -83,6 +83,7 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState
 async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
     """StorageError when the metadata log must lie in another directory than the first: whatever is missing there would be lost."""
     first, *others = log_dirs
+    what = "the directory of the metadata log"
     if not has_metadata_log:
         if await has_metadata(disk, first):
             raise StorageError(f"{first} is of a cluster with a quorum: it has a metadata log; zookeeper.connect names another home")
@@ -91,12 +92,12 @@ async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadat
         return
     for path in others:
         if await has_metadata(disk, path):
-            where = f"{first}, the first of log.dirs, has no metadata log, and {path} has one"
-            raise StorageError(f"{where}: list {path} first; nothing was changed")
+            where = f"{first}, {what}, has no metadata log, and {path} has one"
+            raise StorageError(f"{where}: list {path} first, or set metadata.log.dir; nothing was changed")
     used = [path for path in others if await is_used(disk, path)]
     if used and not await is_used(disk, first):
         raise StorageError(
-            f"{first}, the first of log.dirs, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
+            f"{first}, {what}, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
             f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
         )
 

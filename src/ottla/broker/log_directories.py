@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class LogDirectories:
-    """Those that could be opened, in the order of ``log.dirs``. Made by ``open``."""
+    """Those that could be opened, that of the metadata log first, then in the order of ``log.dirs``. Made by ``open``."""
 
     def __init__(self, world: World, config: BrokerConfig, roles: NodeRoles) -> None:
         self._world = world
@@ -49,7 +49,15 @@ class LogDirectories:
                 continue
             cluster_id = folder.identity.cluster_id
             made.opened.append(folder)
+        if not made.of_replicas:
+            raise StorageError(f"none of the log directories can be opened: {', '.join(config.replica_dirs)}")
         return made
+
+    @property
+    def of_replicas(self) -> list[LogDirectory]:
+        """Those in which partitions lie: all, unless the metadata log has one for itself."""
+        paths = self._config.replica_dirs
+        return [folder for folder in self.opened if folder.path in paths]
 
     async def _open(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk, node_id = self._world.disk, self._config.node_id

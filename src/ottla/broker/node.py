@@ -198,7 +198,7 @@ class Broker:
         self._metadata = await self._open_replica(first) if zookeeper is None else zookeeper.home
         self._publisher = Publisher(lambda: self._metadata.image, self._follow)
         self.partitions = PartitionStore(
-            world, config, self.node_id, self.directories.opened, has_offline_folders=self.directories.has_offline
+            world, config, self.node_id, self.directories.of_replicas, has_offline_folders=self.directories.has_offline
         )
         self.controller = self._metadata.follower = ActiveController(world, config, self._metadata, self._publisher)
         self.controller.on_failed = self._on_metadata_failed
@@ -288,8 +288,8 @@ class Broker:
         await self._metadata.stop()
         if self._others is not None:
             self._others.close()
-        for folder in closed:
-            if not folder.is_failed:
+        for folder in self.directories.opened:
+            if not folder.is_failed and (folder in closed or folder not in self.directories.of_replicas):
                 await folder.mark_clean(-1 if self._others is None else self._others.broker_epoch)
         await self.directories.unlock()
         log.info("broker_stopped", node_id=self.node_id)
@@ -305,7 +305,7 @@ class Broker:
             is_fenced=False,
             incarnation_id=self.world.random.getrandbits(128).to_bytes(16, "big"),
             features=dict(FEATURES),
-            directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self.directories.opened),
+            directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in self.directories.of_replicas),
         )
 
     def _on_metadata_failed(self, reason: str) -> None:
@@ -321,7 +321,7 @@ class Broker:
             self._others.directory_failed()
         if folder is self.directories.opened[0] and self._zookeeper is None:
             self.failure = f"the log directory with the metadata log has failed: {folder.path}"
-        elif all(folder.is_failed for folder in self.directories.opened):
+        elif all(folder.is_failed for folder in self.directories.of_replicas):
             self.failure = "all log directories have failed"
         if self.failure is not None:
             log.critical("broker_failed", reason=self.failure)

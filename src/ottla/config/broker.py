@@ -132,12 +132,20 @@ class BrokerConfig:
         self._given["node.id"] = self._given["broker.id"] = node_id
 
     @property
-    def log_dirs(self) -> list[str]:
-        """The log directories; KafkaError INVALID_CONFIG when none is given."""
+    def replica_dirs(self) -> list[str]:
+        """Those of ``log.dirs``, in which partitions lie; KafkaError INVALID_CONFIG when none is given."""
         dirs: list[str] = self["log.dirs"] or (self["log.dir"] if self.is_given("log.dir") else [])
         if not dirs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "no log directory: set log.dirs")
         return dirs
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """All directories of the node, that of the metadata log first: ``metadata.log.dir``, among the others or apart from them."""
+        dirs, metadata_dir = self.replica_dirs, self["metadata.log.dir"]
+        if not metadata_dir or self["zookeeper.connect"]:
+            return dirs
+        return [metadata_dir, *(path for path in dirs if path != metadata_dir)]
 
     def topic_default(self, key: ConfigKey) -> Any:
         """What a topic without an override has."""

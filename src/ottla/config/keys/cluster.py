@@ -80,7 +80,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller."),
     int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced."),
     int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register."),
-    string("metadata.log.dir", None, "The directory of the metadata log; the first log directory when absent.", without_effect=NOT_YET),
+    string("metadata.log.dir", None, "The directory of the metadata log; the first log directory when absent."),
     int64("metadata.log.max.record.bytes.between.snapshots", 20971520, "Bytes of metadata log between two snapshots.", low=1),
     int64(
         "metadata.log.max.snapshot.interval.ms",
