@@ -71,11 +71,13 @@ class Watched:
         assert await consumer.fetch() == {}
         return consumer
 
-    def ask(self, *named: FetchPartition, wait_ms: int = 0, min_bytes: int = 1, forgotten: Sequence[int] = ()) -> Any:
+    def ask(
+        self, *named: FetchPartition, wait_ms: int = 0, min_bytes: int = 1, isolation_level: int = 0, forgotten: Sequence[int] = ()
+    ) -> Any:
         """The future of an answer."""
         assert self._broker.broker is not None
         topic_id = self._broker.broker.image.topics["t"].topic_id
-        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, session_epoch=self._epoch)
+        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, isolation_level=isolation_level, session_epoch=self._epoch)
         request.topics = [FetchTopic("t", topic_id, list(named))] if named else []
         request.forgotten_topics_data = [ForgottenTopic("t", topic_id, list(forgotten))] if forgotten else []
         self._epoch += 1

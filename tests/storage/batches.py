@@ -6,12 +6,14 @@ from typing import Any
 
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
+from ottla.records.control import end_marker_of
 from ottla.records.iteration import Record, iterate_records
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.reading import LogSlice
 from ottla.storage.log.tail import Appended
+from ottla.storage.segment.transaction_index import Transaction
 
 FOLDER = "/data/topic-0"
 
@@ -80,3 +82,22 @@ def records_of(log: PartitionLog) -> list[Record]:
         assert next_offset > offset, "every read goes forward"
         offset = next_offset
     return found
+
+
+def aborted_by_walking(log: PartitionLog) -> tuple[list[Transaction], int]:
+    """What was aborted, and the last stable offset, by a walk over all batches of the log."""
+    begun: dict[int, int] = {}
+    aborted: list[Transaction] = []
+    for segment in log.segments:
+        data = run(run(segment.opened()).pread(0, segment.size))
+        for position, header in iterate_batches(data):
+            if not header.is_control:
+                if header.is_transactional:
+                    begun.setdefault(header.producer_id, header.base_offset)
+                continue
+            marker = end_marker_of(iterate_records(data, position)[0])
+            first_offset = begun.pop(header.producer_id, None)
+            if marker is not None and not marker.is_commit and first_offset is not None:
+                stable_offset = min([header.last_offset + 1, *begun.values()])
+                aborted.append(Transaction(header.producer_id, first_offset, header.last_offset, stable_offset))
+    return aborted, min([log.log_end_offset, *begun.values()])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.storage.batches import FOLDER, append, batch, idempotent, records_of
+from tests.storage.batches import FOLDER, aborted_by_walking, append, batch, idempotent, records_of
 from tests.storage.crash_states import Run
 
 from ottla.broker.metadata.log import MetadataLog
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC, ClusterImage
 from ottla.metadata.replay import replay
+from ottla.records.control import build_end_marker
 from ottla.records.iteration import Record
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.compaction.job import CLEAN_JOB
@@ -109,6 +110,10 @@ def check(disk: InstantDisk, count: int, notes: list[Note], config: LogConfig, *
     assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, log.log_end_offset)
     assert {key: state.batches[-1][1] for key, state in again.producers.states.items()} == sequences
     assert again.epochs.entries == log.epochs.entries
+    for opened in () if is_compacted else (log, again):
+        aborted, stable_offset = aborted_by_walking(opened)
+        assert opened.aborted.between(0, opened.log_end_offset) == aborted, "what was aborted is not committed"
+        assert opened.producers.last_stable_offset(opened.log_end_offset) == stable_offset
 
 
 def _visible(records: list[Record], log: PartitionLog) -> list[Record]:
@@ -141,6 +146,27 @@ def rolling() -> Run:
         view = idempotent(number // 2, producer_id=number % 2, timestamp_ms=number)
         log.write(view, leader_epoch=number // 9, sync=number % 7 == 6)
     return log.recorded("roll")
+
+
+def transacting() -> Run:
+    """Commits, aborts and segments that close: which transactions were aborted is found again."""
+    log, sequences = Log(), [0, 0]
+    for number in range(24):
+        producer_id = number % 2
+        if number % 6 >= 4:
+            is_commit = number % 4 == 0
+            view = build_end_marker(
+                is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=number
+            )
+        else:
+            view = bytearray(batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequences[producer_id], is_transactional=True))
+            sequences[producer_id] += 1
+        log.log.stage(memoryview(view), leader_epoch=0, now_ms=number, from_client=False)
+        run(log.log.flush())
+        log.note()
+        if number % 5 == 4:
+            log.sync()
+    return log.recorded("transact")
 
 
 def stopping() -> Run:
@@ -258,5 +284,6 @@ def metadata() -> Run:
 
 
 RUNS: dict[str, Callable[[], Run]] = {
-    name.__name__: name for name in (appending, rolling, stopping, truncating, truncating_together, retaining, compacting, metadata)
+    name.__name__: name
+    for name in (appending, rolling, transacting, stopping, truncating, truncating_together, retaining, compacting, metadata)
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """A disk that lets the loop go on while it works: what may come in between; and the log on real files."""
 
 import asyncio
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.storage.batches import append, batch, idempotent, open_log, records_of, stage
 
-from ottla.errors import StorageError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.ports import Buffer
 from ottla.records.batch import iterate_batches
 from ottla.records.compression import Codec
@@ -17,8 +17,10 @@ from ottla.runtime.files import RealDisk
 from ottla.sim.faults import Fault
 from ottla.sim.files import SimFile
 from ottla.sim.instant_disk import InstantDisk, run
+from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replica_copy import ReplicaCopy
 
 SIZE = len(batch())
 
@@ -40,6 +42,27 @@ class SlowFile(SimFile):
         await super().sync()
 
 
+class ColdFile(SimFile):
+    """Its first read suspends when it has read."""
+
+    is_cold = True
+
+    async def pread(self, offset: int, length: int) -> bytes:
+        data = await super().pread(offset, length)
+        if self.is_cold:
+            self.is_cold = False
+            await Pause()
+        return data
+
+
+def cold(log: PartitionLog, index: int = 0) -> PartitionLog:
+    """The next read of that segment's file waits for its disk."""
+    file = run(log.segments[index].opened())
+    assert isinstance(file, SimFile)
+    log.segments[index].file = ColdFile(file.disk, file.path, file.inode)
+    return log
+
+
 def slow(log: PartitionLog) -> PartitionLog:
     """The last segment's file is slow from now on."""
     file = log.segments[-1].file
@@ -55,6 +78,60 @@ def is_done(coroutine: Coroutine[Any, Any, None]) -> bool:
     except StopIteration:
         return True
     return False
+
+
+def disk_of(log: PartitionLog) -> InstantDisk:
+    file = run(log.segments[-1].opened())
+    assert isinstance(file, SimFile)
+    assert isinstance(file.disk, InstantDisk)
+    return file.disk
+
+
+def move(log: PartitionLog) -> None:
+    disk, other = disk_of(log), "/more/topic-0"
+    run(disk.make_dirs(other))
+    copied = ReplicaCopy(disk, log, other)
+    run(copied.finish())
+    log.relocate(other, run(copied.open_files(other)))
+
+
+def compact(log: PartitionLog) -> None:
+    request = run(log.compaction.clean_request(5000, map_bytes=10_000, map_load_factor=1.0))
+    assert request is not None
+    for cleaned in run(disk_of(log).work(CLEAN_JOB, request)).cleaned:
+        assert run(log.compaction.install(cleaned, now_ms=5000))
+
+
+@pytest.mark.parametrize("meanwhile", [move, compact])
+def test_a_read_goes_no_further_than_it_may_whatever_happens_to_the_segment_meanwhile(meanwhile: Callable[[PartitionLog], None]) -> None:
+    """What lies beyond is not committed, or belongs to an open transaction."""
+    log = open_log(InstantDisk(), cleanup_policy="compact", file_delete_delay_ms=0)
+    for number in range(9):
+        append(log, batch(b"%d" % number, key=b"%d" % (number % 7)))
+    log.tail.close_segment_soon()
+    run(log.flush())
+    run(log.sync())
+    reading = cold(log).read(2, max_bytes=10**6, end_offset=5)
+    reading.send(None)
+    meanwhile(log)
+    part = run(reading)
+    assert part is not None
+    assert [header.base_offset for _, header in iterate_batches(part.region.read()) if header.base_offset >= 5] == []
+    assert part.end_offset <= 9
+
+
+def test_a_read_of_what_was_deleted_meanwhile_comes_too_late() -> None:
+    """Its file is still there to be sent, but which of its transactions were aborted is not known any more."""
+    log = open_log(InstantDisk())
+    append(log, *[batch() for _ in range(5)])
+    log.tail.close_segment_soon()
+    append(log, batch())
+    reading = cold(log).read(2, max_bytes=10**6, end_offset=6)
+    reading.send(None)
+    run(log.delete_segments_below(5))
+    with pytest.raises(KafkaError) as caught:
+        run(reading)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_what_is_staged_during_a_flush_is_written_by_it() -> None:

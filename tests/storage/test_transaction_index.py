@@ -6,17 +6,15 @@ import random
 from typing import Any
 
 import pytest
-from tests.storage.batches import FOLDER, batch, open_log, stage
+from tests.storage.batches import FOLDER, aborted_by_walking, append, batch, open_log, stage
 
 from ottla.errors import DecodeError
-from ottla.records.batch import iterate_batches
-from ottla.records.control import build_end_marker, end_marker_of
-from ottla.records.iteration import iterate_records
+from ottla.records.control import build_end_marker
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.replica_copy import ReplicaCopy
-from ottla.storage.producers import ENDED_MAX, ProducerStates
-from ottla.storage.segment.files import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
+from ottla.storage.producers import ProducerStates
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
 from ottla.storage.segment.transaction_index import Transaction, TransactionIndex, from_bytes, to_bytes
 
 PRODUCERS = range(3)
@@ -54,27 +52,8 @@ def end(log: PartitionLog, producer_id: int, *, is_commit: bool) -> None:
     stage(log, memoryview(marker), from_client=False)
 
 
-def walked(log: PartitionLog) -> tuple[list[Transaction], int]:
-    """What was aborted, and the last stable offset, by a walk over all batches of the log."""
-    begun: dict[int, int] = {}
-    aborted: list[Transaction] = []
-    for segment in log.segments:
-        data = run(run(segment.opened()).pread(0, segment.size))
-        for position, header in iterate_batches(data):
-            if not header.is_control:
-                if header.is_transactional:
-                    begun.setdefault(header.producer_id, header.base_offset)
-                continue
-            marker = end_marker_of(iterate_records(data, position)[0])
-            first_offset = begun.pop(header.producer_id, None)
-            if marker is not None and not marker.is_commit and first_offset is not None:
-                stable_offset = min([header.last_offset + 1, *begun.values()])
-                aborted.append(Transaction(header.producer_id, first_offset, header.last_offset, stable_offset))
-    return aborted, min([log.log_end_offset, *begun.values()])
-
-
 def check(log: PartitionLog) -> None:
-    aborted, stable_offset = walked(log)
+    aborted, stable_offset = aborted_by_walking(log)
     assert log.aborted.between(0, log.log_end_offset) == aborted
     assert log.producers.last_stable_offset(log.log_end_offset) == stable_offset
 
@@ -147,6 +126,36 @@ def test_a_damaged_file_is_made_again() -> None:
     assert run(disk.read_file(path)) == intact
 
 
+def test_a_segment_that_comes_back_is_still_aborted() -> None:
+    """Without a checkpoint of the log's start, a deletion that is cut short leaves it, and what it has must not become committed."""
+    disk = InstantDisk()
+    log = open_log(disk)
+    write(log, 1, 0)
+    end(log, 1, is_commit=False)
+    run(log.flush())
+    log.tail.close_segment_soon()
+    append(log, batch())
+    run(log.sync())
+    begun = len(disk.operations)
+    run(log.delete_segments_below(log.segments[1].base_offset, one_by_one=True))
+    came_back = 0
+    for count in range(begun, len(disk.operations) + 1):
+        found = open_log(disk.replay(count), recovery_point=log.recovery_point)
+        if found.log_start_offset == 0:
+            came_back += 1
+            assert len(found.aborted) == 1
+    assert came_back >= 2
+
+
+def test_a_damaged_file_beside_a_missing_index_is_made_again_too() -> None:
+    disk, log = written_by(2)
+    run(log.close())
+    stem = f"{FOLDER}/{run(offsets_of(disk, FOLDER, TRANSACTION_INDEX_SUFFIX))[3]:020d}"
+    run(run(disk.open(stem + TRANSACTION_INDEX_SUFFIX)).truncate(5))
+    run(disk.remove(stem + INDEX_SUFFIX))
+    check(open_log(disk, clean=True, recovery_point=log.recovery_point, **SMALL))
+
+
 def test_a_copy_in_another_directory_has_them() -> None:
     disk, log = written_by(3)
     run(log.sync())
@@ -182,15 +191,18 @@ def test_nothing_is_stable_before_the_marker_is_committed() -> None:
     assert (stable(3), stable(4)) == (1, 4)
 
 
-def test_a_follower_that_nobody_asks_keeps_few_of_those_that_have_ended() -> None:
-    producers = ProducerStates()
-    for number in range(3 * ENDED_MAX):
-        producers.commit_is_awaited(Transaction(1, number + 5, number + 6, 0))
-    assert len(producers._ended) <= ENDED_MAX
-    newest = 3 * ENDED_MAX + 5
-    assert producers.last_stable_offset(10) == 5
-    assert producers.last_stable_offset(newest) == newest - 1
-    assert producers.last_stable_offset(newest + 1) == newest + 1
+def test_what_is_stable_is_known_however_many_have_ended() -> None:
+    """The high watermark may be thousands of transactions behind, and nobody ask a follower."""
+    producers, rng = ProducerStates(), random.Random(1)
+    ended = [Transaction(1, rng.randrange(max(0, offset - 40), offset), offset, 0) for offset in range(1, 5000)]
+    for number, transaction in enumerate(ended):
+        committed_end = max(0, transaction.last_offset - 2000)
+        producers.commit_is_awaited(transaction, committed_end)
+        if number % 97 == 0:
+            awaited = [other.first_offset for other in ended[: number + 1] if other.last_offset >= committed_end]
+            assert producers.last_stable_offset(committed_end) == min([committed_end, *awaited])
+    assert len(producers._ended) <= 2000
+    assert producers.last_stable_offset(5000) == 5000
 
 
 def test_the_file_is_kafkas() -> None:

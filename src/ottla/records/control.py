@@ -37,6 +37,10 @@ class EndMarker(msgspec.Struct, gc=False, frozen=True):
     coordinator_epoch: int
 
 
+REMOVED_MARKER: Final = EndMarker(is_commit=True, coordinator_epoch=-1)
+"""What compaction leaves of a marker, an empty batch, says of the producer that it has no open transaction, and nothing else."""
+
+
 def control_type_of(record: Record) -> int:
     """The type of a control batch's record; a number that ``ControlType`` lacks is a newer broker's and is skipped by readers."""
     if record.key is None or len(record.key) < _KEY.size:

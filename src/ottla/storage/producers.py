@@ -26,8 +26,8 @@ Source: KIP-98, KIP-360, KAFKA-5494 (the five).
 
 from __future__ import annotations
 
-import itertools
 import struct
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -39,7 +39,6 @@ from ottla.records.crc import crc32c
 from ottla.storage.segment.transaction_index import Transaction
 
 WINDOW_BATCHES: Final = 5
-ENDED_MAX: Final = 1000
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 
 Batch = tuple[int, int, int, int, int]
@@ -81,7 +80,7 @@ class ProducerStates:
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
-        self._ended: list[Transaction] = []  # whose marker may not be committed
+        self._ended: deque[Transaction] = deque()  # whose marker may not be committed: both first and last offsets rise
 
     def __len__(self) -> int:
         return len(self._states)
@@ -153,19 +152,26 @@ class ProducerStates:
             return None
         return Transaction(producer_id, first_offset, offset, next(iter(self._open.values()), offset + 1))
 
-    def commit_is_awaited(self, ended: Transaction) -> None:
-        """Nothing of the transaction is stable before its marker is committed. Of very many, that holds until the newest one is."""
-        if len(self._ended) >= ENDED_MAX:  # nobody has asked for long: a follower
-            self._ended = [msgspec.structs.replace(ended, first_offset=min(before.first_offset for before in self._ended))]
-        self._ended.append(ended)
+    def commit_is_awaited(self, ended: Transaction, committed_end: int) -> None:
+        """Nothing of the transaction is stable before its marker is committed, as all below ``committed_end`` is."""
+        awaited = self._ended
+        while awaited and awaited[0].last_offset < committed_end:
+            awaited.popleft()
+        while awaited and awaited[-1].first_offset >= ended.first_offset:  # this one is awaited longer, and holds back as much
+            awaited.pop()
+        awaited.append(ended)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to here everything is committed, and every transaction has ended; ``high_watermark`` never falls between two calls."""
-        if not self._open and not self._ended:
-            return high_watermark
-        if self._ended and self._ended[0].last_offset < high_watermark:
-            self._ended = [ended for ended in self._ended if ended.last_offset >= high_watermark]
-        return min([high_watermark, *itertools.islice(self._open.values(), 1), *(ended.first_offset for ended in self._ended)])
+        """Up to here everything is committed, and every transaction has ended; ``high_watermark`` never falls between two calls.
+
+        Of a transaction whose marker was there at a start, or before the log was cut, only the end counts.
+        """
+        awaited = self._ended
+        while awaited and awaited[0].last_offset < high_watermark:
+            awaited.popleft()
+        if awaited:
+            high_watermark = min(high_watermark, awaited[0].first_offset)
+        return min(high_watermark, next(iter(self._open.values()))) if self._open else high_watermark
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Producers silent for that long are forgotten, unless a transaction is open or a batch is staged. How many were."""

@@ -106,7 +106,7 @@ class ParkedFetch:
 
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0 and (size_bytes >= AT_ONCE or not self._reading.waits_for_an_end):
+        if size_bytes >= AT_ONCE or self._reading.is_enough(self._missing_bytes):
             self._complete()
 
     def on_leader_progress(self, partition: Partition, size_bytes: int) -> None:

@@ -47,7 +47,7 @@ class Reading:
 
     settles_before_waiting: ClassVar = False
     __slots__ = (
-        "_context", "_endpoints", "_parts", "_plan", "_request", "_results", "has_error", "role_changes", "seen", "size_bytes",
+        "_context", "_endpoints", "_parts", "_plan", "_request", "_results", "has_error", "held", "role_changes", "seen", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
@@ -61,6 +61,7 @@ class Reading:
         results: list[tuple[TopicKey, PartitionData]] = []
         self._results = results
         self.seen: dict[Partition, int] = {}  # readable partitions, and how far they were read
+        self.held: dict[Partition, int] = {}  # where an open transaction keeps a read_committed reader, and at what offset
         self.size_bytes = 0
         self.has_error = False
         self.role_changes = parts.partitions.role_changes  # when this pass began
@@ -98,6 +99,8 @@ class Reading:
         start = data.log_start_offset = log.log_start_offset
         data.aborted_transactions = None
         if self._request.isolation_level == READ_COMMITTED:
+            if data.last_stable_offset < end:
+                self.held[partition] = data.last_stable_offset
             end = data.last_stable_offset
             data.aborted_transactions = []
         if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
@@ -144,10 +147,16 @@ class Reading:
         """Whether there is something that can become more."""
         return len(self.seen) > 0
 
-    @property
-    def waits_for_an_end(self) -> bool:
-        """Whether what has come since the pass belongs to open transactions, and must not be read."""
-        return self._request.isolation_level == READ_COMMITTED and not self.has_news
+    def is_enough(self, missing_bytes: int) -> bool:
+        """Whether a fetch that waits for so many bytes more is answered.
+
+        What belongs to open transactions cannot be read: it counts when they end. How much those have that were open already is not
+        known: a fetch does not wait for more when one of them has ended.
+        """
+        if self._request.isolation_level != READ_COMMITTED:
+            return missing_bytes <= 0
+        has_ended = any(partition.last_stable_offset > stable_offset for partition, stable_offset in self.held.items())
+        return has_ended or (missing_bytes <= 0 and self.has_news)
 
     @property
     def has_news(self) -> bool:

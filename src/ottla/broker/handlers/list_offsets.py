@@ -77,8 +77,7 @@ async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -
         text = "the leader was elected, and does not yet know again what is committed"
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
     if timestamp == LATEST:
-        end = partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
-        return -1, end, partition.leader_epoch
+        return -1, _end_of(partition, isolation_level), partition.leader_epoch
     if timestamp in _AT_THE_START:
         start = log.log_start_offset
         epoch = log.epochs.epoch_at(start)
@@ -86,9 +85,14 @@ async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     found = await log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else await log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= partition.high_watermark:
+    if found is None or found.offset >= _end_of(partition, isolation_level):
         return -1, -1, -1
     return found.timestamp_ms, found.offset, found.leader_epoch
+
+
+def _end_of(partition: Partition, isolation_level: int) -> int:
+    """Where the partition ends for such a consumer."""
+    return partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
 
 
 SERVICE = service(ListOffsetsRequest, handle)

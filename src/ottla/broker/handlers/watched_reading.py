@@ -65,9 +65,8 @@ class WatchedReading(Reading):
     def may_wait(self) -> bool:
         return len(self.seen) > 0 or (self._is_watched and len(self._session.partitions) > 0)
 
-    @property
-    def waits_for_an_end(self) -> bool:
-        return not self._is_watched and super().waits_for_an_end  # the places of a watched session have judged that
+    def is_enough(self, missing_bytes: int) -> bool:
+        return missing_bytes <= 0 if self._is_watched else super().is_enough(missing_bytes)  # its places have judged that
 
     @property
     def has_news(self) -> bool:

@@ -75,8 +75,8 @@ class Checkpoints:
         async for key, log in sliced(logs.items(), SLICE_LOGS):
             dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
             committed = 0
-            if log.committed_end is not None:
-                committed = log.committed_end()
+            if log.tail.committed_end is not None:
+                committed = log.tail.committed_end()
                 log.tail.remember_producers()  # what is cut lies after what is committed
             offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
         for column, name in enumerate(FILES):

@@ -40,7 +40,9 @@ class Place:
 
     def look(self) -> None:
         """A pass is about to look at it: what an earlier one saw does not count."""
-        self.seen_by, self._stable_offset, self._withheld_bytes = None, self.partition.last_stable_offset, 0
+        partition = self.partition
+        self.seen_by, self._stable_offset = None, partition.last_stable_offset
+        self._withheld_bytes = AT_ONCE if self._stable_offset < partition.high_watermark else 0  # how much a transaction has begun with
 
     def on_append(self, size_bytes: int) -> None:
         """There is so much more; with 0, something else that the consumer is told with its next fetch.
@@ -48,12 +50,13 @@ class Place:
         For a read_committed consumer there is more when a transaction has ended, and then all that came since it began.
         """
         self.seen_by = None
-        if self._watch.is_read_committed and 0 < size_bytes < AT_ONCE:
+        if self._watch.is_read_committed and size_bytes < AT_ONCE:
             self._withheld_bytes += size_bytes
             stable_offset = self.partition.last_stable_offset
-            size_bytes = self._withheld_bytes if stable_offset > self._stable_offset else 0
-            if size_bytes:
-                self._stable_offset, self._withheld_bytes = stable_offset, 0
+            size_bytes = 0
+            if stable_offset > self._stable_offset:
+                size_bytes, self._withheld_bytes = min(self._withheld_bytes, AT_ONCE), 0
+                self._stable_offset = stable_offset
         self._watch.stir(self._key, size_bytes)
 
 

@@ -41,7 +41,7 @@ class Led(Protocol):
 class Leading:
     """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
 
-    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_unread_bytes", "has_ended", "machine")
+    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_unread", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -53,7 +53,8 @@ class Leading:
         self._deletions = Deletions()
         self.has_ended = False
         end_offset = partition.log.log_end_offset
-        self._unread_bytes = AT_ONCE if partition.high_watermark < end_offset else 0  # above the high watermark; unknown of earlier epochs
+        self._unread = (partition.high_watermark, end_offset, AT_ONCE if partition.high_watermark < end_offset else 0)
+        """From where to where consumers have not been woken, and how many bytes that is; what earlier epochs left is not known."""
         self.machine = Leader(
             replication.node_id,
             image,
@@ -89,7 +90,8 @@ class Leading:
 
     def grew(self, size_bytes: int) -> None:
         """The log has so much more."""
-        self._unread_bytes += size_bytes
+        start, _, unread = self._unread
+        self._unread = start, self._end_offset, min(unread + size_bytes, AT_ONCE)
         if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
             self.committed()
 
@@ -140,11 +142,22 @@ class Leading:
             partition.high_watermark = machine.high_watermark
             partition.tell_followers()
         self._answer_committed()
-        if has_moved or self._unread_bytes:
-            grown, self._unread_bytes = self._unread_bytes, 0
-            partition.wake(grown)
+        if has_moved:
+            partition.wake(self._take_read(machine.high_watermark))
         if self._deletions:
             self.look_at_deletions()
+
+    def _take_read(self, high_watermark: int) -> int:
+        """How many bytes more can be read; about, where the high watermark lies between two that grew the log together."""
+        start, end, unread = self._unread
+        if high_watermark >= end:
+            self._unread = high_watermark, high_watermark, 0
+            return unread
+        if high_watermark <= start or not unread:
+            return 0
+        share = unread if unread >= AT_ONCE else max(1, unread * (high_watermark - start) // (end - start))
+        self._unread = high_watermark, end, max(1, unread - share)  # the rest is not nothing, whatever came before it
+        return share
 
     def _answer_committed(self) -> None:
         machine = self.machine

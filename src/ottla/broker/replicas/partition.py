@@ -97,7 +97,7 @@ class Partition:
         is_leader = image.leader == node_id and self._replication.may_lead
         self._image = image
         if len(image.replicas) > 1:
-            self.log.committed_end = lambda: self.high_watermark
+            self.log.tail.committed_end = lambda: self.high_watermark
         if image.leader_epoch == self.leader_epoch and is_leader == self._is_leader:
             if self.leading is not None:
                 self.leading.on_image(image)

@@ -6,7 +6,7 @@ installed only if its sources are still there as they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -29,12 +29,9 @@ K = TypeVar("K")
 class Compaction:
     """Of one log. Below ``first_dirty_offset`` it was compacted; the owner checkpoints that."""
 
-    __slots__ = ("_committed_end", "_disk", "_health", "_segments", "_tail", "first_dirty_offset")
+    __slots__ = ("_disk", "_health", "_segments", "_tail", "first_dirty_offset")
 
-    def __init__(
-        self, disk: Disk, segments: LogSegments, tail: Tail, health: LogHealth, committed_end: Callable[[], Callable[[], int] | None]
-    ) -> None:
-        self._committed_end: Final = committed_end
+    def __init__(self, disk: Disk, segments: LogSegments, tail: Tail, health: LogHealth) -> None:
         self._disk: Final = disk
         self._segments: Final = segments
         self._tail: Final = tail
@@ -90,7 +87,7 @@ class Compaction:
         segments, config = self._segments, self._config
         transactions = [state.transaction_first_offset for state in self._tail.producers.states.values()]
         unsynced = segments.unsynced or segments.all[-1:]
-        committed_end = self._committed_end()
+        committed_end = self._tail.committed_end
         if committed_end is not None:
             transactions.append(committed_end())
         end_offset = min([unsynced[0].base_offset, *(offset for offset in transactions if offset >= 0)])

@@ -10,7 +10,7 @@ Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.errors import DecodeError, StorageError
@@ -36,7 +36,7 @@ class PartitionLog:
     """One partition's log. Made by ``open``."""
 
     __slots__ = (
-        "_disk", "_epoch_file", "_producers_changed", "_segments", "_was_closed", "committed_end", "compaction", "config", "cuts",
+        "_disk", "_epoch_file", "_producers_changed", "_segments", "_was_closed", "compaction", "config", "cuts",
         "durability", "flush", "health", "log_start_offset", "stage", "tail",
     )  # fmt: skip
 
@@ -49,9 +49,7 @@ class PartitionLog:
         self.tail: Final = Tail(self._segments, self._epoch_file, producers, self.health, end_offset=end_offset, now_ms=now_ms)
         self.health.drop_staged = self.tail.drop_staged
         self.durability: Final = Durability(disk, self._segments, self._epoch_file, self.tail, self.health)
-        self.committed_end: Callable[[], int] | None = None
-        """Up to where the records are committed: nothing above is compacted, or no longer retained. None where all of them are."""
-        self.compaction: Final = Compaction(disk, self._segments, self.tail, self.health, lambda: self.committed_end)
+        self.compaction: Final = Compaction(disk, self._segments, self.tail, self.health)
         self.stage: Final = self.tail.stage  # bound once: these two are called for each batch
         self.flush: Final = self.tail.flush
         self.config = config
@@ -249,7 +247,8 @@ class PartitionLog:
             kept, is_last_due = await retained_from(self._segments, config=self.config, start_offset=self.log_start_offset, now_ms=now_ms)
             if is_last_due:
                 self.tail.close_segment_soon()
-            return max(self.log_start_offset, kept if self.committed_end is None else min(kept, self.committed_end()))
+            committed_end = self.tail.committed_end
+            return max(self.log_start_offset, kept if committed_end is None else min(kept, committed_end()))
 
         return await self._segments.undisturbed(look)
 

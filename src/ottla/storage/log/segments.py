@@ -45,7 +45,7 @@ class LogSegments:
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
 
     async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
-        """What ``look`` finds; it looks again when segments that it had before it were deleted or replaced meanwhile.
+        """What ``look`` finds; it looks again when segments were deleted, cut, moved or replaced meanwhile: what it found may be of both.
 
         FileNotFoundError when the file of a segment is missing that still belongs to the log.
         """
@@ -53,10 +53,13 @@ class LogSegments:
         while True:
             before, generation = generation, self.places.generation
             try:
-                return await look()
+                found = await look()
             except FileNotFoundError:
                 if self.places.generation == before or self._health.is_failed:
                     raise
+            else:
+                if self.places.generation == generation or self._health.is_failed:
+                    return found
 
     async def newest_ms(self, segment: Segment) -> int:
         """The newest time in the segment; when it was appended to, where its records have no times."""
@@ -81,9 +84,13 @@ class LogSegments:
         self.places.keep_loaded(closed)
 
     async def write_indexes(self, segment: Segment, end_offset: int) -> None:
-        """All indexes of a segment that ends there are files, not yet synced."""
+        """All indexes of a segment that ends there are files, not yet synced, but for that of aborted transactions.
+
+        What is lost of that one would not be missed: it is durable before the next segment is there, and this one trusted.
+        """
         await segment.write_indexes()
         await segment.write_transaction_index(self.aborted.between(segment.base_offset, end_offset))
+        await segment.sync_transaction_index()
 
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
         """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
@@ -161,9 +168,13 @@ class LogSegments:
         return segment
 
     async def remove_durably(self, segment: Segment) -> None:
-        """The files of a dropped segment no longer exist, and will not after a power cut."""
-        await segment.remove()
+        """The files of a dropped segment no longer exist, and will not after a power cut.
+
+        Until then it may come back, and without the file of its aborted transactions these would count as committed: that goes last.
+        """
+        await segment.remove_log()
         await self._disk.sync_dir(self.folder)
+        await segment.write_transaction_index(())
 
     async def retire(self, segment: Segment, now_ms: int) -> None:
         """The files of a dropped segment are ``.deleted`` ones for ``file.delete.delay.ms`` (``remove_deleted``)."""

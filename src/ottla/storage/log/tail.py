@@ -10,7 +10,7 @@ caller of ``stage`` knows what became of it. Whether the log fails by it is deci
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ from ottla.records.batch import (
     iterate_batches,
     stamp,
 )
-from ottla.records.control import EndMarker, end_marker_of
+from ottla.records.control import REMOVED_MARKER, EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.epoch_file import EpochFile
@@ -70,8 +70,8 @@ class Tail:
 
     __slots__ = (
         "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset",
-        "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "config", "drop_count", "end_offset", "latest_ms",
-        "producers", "remembered", "rules", "unsynced_since_ms",
+        "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "committed_end", "config", "drop_count",
+        "end_offset", "latest_ms", "producers", "remembered", "rules", "unsynced_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,8 @@ class Tail:
         self._buffers: list[memoryview] = []  # of the batches in _pending
         self._end_markers: dict[int, EndMarker] = {}  # by base offset, of control batches in _pending
         self._staged_timestamp = -1  # the largest in _pending
+        self.committed_end: Callable[[], int] | None = None
+        """Up to where the records are committed: nothing above is compacted, or no longer retained. None where all of them are."""
         self._is_flushing = self._wants_roll = False
         self.latest_ms = now_ms  # the newest time that a caller passed
         self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
@@ -189,8 +191,8 @@ class Tail:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             size = header.size_bytes
             view = data[position : position + size]
-            if header.attributes & CONTROL and header.count:
-                marker = end_marker_of(iterate_records(view)[0])
+            if header.attributes & CONTROL and header.producer_id >= 0:
+                marker = end_marker_of(iterate_records(view)[0]) if header.count else REMOVED_MARKER
                 if marker is not None:
                     markers[header.base_offset] = marker
             staged_timestamp = max(staged_timestamp, header.max_timestamp)
@@ -299,7 +301,7 @@ class Tail:
             if marker is not None:
                 ended = self.producers.apply_end_marker(producer_id, batch.producer_epoch, marker, last_offset, staged_ms)
                 if ended is not None:
-                    self.producers.commit_is_awaited(ended)
+                    self.producers.commit_is_awaited(ended, base_offset if self.committed_end is None else self.committed_end())
                     if not marker.is_commit:
                         self._segments.aborted.add(ended)
         elif producer_id >= 0:

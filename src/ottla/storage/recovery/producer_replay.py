@@ -11,16 +11,13 @@ import msgspec
 
 from ottla.errors import WorkerDied
 from ottla.ports import Disk, File, Job, Pace
-from ottla.records.control import EndMarker, end_marker_of
+from ottla.records.control import REMOVED_MARKER, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.tally import INLINE_BYTES_MAX
 from ottla.storage.segment.transaction_index import Transaction
 from ottla.storage.segment.walk import BatchWalk
-
-REMOVED: Final = EndMarker(is_commit=True, coordinator_epoch=-1)
-"""What compaction leaves of a marker says of the producer that it has no open transaction, and nothing else."""
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):
@@ -65,7 +62,7 @@ async def _apply_batches(producers: ProducerStates, file: File, position: int, e
             continue
         if header.is_control:
             records = iterate_records(await file.pread(walk.position, header.size_bytes))
-            marker = end_marker_of(records[0]) if records else REMOVED
+            marker = end_marker_of(records[0]) if records else REMOVED_MARKER
             if marker is not None:
                 ended = producers.apply_end_marker(header.producer_id, header.producer_epoch, marker, header.last_offset, now_ms)
                 if ended is not None and not marker.is_commit:

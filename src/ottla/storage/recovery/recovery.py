@@ -239,7 +239,7 @@ async def read_aborted(
             found = [ended for ended in found if ended.last_offset < segments[index + 1].base_offset]
         if is_closed and (found or segment.has_aborted):
             await segment.write_transaction_index(found)
-            await segment.sync(with_indexes=segment.has_aborted)
+            await segment.sync_transaction_index()
         aborted += found
     return aborted
 

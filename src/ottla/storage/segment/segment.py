@@ -27,7 +27,6 @@ from ottla.storage.config import LogConfig
 from ottla.storage.segment.files import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
-    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SUFFIXES,
     TIME_INDEX_SUFFIX,
@@ -150,6 +149,12 @@ class Segment(Tally):
             await self._remove((TRANSACTION_INDEX_SUFFIX,))
             self.has_aborted = False
 
+    async def sync_transaction_index(self) -> None:
+        if self.has_aborted:
+            file = await self._disk.open(self._path + TRANSACTION_INDEX_SUFFIX)
+            await file.sync()
+            await file.close()
+
     async def read_transaction_index(self) -> list[Transaction]:
         """DecodeError when the file is damaged."""
         return from_bytes(await self._disk.read_file(self._path + TRANSACTION_INDEX_SUFFIX)) if self.has_aborted else []
@@ -157,10 +162,11 @@ class Segment(Tally):
     async def sync(self, *, with_indexes: bool) -> None:
         await (await self.opened()).sync()
         if with_indexes:
-            for suffix in INDEX_SUFFIXES if self.has_aborted else (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
                 file = await self._disk.open(self._path + suffix)
                 await file.sync()
                 await file.close()
+            await self.sync_transaction_index()
 
     def unload(self) -> None:
         """Of a closed segment: the indexes are in their files only, and the log file is closed, unless it is not synced yet."""
@@ -340,6 +346,11 @@ class Segment(Tally):
         """The files are deleted from the directory. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
         await self._remove(self._suffixes)
+
+    async def remove_log(self) -> None:
+        """As ``remove``, but the file of its aborted transactions stays."""
+        self.is_retired = True
+        await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
 
     @property
     def _suffixes(self) -> Sequence[str]:

@@ -55,8 +55,9 @@ class TransactionIndex:
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """Those of which some record may lie there: begun before the end, and not ended before the start."""
-        found = []
-        for entry in self._entries[self._at(start_offset) :] if self._entries else ():
+        found, entries = [], self._entries
+        for index in range(self._at(start_offset), len(entries)):
+            entry = entries[index]
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
