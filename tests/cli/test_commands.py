@@ -184,6 +184,9 @@ def test_dump_log_shows_batches_and_damage(bootstrap: str, tmp_path: Path) -> No
     damaged = ottla("", "dump-log", str(segment))
     assert damaged.returncode == 1
     assert "reason=" in damaged.stdout
+    aborted = segment.with_suffix(".txnindex")
+    aborted.write_bytes(bytes.fromhex("0000" + "".join(f"{number:016x}" for number in (7, 10, 20, 15))))
+    assert "producer_id=7 first_offset=10 last_offset=20 last_stable_offset=15" in ottla("", "dump-log", str(aborted)).stdout
 
 
 def test_dev_serves_until_it_is_asked_to_stop_and_leaves_nothing() -> None:

@@ -14,6 +14,7 @@ from ottla.storage.directory.checkpoint import RECOVERY_POINT, write_checkpoint
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.verification import Finding, verify
+from ottla.storage.segment.transaction_index import Transaction, to_bytes
 from ottla.types import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -100,6 +101,15 @@ def test_an_index_that_does_not_fit_is_a_note(suffix: str) -> None:
         data[position] ^= 0x01
     del disk.files[SEGMENT + suffix]
     assert [finding.path for finding in notes(disk)] == [f"t-0/00000000000000000006{suffix}"]
+
+
+def test_a_damaged_file_of_aborted_transactions_is_a_note() -> None:
+    disk = folder()
+    disk.put(f"{SEGMENT}.txnindex", to_bytes([Transaction(7, 6, 7, 8)]))
+    assert notes(disk) == []
+    disk.put(f"{SEGMENT}.txnindex", b"damaged")
+    [finding] = notes(disk)
+    assert finding.path == "t-0/00000000000000000006.txnindex"
 
 
 def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:

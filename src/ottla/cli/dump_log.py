@@ -17,7 +17,7 @@ from ottla.cli.output import format_option, print_json
 @click.option("--records", "with_records", is_flag=True, help="Show the records too.")
 @format_option
 def dump_log(files: tuple[str, ...], with_records: bool, output: str) -> None:
-    """Show the batches of .log files and the entries of .index and .timeindex files."""
+    """Show the batches of .log files and the entries of .index, .timeindex and .txnindex files."""
     from ottla.storage.dump import Damage
 
     damaged = False
@@ -43,6 +43,8 @@ def _entries(path: str, with_records: bool) -> Any:
     with open(path, "rb") as file:
         data = file.read()
     stem, extension = os.path.splitext(path)
+    if extension == ".txnindex":
+        return dump.dump_transaction_index(data)
     if extension not in (".index", ".timeindex"):
         return dump.dump_log(data, with_records=with_records)
     name = os.path.basename(stem)

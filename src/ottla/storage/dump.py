@@ -17,8 +17,9 @@ from ottla.records.control import ControlType, control_type_of
 from ottla.records.iteration import Record, iterate_records
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.transaction_index import Transaction, from_bytes
 
-__all__ = ["BatchDump", "Damage", "dump_log", "dump_offset_index", "dump_time_index"]
+__all__ = ["BatchDump", "Damage", "dump_log", "dump_offset_index", "dump_time_index", "dump_transaction_index"]
 
 
 class BatchDump(msgspec.Struct, gc=False, kw_only=True):
@@ -82,6 +83,11 @@ def dump_offset_index(data: Buffer, base_offset: int, *, log_size: int) -> list[
 def dump_time_index(data: Buffer, base_offset: int) -> list[tuple[int, int]]:
     """``(timestamp, offset)`` of every entry of a ``.timeindex`` file. DecodeError when it cannot be one."""
     return TimeIndex.from_bytes(data, base_offset).entries
+
+
+def dump_transaction_index(data: Buffer) -> list[Transaction]:
+    """Every entry of a ``.txnindex`` file. DecodeError when it cannot be one."""
+    return from_bytes(data)
 
 
 def _describe(data: Buffer, position: int, header: BatchHeader, *, is_valid: bool, with_records: bool) -> BatchDump:

@@ -20,9 +20,10 @@ from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET,
 from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME, META_NAME, FolderIdentity
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.recovery.scrubbing import Scrubbed, ScrubRequest, scrub
-from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_stem, offsets_of
+from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem, offsets_of
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
+from ottla.storage.segment.transaction_index import from_bytes
 from ottla.storage.segment.walk import BatchWalk
 
 _PARTITION: Final = re.compile(r"[a-zA-Z0-9._-]+-\d+")
@@ -153,6 +154,12 @@ class _Verifier:
                 raise DecodeError(f"the newest timestamp is {newest}, which it does not list")
         except (DecodeError, FileNotFoundError) as error:
             self.note(stem + TIME_INDEX_SUFFIX, f"does not match the log and will be rebuilt: {error}")
+
+        if await self._disk.exists(path := f"{self._folder}/{stem}{TRANSACTION_INDEX_SUFFIX}"):
+            try:
+                from_bytes(await self._disk.read_file(path))
+            except DecodeError as error:
+                self.note(stem + TRANSACTION_INDEX_SUFFIX, f"is damaged and will be rebuilt: {error.message}")
 
     async def _check_epochs(self, name: str) -> None:
         path = f"{self._folder}/{name}/{CHECKPOINT_NAME}"
