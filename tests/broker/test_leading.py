@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,13 +32,17 @@ class Given:
     def tell_followers(self, size_bytes: int = 0) -> None: ...
 
 
+def replication_of(monotonic_ms: Callable[[], int] = lambda: 0, may_join: Callable[[], bool] = lambda: True) -> Any:
+    """Of node 1."""
+    clock = SimpleNamespace(monotonic_ms=monotonic_ms)
+    return SimpleNamespace(node_id=1, clock=clock, lag_ms_max=30_000, may_join=lambda node, epoch: may_join())
+
+
 @pytest.mark.parametrize(("high_watermark", "woken"), [(3, [AT_ONCE]), (5, [])])
 def test_consumers_that_wait_are_woken_when_records_of_an_earlier_epoch_are_committed(high_watermark: int, woken: list[int]) -> None:
     """Otherwise they wait for their ``fetch.max.wait.ms`` after each failover."""
     partition = Given(5, high_watermark)
-    replication: Any = SimpleNamespace(
-        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
-    )
+    replication = replication_of()
     leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
     if leading.on_follower_fetch(2, broker_epoch=-1, offset=5, start_offset=0):
         leading.committed()
@@ -54,9 +59,7 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
     """Nobody else writes or comes to have more: what waits for the last record would wait until somebody does."""
     now_ms, may_join = 0, False
     partition = Given(5, 5)
-    replication: Any = SimpleNamespace(
-        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: now_ms), lag_ms_max=30_000, may_join=lambda node, epoch: may_join
-    )  # fmt: skip
+    replication = replication_of(monotonic_ms=lambda: now_ms, may_join=lambda: may_join)
     leading = Leading(partition, PartitionImage((1, 2, 3), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
     leading.on_follower_fetch(3, broker_epoch=-1, offset=5, start_offset=0)
     partition.log.log_end_offset, may_join = 6, True
@@ -71,9 +74,7 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
 def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_have_it() -> None:
     """With flush.messages: it may lead again after a power cut of all, and a consumer had read what it lacks."""
     partition = Given(5, 5)
-    replication: Any = SimpleNamespace(
-        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
-    )  # fmt: skip
+    replication = replication_of()
     leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
     partition.log.log_end_offset = 6
     partition.log.durability = SimpleNamespace(owes_sync=True, recovery_point=5)
@@ -88,9 +89,7 @@ def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_h
 def test_what_a_follower_had_in_an_earlier_epoch_counts_for_nothing_in_the_next() -> None:
     """Others may have led in between, and the follower may have been cut. Those who wait for its acknowledgement wait on."""
     partition = Given(10, 5)
-    replication: Any = SimpleNamespace(
-        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: False
-    )  # fmt: skip
+    replication = replication_of(may_join=lambda: False)
     earlier = Leading(partition, PartitionImage((1, 2, 3), (1, 2, 3), 1, 3, 5), replication, epoch_start_offset=5)
     assert not earlier.on_follower_fetch(2, broker_epoch=-1, offset=10, start_offset=0), "the third one has yet to fetch"
     waiting = earlier.hand_over()

@@ -166,6 +166,7 @@ async def soon(answer: asyncio.Future[int]) -> int:
 
 
 async def waits(answer: asyncio.Future[int]) -> bool:
+    """Still, after a second of the simulated clock."""
     await asyncio.sleep(1)
     return not answer.done()
 
