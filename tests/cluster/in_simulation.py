@@ -76,16 +76,16 @@ class SimNodes:
 
         await self.act(body)
 
-    def _broker(self, node: int) -> Broker | None:
+    def broker(self, node: int) -> Broker | None:
         """None while it does not run."""
         return (self.brokers[node] if node in self.brokers else self.nodes[node]).broker
 
     def has(self, node: int, topic: str, index: int = 0) -> bool:
-        broker = self._broker(node)
+        broker = self.broker(node)
         return broker is not None and broker.partitions.find(topic, index) is not None
 
     def partition(self, node: int, topic: str, index: int = 0) -> Partition:
-        broker = self._broker(node)
+        broker = self.broker(node)
         assert broker is not None
         found = broker.partitions.find(topic, index)
         assert found is not None, f"node {node} has no replica of {topic}-{index}"
@@ -93,7 +93,7 @@ class SimNodes:
 
     def in_sync(self, node: int, topic: str, index: int = 0) -> set[int]:
         """As that node's image has it."""
-        broker = self._broker(node)
+        broker = self.broker(node)
         assert broker is not None
         return set(broker.image.topics[topic].partitions[index].isr)
 

@@ -18,8 +18,15 @@ from ottla.storage.log.partition_log import PartitionLog
 SIZE = len(batch())
 
 
-def replicate(follower: PartitionLog, data: bytes | memoryview, *, now_ms: int = 3000) -> int:
-    taken = follower.tail.stage_replicated(memoryview(bytearray(data)), now_ms=now_ms)
+EPOCH = 90
+"""Of the leader that sends."""
+
+
+def replicate(
+    follower: PartitionLog, data: bytes | memoryview, *, now_ms: int = 3000, leader_epoch: int = EPOCH, believes_gap: bool = False
+) -> int:
+    sent = memoryview(bytearray(data))
+    taken = follower.tail.stage_replicated(sent, leader_epoch=leader_epoch, now_ms=now_ms, believes_gap=believes_gap)
     run(follower.flush())
     return taken
 
@@ -34,10 +41,10 @@ def at(offset: int, count: int, *, kept: int | None = None, leader_epoch: int = 
     return view
 
 
-def refused(follower: PartitionLog, data: bytes | memoryview) -> ErrorCode:
+def refused(follower: PartitionLog, data: bytes | memoryview, *, leader_epoch: int = EPOCH) -> ErrorCode:
     before = follower.log_end_offset
     with pytest.raises(KafkaError) as caught:
-        replicate(follower, data)
+        replicate(follower, data, leader_epoch=leader_epoch)
     assert not follower.has_pending, "nothing of it is staged"
     assert follower.log_end_offset == before
     return caught.value.code
@@ -87,17 +94,47 @@ def fetch(leader: PartitionLog, follower: PartitionLog, max_bytes: int) -> int:
 def test_what_compaction_has_left_is_taken_as_it_is() -> None:
     follower = open_log(InstantDisk())
     data = bytes(at(5, 10, kept=2)) + bytes(at(40, 1)) + bytes(at(90, 3, kept=1))
-    assert replicate(follower, data) == len(data)
+    assert replicate(follower, data, believes_gap=True) == len(data)
     assert follower.log_end_offset == 93
     assert [record.offset for record in records_of(follower)] == [5, 6, 40, 90]
 
 
-def test_what_is_here_already_is_left_out_and_what_is_cut_off_waits_for_the_next_fetch() -> None:
+def test_what_lies_after_a_gap_is_not_taken_where_none_is_believed() -> None:
+    """An answer whose file was cut and written again while it left would make a hole, for ever, in a replica that is in sync."""
+    follower = open_log(InstantDisk())
+    first, after = bytes(at(0, 2)), bytes(at(5, 2))
+    assert replicate(follower, first + after) == len(first)
+    assert replicate(follower, after) == 0
+    assert follower.log_end_offset == 2
+    assert replicate(follower, after, believes_gap=True) == len(after)
+    assert follower.log_end_offset == 7
+
+
+def test_what_is_cut_off_waits_for_the_next_fetch() -> None:
     follower = open_log(InstantDisk())
     first, second, third = bytes(at(0, 2)), bytes(at(2, 2)), bytes(at(4, 1))
     assert replicate(follower, first + second[:-1]) == len(first)
-    assert replicate(follower, first + second + third[:30]) == len(second)
+    assert replicate(follower, second + third[:30]) == len(second)
     assert follower.log_end_offset == 4
+
+
+def test_batches_of_another_epoch_than_the_leader_can_have_are_not_taken() -> None:
+    """Of a later one: it has become a follower, and its file is another one by now (KAFKA-18723). Of an earlier one: no log goes back."""
+    follower = open_log(InstantDisk())
+    good, later, earlier = bytes(at(0, 2, leader_epoch=4)), bytes(at(2, 2, leader_epoch=6)), bytes(at(2, 2, leader_epoch=3))
+    assert replicate(follower, good + later, leader_epoch=5) == len(good)
+    assert refused(follower, later, leader_epoch=5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert refused(follower, earlier, leader_epoch=5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert replicate(follower, later, leader_epoch=6) == len(later)
+    assert follower.epochs.entries == [(4, 0), (6, 2)]
+
+
+def test_nothing_is_staged_beside_a_write() -> None:
+    """Where the log will end is not known then: batches of the leader would take the place of others, or leave some out."""
+    follower = open_log(InstantDisk())
+    follower.tail.stage_replicated(memoryview(bytearray(at(0, 2))), leader_epoch=EPOCH, now_ms=1, believes_gap=False)
+    with pytest.raises(AssertionError):
+        replicate(follower, at(2, 2))
 
 
 def test_what_is_no_batch_or_does_not_fit_is_refused_whole() -> None:
@@ -108,13 +145,14 @@ def test_what_is_no_batch_or_does_not_fit_is_refused_whole() -> None:
     assert refused(follower, bytes(good) + bytes(damaged)) == ErrorCode.CORRUPT_MESSAGE
     assert refused(follower, bytes(good) + bytes(100)) == ErrorCode.CORRUPT_MESSAGE
     assert refused(follower, at(2, 5)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert refused(follower, at(0, 4)) == ErrorCode.OFFSET_OUT_OF_RANGE, "nothing is left out: it was asked for at another end"
     assert replicate(follower, good) == len(good)
 
 
 def test_sequences_are_not_judged_again_and_a_later_leader_knows_them() -> None:
     """The leader's records of a producer were deleted; a follower that begins behind them has never seen its first sequences."""
     follower = open_log(InstantDisk())
-    replicate(follower, placed(idempotent(40, 3), 100))
+    replicate(follower, placed(idempotent(40, 3), 100), believes_gap=True)
     assert stage(follower, idempotent(40, 3)).is_duplicate
     assert stage(follower, idempotent(43)).base_offset == 103
 

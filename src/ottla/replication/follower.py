@@ -85,8 +85,8 @@ class Followed:
     """Of one partition and one leader epoch."""
 
     __slots__ = (
-        "_backoff_ms", "high_watermark", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id", "leader_start_offset",
-        "wait_until_ms",
+        "_backoff_ms", "_gap_at", "high_watermark", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id",
+        "leader_start_offset", "wait_until_ms",
     )  # fmt: skip
 
     def __init__(self, leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> None:
@@ -100,6 +100,7 @@ class Followed:
         """Whether this replica has all that its leader said was committed; a throttle holds back only one that has not."""
         self.wait_until_ms = 0
         self.is_finding_offsets = False
+        self._gap_at = NO_OFFSET  # the leader has sent what lies after a gap that begins here, and it was not taken
 
     def may_fetch(self, now_ms: int) -> bool:
         return now_ms >= self.wait_until_ms and not self.is_finding_offsets
@@ -125,6 +126,18 @@ class Followed:
     def on_truncated(self, end_offset: int) -> None:
         """The log was cut."""
         self.high_watermark = min(self.high_watermark, end_offset)
+
+    def on_gap(self, offset: int) -> None:
+        """The leader's first batch begins after that offset, at which it was asked; nothing was taken of the answer."""
+        self._gap_at = offset
+
+    def has_seen_gap_at(self, offset: int) -> bool:
+        """Whether the leader is asked there again after it had sent a gap.
+
+        One that stands in its log, from a time in which its topic was compacted, comes again. One that an answer has because the file was
+        cut and written again while it left does not: whoever cuts its log leads no more in this epoch, and answers with an error.
+        """
+        return offset == self._gap_at
 
     def _on_error(self, error: ErrorCode, now_ms: int) -> Step:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -1,5 +1,8 @@
 """Streams and listeners as the kernels of two simulated hosts have them.
 
+What a process sends waits in the process until the kernel has room for it, and a file region is read only then, as ``sendfile`` does: an
+answer may have what was written to the file after it was made. A region that is not in the page cache is read later still.
+
 A kernel works while its process is paused: it takes connections into the listener's backlog and data into a buffer, both bounded, and
 nobody answers. It also works when the process has died, and then says so: to who sends on a connection that is gone, with a reset.
 """
@@ -14,6 +17,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion
+from ottla.sim.files import SimFileRegion
 from ottla.sim.link import Link
 from ottla.sim.process import Process
 
@@ -23,6 +27,8 @@ CHUNK_BYTES_MAX: Final = 8192
 SEND_QUEUE_BYTES_MAX: Final = 64 * 1024
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
 """What a kernel takes for a process that does not read; the rest stays with the sender."""
+DRAIN_GRACE_SECONDS: Final = 5.0
+"""So long a connection that is closed waits for what it has still to send."""
 
 
 class Signal(Enum):
@@ -67,7 +73,12 @@ class SimConnection:
         self._incoming: deque[bytes | Signal] = deque()  # arrived, and not yet read
         self._unread = 0  # bytes of it
         self._waiting = 0  # arrivals that found the buffer full
-        self._on_the_way = 0  # bytes sent and not yet acknowledged by the other kernel
+        self._queue: deque[memoryview | SimFileRegion] = deque()  # that the process has still to give to the kernel
+        self._queued = 0  # bytes of it
+        self._room = link.buffer_bytes()  # of the kernel, for what is on the way
+        self._is_warming = self._is_warm = False  # the region at the head of the queue is being read from the disk, and was
+        self._is_closing = False  # once the queue is empty
+        self._on_the_way = 0  # bytes that the kernel has sent and the other kernel has not yet acknowledged
         self._is_reading = True
         self._was_crowded = False
         self._error: Exception | None = None
@@ -91,16 +102,60 @@ class SimConnection:
 
     @property
     def unsent_bytes(self) -> int:
-        return self._on_the_way
+        return self._on_the_way + self._queued
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
-        if self.is_closed or self._is_gone:
+        if self.is_closed or self._is_gone or self._is_closing:
             return
-        data = b"".join(bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else item.read() for item in buffers)
+        for item in buffers:
+            if len(item):
+                self._queue.append(item if isinstance(item, SimFileRegion) else memoryview(bytes(item)))  # type: ignore[arg-type]
+                self._queued += len(item)
+        self._fill()
+        self._was_crowded = self._was_crowded or self.unsent_bytes > SEND_QUEUE_BYTES_MAX
+
+    def _fill(self) -> None:
+        """The kernel has what it has room for."""
+        data = bytearray()
+        while self._queue and not self._is_warming and not self.is_closed and (room := self._room - self._on_the_way - len(data)) > 0:
+            head = self._queue[0]
+            if isinstance(head, memoryview):
+                taken: Buffer = head[:room]
+                self._queue[0] = head[room:]
+            elif not self._is_warm and (cold_ms := self._link.cold_ms()) > 0:
+                self._is_warming = True
+                self._link.later(cold_ms, lambda: self._call(self._warmed))
+                break
+            else:
+                self._is_warm = True
+                taken = head.read()[:room]
+                if len(taken) < min(room, len(head)):
+                    self._wires.counts["file cut while it is sent"] += 1
+                    self._break_off()
+                    return
+                head.offset += len(taken)
+                head.length -= len(taken)
+            data += taken
+            if not len(self._queue[0]):
+                self._queue.popleft()
+                self._is_warm = False
+        self._queued -= len(data)
         self._on_the_way += len(data)
-        self._was_crowded = self._was_crowded or self._on_the_way > SEND_QUEUE_BYTES_MAX
-        for chunk in self._link.cut(data, CHUNK_BYTES_MAX):
+        for chunk in self._link.cut(bytes(data), CHUNK_BYTES_MAX):
             self._put(chunk)
+        if self._is_closing and not self._queue:
+            self._close_now()
+
+    def _warmed(self) -> None:
+        self._is_warming, self._is_warm = False, True
+        self._fill()
+
+    def _break_off(self) -> None:
+        """What was promised cannot be sent: the other end gets no more."""
+        self._queue.clear()
+        self._queued = 0
+        self._put(Signal.END)
+        self._end(OSError(errno.EIO, "a file ends before the region that is sent"))
 
     def _read(self) -> None:
         while self._incoming and self._is_reading and not self.is_closed and self._handler is not None:
@@ -126,12 +181,24 @@ class SimConnection:
 
     def close(self) -> None:
         """What was sent before arrives before the end does."""
+        if self.is_closed or self._is_closing:
+            return
+        self._is_closing = True
+        self.pause_reading()
+        if self._queue:
+            asyncio.get_running_loop().call_later(DRAIN_GRACE_SECONDS, self.abort)
+        else:
+            self._close_now()
+
+    def _close_now(self) -> None:
         if not self.is_closed:
             self._put(Signal.END)
             self._end(None)
 
     def abort(self) -> None:
-        self.close()
+        self._queue.clear()
+        self._queued = 0
+        self._close_now()
 
     def _end(self, error: Exception | None) -> None:
         if self.is_closed:
@@ -194,7 +261,9 @@ class SimConnection:
 
     def _on_acknowledged(self, size: int) -> None:
         self._on_the_way -= size
-        if self._was_crowded and self._on_the_way == 0 and not self.is_closed and self._handler is not None:
+        if self._queue:
+            self._call(self._fill)
+        if self._was_crowded and self.unsent_bytes == 0 and not self.is_closed and self._handler is not None:
             self._was_crowded = False
             self._soon(self._drained)
 
@@ -233,6 +302,8 @@ class SimConnection:
 
     def lose_all(self) -> None:
         """What was sent and has not arrived is lost, and what has arrived and was not read."""
+        self._queue.clear()
+        self._queued = 0
         self._wire.clear()
         self._incoming.clear()
         self._unread = 0
@@ -249,6 +320,7 @@ class SimConnection:
         if self._handler is not None and self.process is not None:
             self.process.remains.append(self._handler)
         self._handler = None
+        self._queue.clear()
         self.is_closed = self._is_gone = True
         self._wires.forget(self)
 

@@ -24,7 +24,7 @@ from ottla.errors import WorkerDied
 from ottla.pace import Throttle
 from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
-from ottla.sim.faults import Fault
+from ottla.sim.faults import Fault, Slow
 from ottla.sim.files import Argument, Inode, SimFile
 from ottla.sim.names import Names, is_in, is_within, is_within_any, moved, parents
 from ottla.sim.process import PowerCut, alive
@@ -58,6 +58,8 @@ class SimDisk:
         self._locks: set[str] = set()
         self._is_dead = False
         self.faults: list[Fault] = []
+        self.slow: list[Slow] = []
+        self.slow_share = self.slow_ms_max = 0.0  # of what changes something, so much takes up to so long
         self.open_files_max = 1 << 20
         self.steps = 0
         self.preads = 0
@@ -78,6 +80,7 @@ class SimDisk:
         if self._is_dead:
             await self._gone()
         await self._take_time(STEP_SUSPENDS)
+        await self._take_long(operation, path)
         self.steps += 1
         what = " ".join(str(len(argument) if isinstance(argument, bytes) else argument) for argument in arguments)
         self._trace.add(f"{self._name} {operation} {path} {what}")
@@ -115,6 +118,22 @@ class SimDisk:
     async def done(self) -> None:
         """The operation has changed the disk; its process learns that at once, later, or not at all when it dies meanwhile."""
         await self._take_time(DONE_SUSPENDS)
+
+    async def _take_long(self, operation: str, path: str) -> None:
+        """What a disk does that is busy with something else, or is about to fail: seconds pass, and nobody says why."""
+        delay_ms = 0.0
+        for slow in self.slow:
+            if slow.strikes(operation, path):
+                if not slow.lasts:
+                    self.slow.remove(slow)
+                delay_ms = slow.delay_ms
+                break
+        if self.slow_share and self._rng.random() < self.slow_share:
+            delay_ms = max(delay_ms, self._rng.random() * self.slow_ms_max)
+        if delay_ms:
+            await asyncio.sleep(delay_ms / 1000)
+            if self._is_dead:
+                await self._gone()
 
     async def _take_time(self, probability: float) -> None:
         if self._delay_ms_max and self._rng.random() < probability:

@@ -1,4 +1,4 @@
-"""What a simulated disk refuses, and when."""
+"""What a simulated disk refuses, and what it takes long for, and when."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from typing import Final
 
 ANY: Final = ""
 """Every operation, those that only read among them: the disk does nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The next operation of this kind on a path that ends so takes so long before it changes anything; with ``lasts``, every one.
+
+    Only paths in the directory ``within`` are meant, where one is given.
+    """
+
+    operation: str
+    suffix: str
+    delay_ms: float
+    lasts: bool = False
+    within: str = ""
+
+    def strikes(self, operation: str, path: str) -> bool:
+        return self.operation in (ANY, operation) and path.endswith(self.suffix) and f"{path}/".startswith(f"{self.within}/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,10 @@ from ottla.sim.loop import SimLoop
 
 RETRANSMIT_MS_MAX: Final = 200.0
 """So long after a link works again that which it held arrives."""
+BUFFER_BYTES: Final = (1024, 8 * 1024, 64 * 1024)
+"""Of a kernel, for one connection: one of these."""
+COLD_SHARE: Final = 0.01
+COLD_MS_MAX: Final = 50.0
 
 _WIRE: Final = Context()
 """No process: what is on the wire arrives whatever becomes of its sender."""
@@ -47,6 +51,18 @@ class Link:
     @property
     def is_blocked(self) -> bool:
         return self.is_cut or self._source.is_dark or self._target.is_dark or self._target.is_off
+
+    def buffer_bytes(self) -> int:
+        """What the source's kernel takes of one connection that the target has not acknowledged: drawn, for each."""
+        return self._rng.choice(BUFFER_BYTES)
+
+    def cold_ms(self) -> float:
+        """So long it takes the source to read a region before it can be sent; 0 where the page cache has it, as nearly always."""
+        return self._rng.random() * COLD_MS_MAX if self._rng.random() < COLD_SHARE else 0.0
+
+    def later(self, delay_ms: float, then: Callable[[], None]) -> None:
+        """``then`` is called by no process."""
+        self._loop.at(self._loop.now + delay_ms / 1000, then, context=_WIRE)
 
     def cut(self, data: bytes, size_max: int) -> list[bytes]:
         """The data in chunks of arbitrary size."""

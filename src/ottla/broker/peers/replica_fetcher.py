@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import Cut, append, sync, truncate_each
+from ottla.broker.replicas.following import Cut, append, settle, truncate_each
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.replicas.unkept_starts import UnkeptStarts
@@ -61,7 +61,7 @@ class ReplicaFetcher:
         self._store = store
         self._throttle = store.replication.throttles.follower
         self._waiting: dict[Partition, None] = {}  # that the timer asks for again
-        self._syncing: dict[Partition, None] = {}  # that are asked for when they are synced
+        self._settling: dict[Partition, None] = {}  # that are asked for when they are written and synced
         self._unkept_starts = UnkeptStarts(store)
         self._session = ReplicaSession(config.node_id)
         self._partitions: dict[PartitionKey, Partition] = {}
@@ -124,9 +124,9 @@ class ReplicaFetcher:
         elif self._is_held_back(partition, followed):
             self._session.forget(key)
             self._ask_in(partition, self._throttle.wait_ms)
-        elif opened.durability.owes_sync:
+        elif opened.durability.owes_sync or not partition.is_end_known:
             self._session.forget(key)
-            self._sync(partition, followed)
+            self._settle(partition, followed)
         else:
             asked = Asked(opened.log_end_offset, followed.leader_epoch, opened.epochs.latest_epoch, opened.durability.start_offset)
             self._session.want(key, asked)
@@ -275,14 +275,14 @@ class ReplicaFetcher:
                 self._failed(cut.partition, cut.followed, reason)
             self._want(cut.partition)
 
-    def _sync(self, partition: Partition, followed: Followed) -> None:
-        """The partition is asked for when its log is synced as ``flush.messages`` has it."""
-        if partition in self._syncing:
+    def _settle(self, partition: Partition, followed: Followed) -> None:
+        """The partition is asked for when its log's end is known, and synced as ``flush.messages`` has it."""
+        if partition in self._settling:
             return
-        self._syncing[partition] = None
+        self._settling[partition] = None
 
         def on_end(_: None, error: BaseException | None) -> None:
-            del self._syncing[partition]
+            del self._settling[partition]
             if self._is_closed or self._partitions.get((partition.topic_id, partition.index)) is not partition:
                 return
             if error is not None:
@@ -290,15 +290,17 @@ class ReplicaFetcher:
             self._want(partition)
             self._fetch_soon()
 
-        eager.run(sync(partition), on_end)
+        eager.run(settle(partition), on_end)
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
         """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""
+        if not partition.is_end_known:  # it was asked for at an end that may be another one by now
+            return False
         now_ms = self._world.clock.monotonic_ms()
         step = followed.on_answer(asked.offset, asked.leader_epoch, data, partition.log, now_ms)
         if isinstance(step, Append):
             records = memoryview(step.records)  # type: ignore[arg-type]
-            await append(self._store, partition, followed, records, now_ms=self._world.clock.now_ms())
+            await append(self._store, partition, followed, asked.offset, records, now_ms=self._world.clock.now_ms())
             followed.leader_high_watermark(data.high_watermark, partition.log)
         elif isinstance(step, AskOffsets):
             self._ask_offsets(partition, followed)

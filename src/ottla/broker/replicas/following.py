@@ -40,34 +40,45 @@ class Checkpointing(Protocol):
         ...
 
 
-async def append(store: Checkpointing, partition: Partition, followed: Followed, records: memoryview, *, now_ms: int) -> bool:
-    """The leader's batches are in the log; False when the partition follows another leader by now.
+async def append(
+    store: Checkpointing, partition: Partition, followed: Followed, asked_offset: int, records: memoryview, *, now_ms: int
+) -> bool:
+    """The leader's batches, which were asked for at that offset, continue the log; False when they are an answer to another log.
+
+    That is so when the partition follows another leader by now, while something is being written to the log or cut from it (of an earlier
+    epoch: its end is not known), and when it does not end where it was asked for. Nothing may be awaited between this question and
+    ``stage_replicated``. A gap is believed where the log is compacted, or when the leader sends it twice.
 
     An empty log may have to begin earlier: at the base offset of a batch within which the leader's log begins, because the records before
     that were deleted. KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.
     """
-    while partition.cutting is not None:
-        await partition.cutting.wait()
-    if partition.followed is not followed:
-        return False
     log = partition.log
+    if not partition.follows_at(followed, asked_offset):
+        return False
+    believes_gap = log.lacks_offsets or followed.has_seen_gap_at(asked_offset)
     try:
-        log.tail.stage_replicated(records, now_ms=now_ms)
+        taken = log.tail.stage_replicated(records, leader_epoch=followed.leader_epoch, now_ms=now_ms, believes_gap=believes_gap)
     except KafkaError as error:
         base_offset = read_header(records).base_offset
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or log.log_start_offset < log.log_end_offset or base_offset >= log.log_end_offset:
             raise
         await truncate(store, [Cut(partition, followed, base_offset, starts_over=True)])
-        if partition.followed is not followed:
+        if not partition.follows_at(followed, base_offset):
             return False
-        log.tail.stage_replicated(records, now_ms=now_ms)
+        taken = log.tail.stage_replicated(records, leader_epoch=followed.leader_epoch, now_ms=now_ms, believes_gap=believes_gap)
+    if not taken:
+        followed.on_gap(asked_offset)
+        return False
     await partition.flush()
-    partition.count_replicated(len(records))
+    partition.count_replicated(taken)
     return partition.followed is followed
 
 
-async def sync(partition: Partition) -> None:
-    """What the log has is synced as ``flush.messages`` has it: the leader counts what a fetch reports. Errors as ``Partition.flush``."""
+async def settle(partition: Partition) -> None:
+    """What was being cut or written is, and is synced as ``flush.messages`` has it: the leader counts what a fetch reports.
+
+    Errors as ``Partition.flush``.
+    """
     while partition.cutting is not None:
         await partition.cutting.wait()
     await partition.flush()
@@ -126,7 +137,6 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
                 log.health.on_disk_error(error)
                 log.health.fail()
                 raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
-            followed.on_truncated(offset)
-            partition.high_watermark = min(partition.high_watermark, offset)
+            partition.were_cut()
 
     return work

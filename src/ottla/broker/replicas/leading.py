@@ -118,6 +118,12 @@ class Leading:
         if self.machine.change is not None:
             self._replication.on_isr_change(self)
 
+    def set_min_isr(self, count: int) -> None:
+        """So many replicas are enough; what a lower number commits is committed now."""
+        self.machine.min_isr = count
+        if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
+            self.committed()
+
     def on_image(self, image: PartitionImage) -> None:
         """The epoch is the same; who else has the partition, and who of them is in sync, may be others."""
         has_moved = self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms())

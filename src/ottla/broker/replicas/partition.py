@@ -163,7 +163,7 @@ class Partition:
         """The configuration holds from the next batch on."""
         self.log.configure(config)
         if self.leading is not None:
-            self.leading.machine.min_isr = config.min_insync_replicas
+            self.leading.set_min_isr(config.min_insync_replicas)
 
     def on_leader_progress(self, followed: Followed) -> bool:
         """The leader has told what is committed, and where its log begins now; True when this one is to keep that."""
@@ -256,6 +256,15 @@ class Partition:
         if self.leading is not None:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
 
+    def follows_at(self, followed: Followed, offset: int) -> bool:
+        """It still follows that leader, and its log ends there for certain: nothing is being written to it, or cut from it."""
+        return self.followed is followed and self.is_end_known and self.log.log_end_offset == offset
+
+    @property
+    def is_end_known(self) -> bool:
+        """Nothing is being written to the log, or cut from it, for this leader epoch or an earlier one."""
+        return self.cutting is None and not self.log.tail.has_unwritten
+
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
 
@@ -268,6 +277,13 @@ class Partition:
     def begin_cut(self) -> None:
         """Where the log ends is about to change: until ``end_cut`` this broker does not lead the partition, and nothing is appended."""
         self.cutting = asyncio.Event()
+
+    def were_cut(self) -> None:
+        """The log ends earlier, or has begun again; whom this broker follows since the cut began may be another one."""
+        end_offset = self.log.log_end_offset
+        self.high_watermark = min(self.high_watermark, end_offset)
+        if self.followed is not None:
+            self.followed.on_truncated(end_offset)
 
     def end_cut(self) -> None:
         """The log ends where it does, durably."""

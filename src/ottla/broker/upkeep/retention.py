@@ -92,7 +92,8 @@ async def _delete(partition: Partition, offset: int, now_ms: int, *, is_checkpoi
         if partition.log.is_failed:
             return
         try:
-            count = await partition.log.delete_segments_below(offset, now_ms=now_ms, one_by_one=not is_checkpointed)
+            start_offset = min(offset, partition.log.log_start_offset)  # a follower's log may have been cut below that meanwhile
+            count = await partition.log.delete_segments_below(start_offset, now_ms=now_ms, one_by_one=not is_checkpointed)
         except OSError as error:
             partition.log.health.on_disk_error(error)
             return

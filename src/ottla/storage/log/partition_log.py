@@ -296,7 +296,7 @@ class PartitionLog:
 
         ``begin_truncation`` comes before. It survives a power cut, unless the caller sees to that: before it does, nothing may be appended.
         """
-        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        assert not self.tail.has_unwritten, "what is staged is written or dropped before a log is truncated"
         if offset >= self.tail.end_offset:  # an epoch in which nothing was written is forgotten all the same
             self._epoch_file.truncate_from_end(offset)
             self.tail.were_truncated(self.tail.end_offset)
@@ -308,7 +308,7 @@ class PartitionLog:
 
     async def truncate_fully_and_start_at(self, offset: int, *, is_durable: bool = True) -> None:
         """The log is empty and begins at ``offset``; else as ``truncate_to``."""
-        assert not self.has_pending, "what is staged is written or dropped before a log is truncated"
+        assert not self.tail.has_unwritten, "what is staged is written or dropped before a log is truncated"
         await self._segments.start_over_at(offset, is_durable=is_durable)
         self.durability.start_is_kept(offset if is_durable else 0)
         self.tail.remembered.clear()
@@ -348,7 +348,7 @@ class PartitionLog:
         """
         assert not self.tail.is_flushing, "nothing is being written"
         self._segments.relocate(folder, files)
-        self._epoch_file.is_changed = False
+        self._epoch_file.is_changed = True  # the copy has its epochs of some time ago: a leader may have been elected since
         self.durability.all_is_durable()
         self.tail.unsynced_since_ms = -1
 

@@ -115,12 +115,13 @@ class LogSegments:
         return self.all[segment_index(self.all, offset - 1)].base_offset if offset > self.all[0].base_offset else 0
 
     async def truncate_to(self, offset: int, *, is_durable: bool) -> int:
-        """Nothing is left at or after ``offset``, and some of what lies before it is; returns the offset after that."""
+        """Nothing is left at or after ``offset``, and some of what lies before it is; returns where the log ends: there, or at the
+        beginning of a batch that held ``offset``. What compaction has removed before it stays removed."""
         keep = segment_index(self.all, offset - 1)
         await remove_segments(self._disk, self.folder, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
         found = await segment.find(offset)
-        size, end_offset = (segment.size, offset) if found is None else (found[0], found[1].base_offset)
+        size, end_offset = (segment.size, offset) if found is None else (found[0], min(found[1].base_offset, offset))
         await segment.truncate(size, end_offset, is_durable=is_durable)
         self.aborted.truncate(end_offset)
         return end_offset

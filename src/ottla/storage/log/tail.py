@@ -170,25 +170,41 @@ class Tail:
         self._buffers.append(view)
         return Appended(base_offset, last_offset, append_time, False)
 
-    def stage_replicated(self, data: memoryview, *, now_ms: int) -> int:
-        """The batches of a leader will be written by the next ``flush`` as they are; how many bytes they have.
+    def stage_replicated(self, data: memoryview, *, leader_epoch: int, now_ms: int, believes_gap: bool) -> int:
+        """Batches that a leader sent in this epoch will be written by the next ``flush`` as they are; how many bytes they have.
 
-        One pass over their headers and CRCs. They have their offsets, with gaps where compaction removed records, and the leader has judged
-        their sequences. What this log has already is left out, as is a last batch that is cut off. Nothing is staged when one is not as
-        it should be: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE where one would overlap what is here; KAFKA_STORAGE_ERROR.
+        One pass over their headers and CRCs; the leader has judged their sequences. They continue the log, and one another. The pass ends
+        before a last batch that is cut off, and before the first one that
+
+        - comes after a gap, unless ``believes_gap``: compaction has removed what was there, or the answer is not of one log;
+        - is of a later epoch than the leader's, which read its file after it had become a follower (KAFKA-18723), or of an earlier one
+          than the batch before it, which no log has.
+
+        OFFSET_OUT_OF_RANGE where the first batch overlaps the log, UNKNOWN_LEADER_EPOCH where it is of such an epoch, CORRUPT_MESSAGE,
+        KAFKA_STORAGE_ERROR: nothing is staged then.
         """
+        assert not self.has_unwritten, "a follower's batches continue a log of which nothing is being written"
         self._health.check(self._segments.folder)
         pending: list[_Staged] = []
         buffers: list[memoryview] = []
         markers: dict[int, EndMarker] = {}
-        next_offset, staged_timestamp, staged_bytes = self._next_offset, self._staged_timestamp, 0
+        next_offset, staged_timestamp, staged_bytes = self.end_offset, self._staged_timestamp, 0
+        last_epoch = self._epochs.epochs.latest_epoch
         for position, header in _replicated(data):
-            last_offset = header.base_offset + header.last_offset_delta
-            if last_offset < next_offset:
-                continue
+            last_offset, epoch = header.base_offset + header.last_offset_delta, header.leader_epoch
+            problem: KafkaError | None = None
             if header.base_offset < next_offset:
                 text = f"the leader's batch of offsets {header.base_offset} to {last_offset} overlaps the log, which ends at {next_offset}"
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+                problem = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            elif epoch > leader_epoch or 0 <= epoch < last_epoch:
+                text = f"the leader of epoch {leader_epoch} sent a batch of epoch {epoch} after one of epoch {last_epoch}"
+                problem = KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, text)
+            if problem is not None:
+                if staged_bytes:
+                    break
+                raise problem
+            if header.base_offset > next_offset and not believes_gap:
+                break
             size = header.size_bytes
             view = data[position : position + size]
             if header.attributes & CONTROL and header.producer_id >= 0:
@@ -196,11 +212,11 @@ class Tail:
                 if marker is not None:
                     markers[header.base_offset] = marker
             staged_timestamp = max(staged_timestamp, header.max_timestamp)
-            next_offset, staged_bytes = last_offset + 1, staged_bytes + size
+            next_offset, staged_bytes, last_epoch = last_offset + 1, staged_bytes + size, max(last_epoch, epoch)
             buffers.append(view)
             pending.append(
                 _Staged(
-                    size, header.base_offset, last_offset, header.max_timestamp, header.leader_epoch, header.producer_id,
+                    size, header.base_offset, last_offset, header.max_timestamp, epoch, header.producer_id,
                     header.producer_epoch, header.base_sequence, header.attributes, now_ms,
                 )
             )  # fmt: skip
@@ -354,6 +370,7 @@ class Tail:
         """The log ends at ``end_offset``. Nothing may be staged."""
         self.end_offset = self._next_offset = end_offset
         self._counted_epoch = NO_EPOCH
+        self._wants_roll = False  # it was for a segment that may not be the last one any more
 
 
 def _replicated(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
