@@ -30,7 +30,8 @@ from ottla.config import (
 from ottla.config.definition import parse_list
 from ottla.controller.broker_values import check_broker_values
 from ottla.controller.decided import Recorded
-from ottla.controller.features import check_min_isr_change
+from ottla.controller.eligibility import end_eligibility
+from ottla.controller.features import ELR_VERSION, MIN_ISR, check_min_isr_change
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
@@ -125,7 +126,10 @@ def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict
     current = image.configs.get((resource_type, name), {})
     changed = {key: wanted.get(key) for key in sorted(current.keys() | wanted.keys()) if current.get(key) != wanted.get(key)}
     _check_values(image, resource_type, name, wanted, changed, config)
-    return Recorded(tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items()))
+    records = tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items())
+    if MIN_ISR in changed and resource_type in (RESOURCE_TOPIC, RESOURCE_BROKER) and image.features.get(ELR_VERSION, 0) > 0:
+        return Recorded((*records, *end_eligibility(image, name if resource_type == RESOURCE_TOPIC else "")))
+    return Recorded(records)
 
 
 def _check_resource(image: ClusterImage, resource_type: int, name: str, config: BrokerConfig) -> None:

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 from ottla.controller.decided import Recorded
+from ottla.controller.eligibility import end_eligibility
 from ottla.controller.metadata_versions import is_lossy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
@@ -44,7 +45,8 @@ def first_features(image: ClusterImage, *, min_isr: int, levels: Mapping[str, in
     """
     wanted = levels or {name: high for name, (_, high) in FEATURES.items()}
     records = [] if image.features else [FeatureLevelRecord(name, level) for name, level in sorted(wanted.items())]
-    return Recorded((*records, *_min_isr_for_elr(image, records, min_isr)))
+    values = _min_isr_for_elr(image, records, min_isr)
+    return Recorded((*records, *values, *(end_eligibility(image) if values else ())))
 
 
 def update_features(
@@ -59,7 +61,9 @@ def update_features(
         _check_others(image, update)
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
     levels = [FeatureLevelRecord(update.name, update.level) for update in changed]
-    return Recorded((*levels, *_min_isr_for_elr(image, levels, min_isr)))
+    values = _min_isr_for_elr(image, levels, min_isr)
+    rests_on_another = bool(values) or any(update.name == ELR_VERSION for update in changed)  # without the feature nobody keeps the books
+    return Recorded((*levels, *values, *(end_eligibility(image) if rests_on_another else ())))
 
 
 def _min_isr_for_elr(image: ClusterImage, levels: Sequence[FeatureLevelRecord], min_isr: int) -> list[ConfigRecord]:

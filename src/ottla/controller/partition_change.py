@@ -2,7 +2,8 @@
 
 The rules, in this order: whoever goes leaves the ISR. A reassignment is complete once all replicas that it adds are in sync, and the ones
 that it removes go then (KIP-455). While the ISR is smaller than min.insync.replicas, those who left it since are eligible to lead
-(KIP-966): they have everything that was committed; one that went down uncleanly is not. The leader stays while it is in the ISR and up;
+(KIP-966): they have everything that was committed; one that went down uncleanly is not. Where nobody is in sync they stay eligible though
+the feature is off: nobody else can ever lead. The leader stays while it is in the ISR and up;
 else it is the first replica, in their order, that is in the ISR and up; with an empty ISR, the first that is eligible and up; else nobody,
 and the last leader is remembered, who may lead again when nobody else can. Where unclean elections are allowed, it is any replica that is
 up: it is then alone in sync, and recovering (KIP-704). Without eligible leader replicas the last member stays in the ISR: it alone has
@@ -125,7 +126,8 @@ def change(
     if is_unclean:
         isr, elr = [leader], []
     elif leader in elr:
-        isr, elr = [leader], [node for node in elr if node != leader]
+        isr = [leader]
+        elr = [node for node in elr if node != leader] if _is_too_small(isr, target.replicas, rules) else []
     record = PartitionChangeRecord(index, topic_id)
     has_lost_replicas = not set(partition.replicas) <= set(target.replicas)
     if leader != partition.leader or has_lost_replicas:  # whoever is no replica any more is fenced by the epoch
@@ -134,7 +136,7 @@ def change(
         record.leader_recovery_state = 1
     record.isr = _if_changed(partition.isr, isr)
     record.eligible_leader_replicas = _if_changed(partition.elr, elr)
-    record.last_known_elr = _if_changed(partition.last_known_elr, _last_known(partition, leader, rules.has_elr))
+    record.last_known_elr = _if_changed(partition.last_known_elr, _last_known(partition, leader, may_be_empty=rules.has_elr or not isr))
     record.replicas = _if_changed(partition.replicas, target.replicas)
     record.adding_replicas = _if_changed(partition.adding, target.adding)
     record.removing_replicas = _if_changed(partition.removing, target.removing)
@@ -161,14 +163,17 @@ def completed(target: Target) -> Target:
 
 def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligible: Container[int]) -> list[int]:
     """Who has everything that was committed and is not in sync: whoever left an ISR that is smaller than it must be to commit more."""
-    if not rules.has_elr:
+    if not _is_too_small(target.isr, target.replicas, rules):
         return []
     if target.elr is not None:
         return [node for node in target.elr if node in target.replicas]
-    if len(target.isr) >= min(rules.min_isr, len(target.replicas)):
-        return []
     known = [node for node in target.replicas if node in (*partition.elr, *partition.isr) and node not in target.isr]
     return [node for node in known if node not in ineligible]
+
+
+def _is_too_small(isr: Sequence[int], replicas: Sequence[int], rules: Rules) -> bool:
+    """Nothing is committed under this ISR, so that whoever has everything now goes on having it."""
+    return not isr or (rules.has_elr and len(isr) < min(rules.min_isr, len(replicas)))
 
 
 def _leader(
@@ -184,7 +189,7 @@ def _leader(
         if node in candidates and rules.is_up(node):
             return node, False
     last = partition.last_known_elr
-    if rules.has_elr and not candidates and len(last) == 1 and last[0] in replicas and rules.is_up(last[0]):
+    if not candidates and len(last) == 1 and last[0] in replicas and rules.is_up(last[0]):
         return last[0], True
     if rules.may_be_unclean:
         for node in in_order:
@@ -193,8 +198,9 @@ def _leader(
     return NO_LEADER, False
 
 
-def _last_known(partition: PartitionImage, leader: int, has_elr: bool) -> Sequence[int]:
-    if not has_elr or leader != NO_LEADER:
+def _last_known(partition: PartitionImage, leader: int, *, may_be_empty: bool) -> Sequence[int]:
+    """Who led last, while nobody leads; ``may_be_empty`` says whether that is to be remembered: the ISR, or the next one, may be empty."""
+    if leader != NO_LEADER or not may_be_empty:
         return ()
     return partition.last_known_elr or ((partition.leader,) if partition.leader != NO_LEADER else ())
 
