@@ -249,9 +249,8 @@ async def _clean(disk: SimDisk, log: PartitionLog, model: Model, keys_max: int) 
     result = await disk.work(CLEAN_JOB, request)
     assert request.first_dirty_offset < result.end_offset <= request.end_offset
     model.recovery_point = log.recovery_point  # checkpointed before: only below it may a log lack offsets
-    for cleaned in result.cleaned:
-        assert await log.compaction.install(cleaned, now_ms=model.now_ms)
-        model.installed += 1
+    assert await log.compaction.install_all(result.cleaned, now_ms=model.now_ms)
+    model.installed += len(result.cleaned)
     log.compaction.first_dirty_offset = result.end_offset
     model.cleaning_steps = disk.steps - begun
     model.cleaned += 1

@@ -9,10 +9,11 @@ from tests.storage.compaction_model import Case, Machine, Operation, cases, play
 
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import iterate_records
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
-from ottla.storage.compaction.job import CLEAN_JOB
+from ottla.storage.compaction.job import CLEAN_JOB, CLEANED_SUFFIX, CleanResult
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -103,8 +104,7 @@ async def _compacted_log(keys: int, rounds: int, *, segment_bytes: int = 2000) -
         request = await log.compaction.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
         assert request is not None
         result = await disk.work(CLEAN_JOB, request)
-        for cleaned in result.cleaned:
-            assert await log.compaction.install(cleaned, now_ms=2000)
+        assert await log.compaction.install_all(result.cleaned, now_ms=2000)
         log.compaction.first_dirty_offset = result.end_offset
     return log
 
@@ -137,5 +137,59 @@ def test_segments_become_one_by_what_stays_of_them() -> None:
         assert len(log.segments) == 2, "what is left of all, and the one that grows"
         log = await _compacted_log(30, 1)
         assert 3 < len(log.segments) <= 30 * 280 // 2000 + 3
+
+    run(main())
+
+
+async def _with_segments(*batches: tuple[bytes, bytes | None]) -> PartitionLog:
+    """A compacted log of one record a segment."""
+    disk = SimDisk(random.Random(1), Trace(), "disk", delay_ms_max=0)
+    await disk.make_dirs("/data/t-0")
+    config = LogConfig(cleanup_policy="compact", segment_bytes=100, delete_retention_ms=0, retention_ms=-1)
+    log = await PartitionLog.open(disk, "/data/t-0", config=config, now_ms=0, clean=False)
+    for key, value in batches:
+        builder = BatchBuilder()
+        builder.append(key, value, timestamp_ms=1000)
+        log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000)
+        await log.flush()
+    log.tail.close_segment_soon()
+    await log.flush()
+    await log.sync()
+    return log
+
+
+async def _cleaned(log: PartitionLog) -> CleanResult:
+    request = await log.compaction.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
+    assert request is not None
+    return await log._disk.work(CLEAN_JOB, request)
+
+
+def test_what_is_not_committed_is_not_compacted() -> None:
+    async def main() -> None:
+        log = await _with_segments((b"k", b"1"), (b"k", b"2"), (b"k", b"3"), (b"k", b"4"))
+        log.tail.committed_end = lambda: 2
+        request = await log.compaction.clean_request(2000, map_bytes=10_000, map_load_factor=1.0)
+        assert request is not None
+        assert request.end_offset == 2
+
+    run(main())
+
+
+def test_a_later_group_is_not_installed_when_an_earlier_one_cannot_be() -> None:
+    """It lacks the tombstone of a value that stays in the earlier one: the deleted key was back."""
+
+    async def main() -> None:
+        log = await _with_segments((b"gone", b"1"), (b"gone", b"2"), (b"other", b"y"), (b"gone", None), (b"last", b"z"))
+        result = await _cleaned(log)
+        assert [source.base_offset for source in result.cleaned[0].sources][:2] == [0, 1]
+        assert any(source.base_offset == 3 for source in result.cleaned[1].sources), "the tombstone is of a later group"
+        await log.delete_segments_below(1)  # by retention, while the cleaning was going on
+        assert not await log.compaction.install_all(result.cleaned, now_ms=2000)
+        kept = {}
+        for segment in log.segments:
+            for position, _ in iterate_batches(data := await (await segment.opened()).pread(0, segment.size)):
+                kept |= {record.key: record.value for record in iterate_records(data, position)}
+        assert kept.get(b"gone") is None
+        assert [name for name in await log._disk.list_dir(log.folder) if name.endswith(CLEANED_SUFFIX)] == [], "nothing is left of the rest"
 
     run(main())

@@ -1,5 +1,8 @@
 """Idempotent producers: the window of five, and what survives a restart."""
 
+import struct
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from tests.storage.batches import append, batch, idempotent, open_log, records_o
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.records.control import build_end_marker
+from ottla.records.crc import crc32c
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
@@ -57,23 +61,77 @@ def test_a_retry_of_another_size_is_no_duplicate() -> None:
     assert code_of(log, idempotent(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_begin_at_any_sequence() -> None:
+def test_a_producer_that_is_not_known_begins_at_zero_where_nothing_was_ever_deleted() -> None:
+    """Its earlier batch was refused, by who does not lead yet; librdkafka would take it for written once this one is."""
     log = open_log(InstantDisk())
+    assert code_of(log, idempotent(7)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, idempotent(0), idempotent(1))
+
+
+def forget_by_deletion(log: PartitionLog) -> None:
+    log.advance_log_start_offset(1)
+
+
+def forget_by_age(log: PartitionLog) -> None:
+    assert log.expire_producers(1 << 50) == 1
+
+
+def forget_by_starting_over(log: PartitionLog) -> None:
+    run(log.truncate_fully_and_start_at(10))
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("forget", [forget_by_deletion, forget_by_age, forget_by_starting_over])
+def test_a_producer_begins_anywhere_where_some_were_forgotten(forget: Callable[[PartitionLog], None], is_closed: bool) -> None:
+    """After a start in order, too; after another one as far as the log itself says so."""
+    disk = InstantDisk()
+    log = open_log(disk)
+    append(log, idempotent(0, producer_id=1))
+    forget(log)
     append(log, idempotent(41))
     assert code_of(log, idempotent(43)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, idempotent(42))
+    if is_closed:
+        run(log.close())
+    start = log.log_start_offset
+    again = open_log(disk, clean=is_closed, log_start_offset=start)
+    if is_closed or start > 0:
+        append(again, idempotent(5, producer_id=8))
+
+
+def test_what_was_forgotten_stays_so_when_the_log_is_cut() -> None:
+    log = open_log(InstantDisk())
+    append(log, idempotent(0, producer_id=1))
+    log.tail.remember_producers()
+    forget_by_age(log)
+    append(log, idempotent(0, producer_id=2))
+    run(log.truncate_to(1))
+    append(log, idempotent(41))
+
+
+def test_a_snapshot_of_before_says_that_some_may_be_lacking() -> None:
+    states = ProducerStates()
+    body = struct.pack(">i", 0)
+    assert ProducerStates.from_snapshot(struct.pack(">hI", 1, crc32c(body)) + body).may_lack_some
+    assert not ProducerStates.from_snapshot(states.to_snapshot()).may_lack_some
 
 
 def test_sequences_wrap_after_the_largest() -> None:
-    log = open_log(InstantDisk())
+    log = begins_anywhere()
     append(log, idempotent(LAST - 1))
     append(log, idempotent(LAST))
     append(log, idempotent(0))
-    wrapped = open_log(InstantDisk())
+    wrapped = begins_anywhere()
     append(wrapped, idempotent(LAST - 1, 4))  # LAST - 1, LAST, 0, 1
     assert stage(wrapped, idempotent(LAST - 1, 4)).is_duplicate
     assert code_of(wrapped, idempotent(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(wrapped, idempotent(2))
+
+
+def begins_anywhere() -> PartitionLog:
+    log = open_log(InstantDisk())
+    log.producers.may_lack_some = True
+    return log
 
 
 def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:

@@ -17,6 +17,30 @@ def test_a_young_segment_keeps_the_old_ones_after_it() -> None:
     assert run(log.retained_from(100_501)) == 4
 
 
+def test_a_segment_is_as_old_as_its_newest_record() -> None:
+    """Kafka: it expires by its largest timestamp. Its first record may be much older."""
+    size = len(batch())
+    log = open_log(InstantDisk(), segment_bytes=2 * size, retention_ms=1000)
+    for timestamp_ms in (1000, 99_500, 1000, 2000, 1000, 1000):
+        append(log, batch(timestamp_ms=timestamp_ms))
+    assert [segment.size for segment in log.segments] == [2 * size] * 3
+    assert run(log.retained_from(100_000)) == 0
+    assert run(log.retained_from(100_501)) == 4
+
+
+def test_what_is_not_committed_is_not_too_old() -> None:
+    """Not by time, and not by size: no replica may begin above its leader's high watermark."""
+    size = len(batch())
+    for retention_ms, retention_bytes in ((1000, -1), (-1, size)):
+        log = open_log(InstantDisk(), segment_bytes=size, retention_ms=retention_ms, retention_bytes=retention_bytes)
+        for _ in range(5):
+            append(log, batch(timestamp_ms=1000))
+        log.tail.committed_end = lambda: 2
+        assert run(log.retained_from(100_000)) == 2
+        log.tail.committed_end = lambda: 5
+        assert run(log.retained_from(100_000)) >= 4
+
+
 def test_what_is_kept_of_a_logs_start_is_what_the_disk_says() -> None:
     """Deleting moves the start in memory; a checkpoint, segments that are removed durably, and a new beginning are kept."""
     disk, size = InstantDisk(), len(batch())

@@ -7,13 +7,17 @@ that it already has; five, because a producer keeps at most five requests in fli
 =============================================  =====================================================
 batch                                          answer
 =============================================  =====================================================
-id not known here                              taken, at any sequence: its past may have been deleted
+id not known here                              taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+the same, where ``may_lack_some``              taken, at any sequence: its past may have been deleted
 epoch below the known one                      INVALID_PRODUCER_EPOCH
 epoch above the known one                      taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
 same epoch, first and last of one of five      duplicate
 same epoch, next sequence                      taken
 same epoch, anything else                      OUT_OF_ORDER_SEQUENCE_NUMBER
 =============================================  =====================================================
+
+An unknown producer that begins later has sent an earlier batch that was refused, by a broker that did not lead yet: were this one taken,
+clients would count that one as acknowledged (librdkafka does). Kafka takes any first sequence.
 
 A transaction of a producer is open from its first transactional batch in this partition to the end marker. Up to the first offset of those
 that are open, or whose marker is not committed yet, everything is decided: the last stable offset, where read_committed readers stop.
@@ -44,11 +48,13 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 Batch = tuple[int, int, int, int, int]
 """First sequence, last sequence, base offset, last offset, append time (-1 for CreateTime)."""
 
-_VERSION: Final = 1
+_VERSION_WITHOUT_FLAG: Final = 1
+_VERSION: Final = 2
 _HEAD: Final = struct.Struct(">hI")  # version, CRC-32C of what follows
 _COUNT: Final = struct.Struct(">i")
 _PRODUCER: Final = struct.Struct(">qhqiqb")  # id, epoch, last used, coordinator epoch, first offset of transaction, batches
 _BATCH: Final = struct.Struct(">iiqqq")
+_FLAG: Final = struct.Struct(">?")  # since version 2: whether there may have been others
 
 
 class ProducerState(msgspec.Struct, gc=False):
@@ -74,9 +80,11 @@ class ProducerState(msgspec.Struct, gc=False):
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_ended", "_open", "_staged", "_states")
+    __slots__ = ("_ended", "_open", "_staged", "_states", "may_lack_some")
 
     def __init__(self) -> None:
+        self.may_lack_some = False
+        """Producers may have written here that are not known any more: with their records, or by their age, or by an unclean election."""
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
@@ -94,6 +102,9 @@ class ProducerStates:
         """None when the batch is next; the batch that it repeats when it is a duplicate. KafkaError otherwise."""
         state = self._staged.get(producer_id) or self._states.get(producer_id)
         if state is None:
+            if first_sequence and not self.may_lack_some:
+                text = f"producer {producer_id} begins with sequence {first_sequence}, and nothing was ever deleted here: 0 is next"
+                raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
             return None
         batches = state.batches
         last_sequence = batches[-1][1] if batches else -1
@@ -182,6 +193,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._states[producer_id]
+        self.may_lack_some |= bool(expired)
         return len(expired)
 
     def to_snapshot(self) -> bytes:
@@ -198,6 +210,7 @@ class ProducerStates:
                 )
             )
             parts += [_BATCH.pack(*batch) for batch in state.batches]
+        parts.append(_FLAG.pack(self.may_lack_some))
         body = b"".join(parts)
         return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -207,7 +220,7 @@ class ProducerStates:
         producers = cls()
         try:
             version, crc = _HEAD.unpack_from(data)
-            if version != _VERSION or crc != crc32c(memoryview(data)[_HEAD.size :]):
+            if version not in (_VERSION_WITHOUT_FLAG, _VERSION) or crc != crc32c(memoryview(data)[_HEAD.size :]):
                 raise DecodeError(f"a producer snapshot of version {version} fails its CRC or is not known")
             (count,) = _COUNT.unpack_from(data, _HEAD.size)
             position = _HEAD.size + _COUNT.size
@@ -219,6 +232,10 @@ class ProducerStates:
                     batches.append(_BATCH.unpack_from(data, position))
                     position += _BATCH.size
                 producers._states[producer_id] = ProducerState(epoch, batches, last_used, coordinator_epoch, first_offset)
+            producers.may_lack_some = True
+            if version == _VERSION:
+                (producers.may_lack_some,) = _FLAG.unpack_from(data, position)
+                position += _FLAG.size
         except struct.error:
             raise DecodeError("a producer snapshot ends too early") from None
         open_states = [

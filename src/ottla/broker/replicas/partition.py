@@ -96,6 +96,8 @@ class Partition:
         node_id = self._replication.node_id
         is_leader = image.leader == node_id and self._replication.may_lead
         self._image = image
+        if image.is_recovering:  # what its leader lacks was perhaps the only batch of a producer
+            self.log.producers.may_lack_some = True
         if len(image.replicas) > 1:
             self.log.tail.committed_end = lambda: self.high_watermark
         if image.leader_epoch == self.leader_epoch and is_leader == self._is_leader:

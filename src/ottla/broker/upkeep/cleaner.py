@@ -106,8 +106,7 @@ class LogCleaner:
     async def _install(self, partition: Partition, result: CleanResult) -> None:
         opened, before = partition.log, partition.log.size_bytes
         now_ms = self._world.clock.now_ms()
-        installed = [await opened.compaction.install(cleaned, now_ms=now_ms) for cleaned in result.cleaned]
-        if all(installed):  # else segments were deleted meanwhile: it is cleaned again
+        if await opened.compaction.install_all(result.cleaned, now_ms=now_ms):  # else segments were deleted meanwhile: it is cleaned again
             opened.compaction.first_dirty_offset = max(opened.compaction.first_dirty_offset, result.end_offset)
         log.info(
             "log_cleaned", topic=partition.topic, partition=partition.index, first_dirty_offset=opened.compaction.first_dirty_offset,

@@ -98,6 +98,18 @@ class Compaction:
                     return min(end_offset, segment.base_offset)
         return end_offset
 
+    async def install_all(self, found: Sequence[Cleaned], *, now_ms: int) -> bool:
+        """The cleaned segments, oldest first, up to the first that cannot be installed; whether all are. What is left is dropped.
+
+        A later one may lack the tombstone, or the abort marker, of what stays in an earlier one: a deleted key, or an aborted record,
+        would be back.
+        """
+        for number, cleaned in enumerate(found):
+            if not await self.install(cleaned, now_ms=now_ms):
+                await self.drop_all_cleaned(found[number + 1 :])
+                return False
+        return True
+
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """The cleaned segment replaces those that it came from; False, with its files removed, when they changed meanwhile.
 
@@ -117,6 +129,8 @@ class Compaction:
         aborted = [ended for ended in segments.aborted.between(cleaned.base_offset, cleaned.end_offset) if ended.last_offset in kept]
         fresh = await self._arriving(cleaned, replaced, aborted)
         try:
+            # In one from before a marker that this cleaning drops the transaction is open: it would be again, were no newer one left.
+            await segments.forget_snapshots_below(cleaned.end_offset)
             await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset, has_aborted=fresh.has_aborted)
             segments.replace(replaced, fresh)
             segments.aborted.replace(cleaned.base_offset, cleaned.end_offset, aborted)

@@ -106,6 +106,7 @@ class PartitionLog:
             log._epoch_file.truncate_from_start(log.log_start_offset)
             if first_dirty_offset <= segments[-1].base_offset:
                 log.compaction.first_dirty_offset = max(first_dirty_offset, log.log_start_offset)
+        log.producers.may_lack_some |= log.log_start_offset > 0  # compaction keeps the last batch of each that is known
         log.durability.start_is_kept(log.log_start_offset)
         return log
 
@@ -234,6 +235,7 @@ class PartitionLog:
         assert offset <= self.tail.end_offset, "a log does not begin after its end"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.producers.may_lack_some = True
             self.compaction.first_dirty_offset = max(self.compaction.first_dirty_offset, offset)
             self._epoch_file.truncate_from_start(offset)
 
@@ -318,6 +320,7 @@ class PartitionLog:
 
     async def _after_truncation(self, end_offset: int, *, is_durable: bool) -> None:
         segments, remembered = self._segments, self.tail.remembered
+        may_lack_some = self.producers.may_lack_some or self.log_start_offset > 0
         found, remembered.is_held = remembered.at(end_offset), True
         self.tail.were_truncated(end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -331,6 +334,7 @@ class PartitionLog:
         self.tail.producers, _ = await rebuild_producers(
             self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
         )
+        self.producers.may_lack_some |= may_lack_some
         remembered.is_held = False
 
     def expire_producers(self, now_ms: int) -> int:

@@ -191,6 +191,14 @@ class LogSegments:
             if snapshot < self.all[0].base_offset:
                 await self._disk.remove(self.snapshot_path(snapshot))
 
+    async def forget_snapshots_below(self, offset: int) -> None:
+        """Snapshots of producers from before ``offset`` no longer exist, durably."""
+        older = [snapshot for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX) if snapshot < offset]
+        for snapshot in older:
+            await self._disk.remove(self.snapshot_path(snapshot))
+        if older:
+            await self._disk.sync_dir(self.folder)
+
     async def remove_needless_snapshots(self, end_offset: int) -> None:
         """Those at the end and at the beginning of segments stay."""
         keep = {end_offset, *(segment.base_offset for segment in self.all)}
