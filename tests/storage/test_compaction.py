@@ -185,7 +185,7 @@ def test_a_later_group_is_not_installed_when_an_earlier_one_cannot_be() -> None:
         assert any(source.base_offset == 3 for source in result.cleaned[1].sources), "the tombstone is of a later group"
         await log.delete_segments_below(1)  # by retention, while the cleaning was going on
         assert not await log.compaction.install_all(result.cleaned, now_ms=2000)
-        kept = {}
+        kept: dict[bytes | None, bytes | None] = {}
         for segment in log.segments:
             for position, _ in iterate_batches(data := await (await segment.opened()).pread(0, segment.size)):
                 kept |= {record.key: record.value for record in iterate_records(data, position)}

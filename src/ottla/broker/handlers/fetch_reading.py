@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ottla.broker.handlers.leader_hints import hint_of
 from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.arrivals import WANTED_MAX
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import ErrorCode, KafkaError
@@ -32,6 +33,12 @@ LEADER_HINTS_SINCE = 16
 SLICE_PARTITIONS = 500
 SLICE_RESULTS = 2000
 _LED_DIFFERENTLY = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_NOT_LED = frozenset(
+    {
+        *(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID),
+    }
+)
 
 
 class ParkedFetch(Protocol):
@@ -141,6 +148,11 @@ class Reading:
         raise AssertionError("only the partitions of a watched session settle")
 
     # -- waiting
+
+    def came_early(self) -> list[tuple[TopicKey, int]]:
+        """Partitions that could not be read, and that this broker may be about to lead."""
+        refused = [(topic, data.partition_index) for topic, data in self._results if data.error_code in _NOT_LED]
+        return [key for key in refused[:WANTED_MAX] if self._parts.arrivals.hold_ms(*key)]
 
     @property
     def may_wait(self) -> bool:

@@ -7,10 +7,12 @@ offset pending upload (v11; none, so -1). The leader answers; any replica does w
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names
 from ottla.broker.replicas.access import hosted
+from ottla.broker.replicas.arrivals import WANTED_MAX
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
 
+CONSUMER = -1
 DEBUGGING_REPLICA = -2  # a tool that asks whichever replica, not the leader alone
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -39,6 +42,8 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
     slices = Slices(parts.world.clock)
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     counts = await count_names(slices, asked)
+    if request.replica_id == CONSUMER:
+        await parts.arrivals.wait(list(islice(counts, WANTED_MAX)))
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:

@@ -46,7 +46,7 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 class StagedProduce:
     """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = ("_commit", "_response", "_wait_count", "acks", "context", "heavy", "parts", "staged", "timeout_ms")
+    __slots__ = ("_commit", "_response", "_wait_count", "acks", "context", "heavy", "late", "may_be_late", "parts", "staged", "timeout_ms")
 
     def __init__(self, parts: Parts, context: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse) -> None:
         self.parts = parts
@@ -59,6 +59,9 @@ class StagedProduce:
         """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
         self.heavy: list[tuple[Partition, bytes, PartitionProduceResponse]] = []
         """The partitions, a copy of each one's batch, and what will be answered."""
+        self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
+        """What came before this broker leads its partition, and is held for that; its records are copies."""
+        self.may_be_late = True
         self._wait_count = 1
 
     @property
@@ -170,7 +173,7 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
         results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
-    if staged.heavy:
+    if staged.heavy or staged.late:
         staged.wait_once_more()
         context.connection.hold()
     if staged.staged:
@@ -180,7 +183,7 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
         response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
     if not staged.staged:
         staged.finish(frozenset())
-    return _append_heavy(parts, staged) if staged.heavy else None
+    return _append_rest(parts, staged, problem) if staged.heavy or staged.late else None
 
 
 async def handle_many(parts: Parts, context: RequestContext, request: ProduceRequest) -> None:
@@ -201,6 +204,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
                 if len(staged.staged) + len(staged.heavy) >= TOGETHER_MAX:
                     await _write(parts, staged)
         await _write(parts, staged)
+        await _append_late(parts, staged, problem)
         if parts.throttling.limits_produce:
             response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
         staged.finish(frozenset())
@@ -215,13 +219,19 @@ def _try_to_stage(
     data: PartitionProduceData,
     staged: StagedProduce,
     problem: KafkaError | None,
+    result: PartitionProduceResponse | None = None,
 ) -> PartitionProduceResponse:
     """What will be answered of the partition."""
-    result = PartitionProduceResponse(data.index)
+    result = PartitionProduceResponse(data.index) if result is None else result
     try:
         if problem is not None:
             raise problem
-        if partitions is None or (partition := partitions.get(data.index)) is None:
+        partition = None if partitions is None else partitions.get(data.index)
+        if (partition is None or partition.led_epoch < 0) and staged.may_be_late and _is_early(parts, topic, data, staged):
+            copied = None if data.records is None else memoryview(bytearray(data.records))  # type: ignore[arg-type]
+            staged.late.append((topic, PartitionProduceData(data.index, copied), result))
+            return result
+        if partition is None:
             raise _absent(parts, topic, data.index, staged.context.version)
         _stage(parts, partition, data, staged, result)
     except KafkaError as error:
@@ -232,13 +242,38 @@ def _try_to_stage(
     return result
 
 
-async def _append_heavy(parts: Parts, staged: StagedProduce) -> None:
-    """Batches that were examined by a worker are in their logs. The connection's later requests wait: none may overtake them."""
+def _is_early(parts: Parts, topic: TopicProduceData, data: PartitionProduceData, staged: StagedProduce) -> bool:
+    return parts.arrivals.hold_ms(_key_of(topic, staged), data.index) > 0
+
+
+def _key_of(topic: TopicProduceData, staged: StagedProduce) -> str | bytes:
+    return topic.topic_id if staged.context.version >= TOPIC_IDS_SINCE else topic.name
+
+
+async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError | None) -> None:
+    """Batches that were examined by a worker, and those that came early, are in their logs.
+
+    The connection's later requests wait: none may overtake them.
+    """
     try:
         await _write(parts, staged)
+        await _append_late(parts, staged, problem)
         staged.finish(frozenset())
     finally:
         staged.connection.release()
+
+
+async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError | None) -> None:
+    """What came before this broker leads its partition is in its log, or was refused."""
+    if not staged.late:
+        return
+    await parts.arrivals.wait([(_key_of(topic, staged), data.index) for topic, data, _ in staged.late])
+    staged.may_be_late, store, late = False, parts.partitions, staged.late
+    staged.late = []
+    for topic, data, result in late:
+        partitions = store.by_id.get(topic.topic_id) if isinstance(_key_of(topic, staged), bytes) else store.by_name.get(topic.name)
+        _try_to_stage(parts, topic, partitions, data, staged, problem, result)
+    await _write(parts, staged)
 
 
 async def _write(parts: Parts, staged: StagedProduce) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import Cut, append, settle, truncate_each
+from ottla.broker.replicas.following import Cut, append, settle, take_progress, truncate_each
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.replicas.unkept_starts import UnkeptStarts
@@ -307,7 +307,7 @@ class ReplicaFetcher:
         elif (cut := _cut_of(partition, followed, step)) is not None:
             cuts.append(cut)
             return False
-        return partition.followed is followed and partition.on_leader_progress(followed)
+        return partition.followed is followed and take_progress(partition, followed)
 
     # -- where the leader's log lies
 

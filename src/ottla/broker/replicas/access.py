@@ -36,5 +36,6 @@ def absent(
     if TopicPartition(topic, index) in store.offline:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: it could not be opened")
     if (known := image.topics.get(topic)) is not None and index in known.partitions:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is another broker's")
+        is_own = store.replication.node_id in known.partitions[index].replicas
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is {'not open yet' if is_own else 'on other brokers'}")
     return KafkaError(code)

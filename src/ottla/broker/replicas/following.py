@@ -53,7 +53,7 @@ async def append(
     that were deleted. KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.
     """
     log = partition.log
-    if not partition.follows_at(followed, asked_offset):
+    if not _follows_at(partition, followed, asked_offset):
         return False
     believes_gap = log.lacks_offsets or followed.has_seen_gap_at(asked_offset)
     try:
@@ -63,7 +63,7 @@ async def append(
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or log.log_start_offset < log.log_end_offset or base_offset >= log.log_end_offset:
             raise
         await truncate(store, [Cut(partition, followed, base_offset, starts_over=True)])
-        if not partition.follows_at(followed, base_offset):
+        if not _follows_at(partition, followed, base_offset):
             return False
         taken = log.tail.stage_replicated(records, leader_epoch=followed.leader_epoch, now_ms=now_ms, believes_gap=believes_gap)
     if not taken:
@@ -74,6 +74,21 @@ async def append(
     return partition.followed is followed
 
 
+def _follows_at(partition: Partition, followed: Followed, offset: int) -> bool:
+    """It still follows that leader, and its log ends there for certain."""
+    return partition.followed is followed and partition.is_end_known and partition.log.log_end_offset == offset
+
+
+def take_progress(partition: Partition, followed: Followed) -> bool:
+    """The leader has told what is committed, and where its log begins now; True when this one is to keep that."""
+    partition.high_watermark = followed.high_watermark
+    start = min(followed.leader_start_offset, followed.high_watermark)
+    if start <= partition.log.durability.start_offset:
+        return False
+    partition.log.advance_log_start_offset(start)
+    return True
+
+
 async def settle(partition: Partition) -> None:
     """What was being cut or written is, and is synced as ``flush.messages`` has it: the leader counts what a fetch reports.
 
@@ -82,6 +97,14 @@ async def settle(partition: Partition) -> None:
     while partition.cutting is not None:
         await partition.cutting.wait()
     await partition.flush()
+
+
+def were_cut(partition: Partition) -> None:
+    """The log ends earlier, or has begun again; whom this broker follows since the cut began may be another one."""
+    end_offset = partition.log.log_end_offset
+    partition.high_watermark = min(partition.high_watermark, end_offset)
+    if partition.followed is not None:
+        partition.followed.on_truncated(end_offset)
 
 
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
@@ -137,6 +160,6 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
                 log.health.on_disk_error(error)
                 log.health.fail()
                 raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
-            partition.were_cut()
+            were_cut(partition)
 
     return work

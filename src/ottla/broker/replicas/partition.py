@@ -107,6 +107,8 @@ class Partition:
                 start, end_offset = self.log.epochs.start_of(self.led_epoch), self.log.log_end_offset
                 self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
             return
+        if self._is_leader and not is_leader:
+            self._replication.on_ceased(self)
         self.leader_epoch, self.led_epoch, self._is_leader = image.leader_epoch, NO_EPOCH, is_leader
         if self.leading is not None:
             self._handed_over = self.leading.hand_over()
@@ -147,6 +149,7 @@ class Partition:
             self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset, waiting=waiting)
             if self.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
                 eager.run(self._sync(), _note_end)
+        self._replication.on_leading()
 
     async def _lead_now(self) -> None:
         self._lead()
@@ -166,15 +169,6 @@ class Partition:
         self.log.configure(config)
         if self.leading is not None:
             self.leading.set_min_isr(config.min_insync_replicas)
-
-    def on_leader_progress(self, followed: Followed) -> bool:
-        """The leader has told what is committed, and where its log begins now; True when this one is to keep that."""
-        self.high_watermark = followed.high_watermark
-        start = min(followed.leader_start_offset, followed.high_watermark)
-        if start <= self.log.durability.start_offset:
-            return False
-        self.log.advance_log_start_offset(start)
-        return True
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
         """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
@@ -258,10 +252,6 @@ class Partition:
         if self.leading is not None:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
 
-    def follows_at(self, followed: Followed, offset: int) -> bool:
-        """It still follows that leader, and its log ends there for certain: nothing is being written to it, or cut from it."""
-        return self.followed is followed and self.is_end_known and self.log.log_end_offset == offset
-
     @property
     def is_end_known(self) -> bool:
         """Nothing is being written to the log, or cut from it, for this leader epoch or an earlier one."""
@@ -279,13 +269,6 @@ class Partition:
     def begin_cut(self) -> None:
         """Where the log ends is about to change: until ``end_cut`` this broker does not lead the partition, and nothing is appended."""
         self.cutting = asyncio.Event()
-
-    def were_cut(self) -> None:
-        """The log ends earlier, or has begun again; whom this broker follows since the cut began may be another one."""
-        end_offset = self.log.log_end_offset
-        self.high_watermark = min(self.high_watermark, end_offset)
-        if self.followed is not None:
-            self.followed.on_truncated(end_offset)
 
     def end_cut(self) -> None:
         """The log ends where it does, durably."""

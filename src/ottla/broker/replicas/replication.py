@@ -41,6 +41,10 @@ class Replication:
     """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
     on_following: Callable[[Any], None] = lambda partition: None
     """The partition (``Partition``) follows another leader than before, or none."""
+    on_leading: Callable[[], None] = lambda: None
+    """A partition is led by this broker from now on."""
+    on_ceased: Callable[[Any], None] = lambda partition: None
+    """The partition (``Partition``) was led by this broker until now, and is by another one, or none."""
 
     deleting: dict[Deleting, None] = field(default_factory=dict)
     """The partitions of which requests wait for followers to delete records."""

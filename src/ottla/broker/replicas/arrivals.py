@@ -1,0 +1,100 @@
+"""A request may come before the partition that it is for: its client has heard who leads from a broker that has read further than this one.
+
+Such a request is held for some milliseconds. Refused, it would be overtaken by those sent after it, and its client would look elsewhere for
+a leader that is here. Until when it is held:
+
+===================================================  ==============================================================
+what this broker's image says                        how long
+===================================================  ==============================================================
+it leads: the log is being opened, written or cut    ``OPENING_MS`` at most
+there is no such topic, or another one leads         ``UNHEARD_MS`` at most: the image may be behind that of others
+the same, and it led itself until just now           not at all: the client is behind, and is told so
+===================================================  ==============================================================
+
+A lone broker has the newest image: what it has not heard of is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.store import PartitionStore
+from ottla.metadata.image import ClusterImage
+from ottla.ports import World
+from ottla.types import TopicPartition
+
+OPENING_MS: Final = 1000
+UNHEARD_MS: Final = 50
+CEASED_MS: Final = 10_000
+"""So long after it ceased to lead a broker is asked by clients that have not heard of that."""
+WANTED_MAX: Final = 100
+
+Wanted = tuple[str | bytes, int]
+"""A topic's name or id, and a partition's index."""
+
+
+class Arrivals:
+    """Of one broker. ``image`` gives the newest that it has."""
+
+    def __init__(self, world: World, store: PartitionStore, image: Callable[[], ClusterImage], *, is_lone: bool) -> None:
+        self._world = world
+        self._store = store
+        self._image = image
+        self._is_lone = is_lone
+        self._ceased: dict[TopicPartition, int] = {}  # when this broker ceased to lead it, oldest first
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        store.replication.on_leading, store.replication.on_ceased = self._on_leading, self._on_ceased
+
+    def hold_ms(self, topic: str | bytes, index: int) -> int:
+        """So long a request for the partition may wait for this broker to lead it; 0 where nothing speaks for that."""
+        store, image = self._store, self._image()
+        name = topic if isinstance(topic, str) else image.topic_names.get(topic, "")
+        found = image.topics.get(name)
+        known = None if found is None else found.partitions.get(index)
+        opened = store.find(name, index)
+        if store.is_offline(name, index) or (opened is not None and opened.led_epoch >= 0):
+            return 0
+        if known is not None and known.leader == store.replication.node_id:
+            return OPENING_MS
+        ceased_ms = self._ceased.get(TopicPartition(name, index), -CEASED_MS)
+        return 0 if self._is_lone or self._now_ms() - ceased_ms < CEASED_MS else UNHEARD_MS
+
+    async def wait(self, wanted: Sequence[Wanted]) -> None:
+        """This broker leads these partitions, or their requests have waited long enough; of very many the first are waited for."""
+        began_ms = self._now_ms()
+        wanted = wanted[:WANTED_MAX]
+        while (left_ms := max((self.hold_ms(*one) for one in wanted), default=0) - (self._now_ms() - began_ms)) > 0:
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[changed] = None
+            timer = self._world.timers.call_later_ms(left_ms, lambda waiter=changed: _wake(waiter))  # type: ignore[misc]
+            try:
+                await changed
+            finally:
+                timer.cancel()
+                self._waiters.pop(changed, None)
+
+    def on_image(self) -> None:
+        """There is a newer image, and what it gives to this broker is open."""
+        for waiter in list(self._waiters):
+            _wake(waiter)
+
+    def _on_leading(self) -> None:
+        if self._waiters:
+            self.on_image()
+
+    def _on_ceased(self, partition: Partition) -> None:
+        self._ceased.pop(partition.key, None)
+        now_ms = self._ceased[partition.key] = self._now_ms()
+        while now_ms - next(iter(self._ceased.values())) >= CEASED_MS:
+            del self._ceased[next(iter(self._ceased))]
+
+    def _now_ms(self) -> int:
+        return self._world.clock.monotonic_ms()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
