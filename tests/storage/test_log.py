@@ -50,11 +50,11 @@ def test_what_is_staged_is_not_there_before_the_flush() -> None:
     log = open_log(InstantDisk())
     assert stage(log, batch(b"a", b"b")).last_offset == 1
     assert stage(log, batch()).base_offset == 2
-    assert log.has_pending
+    assert log.tail.has_pending
     assert (log.log_end_offset, log.size_bytes) == (0, 0)
     assert run(log.read(0, max_bytes=100, end_offset=3)) is None
     run(log.flush())
-    assert not log.has_pending
+    assert not log.tail.has_pending
     assert log.log_end_offset == 3
 
 
@@ -84,7 +84,7 @@ def test_a_refused_batch_leaves_no_trace() -> None:
     log = open_log(InstantDisk(), max_message_bytes=200)
     assert code_of(log, batch(b"x" * 200)) == ErrorCode.MESSAGE_TOO_LARGE
     assert code_of(log, batch()[:-1]) == ErrorCode.CORRUPT_MESSAGE
-    assert not log.has_pending
+    assert not log.tail.has_pending
     assert append(log, batch())[0].base_offset == 0
 
 
@@ -156,7 +156,7 @@ def test_a_full_disk_fails_the_log_and_nothing_staged_counts() -> None:
         run(log.flush())
     disk.faults.clear()
     assert log.is_failed
-    assert not log.has_pending
+    assert not log.tail.has_pending
     assert log.log_end_offset == 1
     assert code_of(log, batch()) == ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(StorageError):

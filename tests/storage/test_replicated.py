@@ -45,7 +45,7 @@ def refused(follower: PartitionLog, data: bytes | memoryview, *, leader_epoch: i
     before = follower.log_end_offset
     with pytest.raises(KafkaError) as caught:
         replicate(follower, data, leader_epoch=leader_epoch)
-    assert not follower.has_pending, "nothing of it is staged"
+    assert not follower.tail.has_pending, "nothing of it is staged"
     assert follower.log_end_offset == before
     return caught.value.code
 

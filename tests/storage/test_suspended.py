@@ -139,7 +139,7 @@ def test_what_is_staged_during_a_flush_is_written_by_it() -> None:
     stage(log, idempotent(0))
     flush = log.flush()
     assert not is_done(flush)
-    assert log.has_pending
+    assert log.tail.has_pending
     assert stage(log, idempotent(0)).is_duplicate
     assert stage(log, idempotent(1)).base_offset == 1
     assert log.log_end_offset == 0
@@ -148,7 +148,7 @@ def test_what_is_staged_during_a_flush_is_written_by_it() -> None:
     assert log.log_end_offset == 1
     assert stage(log, idempotent(1)).is_duplicate
     assert is_done(flush)
-    assert (log.has_pending, log.log_end_offset) == (False, 2)
+    assert (log.tail.has_pending, log.log_end_offset) == (False, 2)
     assert [record.value for record in records_of(log)] == [b"0", b"1"]
 
 

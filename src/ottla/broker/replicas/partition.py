@@ -225,8 +225,7 @@ class Partition:
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""
-        log = self.log
-        tail = log.tail
+        log, tail = self.log, self.log.tail
         drop_count = tail.drop_count
         try:
             if tail.has_pending or self._flush.is_running or log.durability.owes_sync:
@@ -254,7 +253,7 @@ class Partition:
 
     @property
     def is_end_known(self) -> bool:
-        """Nothing is being written to the log, or cut from it, for this leader epoch or an earlier one."""
+        """Nothing is being written to the log, or cut from it."""
         return self.cutting is None and not self.log.tail.has_unwritten
 
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -282,7 +281,7 @@ class Partition:
     async def settled(self) -> None:
         """No closed segment is being synced, deleted or replaced at this moment."""
         async with self.changing:
-            return
+            pass
 
     async def sync(self) -> None:
         """What was in the log before the call survives a power cut."""

@@ -78,7 +78,7 @@ async def _remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None
 
 async def _retained_from(partition: Partition, now_ms: int) -> int:
     offset = await partition.log.retained_from(now_ms)
-    if not partition.log.has_pending:
+    if not partition.log.tail.has_pending:
         return offset
     try:
         await partition.flush()  # also closes the last segment, if that was what kept it

@@ -153,11 +153,6 @@ class PartitionLog:
         return self.health.is_failed
 
     @property
-    def has_pending(self) -> bool:
-        """Whether something is staged that no ``flush`` has finished writing, or one is wanted to close the last segment."""
-        return self.tail.has_pending
-
-    @property
     def lacks_offsets(self) -> bool:
         """Whether compaction may have left segments that end before the next one begins."""
         return self.config.is_compacted or self.compaction.first_dirty_offset > self.log_start_offset
@@ -375,7 +370,7 @@ class PartitionLog:
 
     async def close(self, *, is_durable: bool = True) -> None:
         """The last segment's indexes and the producers are files. All is durable, unless the caller sees to it: ``closed_durably``."""
-        assert not self.has_pending, "what is staged is written before a log is closed"
+        assert not self.tail.has_pending, "what is staged is written before a log is closed"
         segments = self._segments
         if not self.is_failed and not self._is_as_opened:
             await segments.write_indexes(segments.all[-1], self.tail.end_offset)
