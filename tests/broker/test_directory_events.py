@@ -37,7 +37,7 @@ def test_what_may_have_been_told_as_lost_is_told_again_once_it_is_there() -> Non
     async def body() -> int:
         service = Service()
         offline = {TopicPartition("t", 0)}
-        partitions = cast("PartitionStore", SimpleNamespace(offline=offline, all=list))
+        partitions = cast("PartitionStore", SimpleNamespace(offline=offline, all=list, folders=[]))
         session = await service.session("b")
         cut = cast("Session", LostConnection(session, offline.clear))
         events = DirectoryEvents(2, partitions, lambda: cut, open_to_all)

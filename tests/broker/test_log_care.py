@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.simulation.hunt import silence
 
+from ottla.broker.replicas.full_directories import PROBE_MS
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
@@ -339,6 +340,8 @@ def test_a_segment_whose_name_cannot_be_made_durable_for_want_of_room_is_made_ag
             acknowledged += 1
         assert acknowledged > 5
         assert not log_of(broker, "t", spare).is_failed
+        assert await attempt(broker, spare) == ErrorCode.KAFKA_STORAGE_ERROR, "until it is known that there is room"
+        await asyncio.sleep(PROBE_MS / 1000)
         assert await attempt(broker, spare) == ErrorCode.NONE
         acknowledged += 1
         await broker.stop()

@@ -319,7 +319,7 @@ def test_a_compacted_replica_is_intact_after_a_crash_soon_after_its_move(steps: 
                 disk.crash_at, disk.on_crash = disk.steps + 1 + steps, strike
 
         disk.on_step = near
-        mover.move(partition, next(folder for folder in store._folders if folder is not store.folder_of[partition]))
+        mover.move(partition, next(folder for folder in store.folders if folder is not store.folder_of[partition]))
         await asyncio.wait_for(died.wait(), WAIT_SECONDS_MAX)
         await broker.start()
         assert await records_of(log_of(broker, "t")) == before
@@ -497,7 +497,7 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
         store, mover = broker.broker.partitions, broker.broker.mover
         partition = store.by_name["t"][0]
         old = store.folder_of[partition]
-        new = next(folder for folder in store._folders if folder is not old)
+        new = next(folder for folder in store.folders if folder is not old)
         mover.move(partition, new)
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while not mover._is_finishing:
@@ -521,7 +521,7 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
         assert broker.broker is not None
         store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
         partition = store.by_name["t"][0]
-        mover.move(partition, next(folder for folder in store._folders if folder is not store.folder_of[partition]))
+        mover.move(partition, next(folder for folder in store.folders if folder is not store.folder_of[partition]))
         deleting: list[asyncio.Future[None]] = []
         begun = 0
 
@@ -566,7 +566,7 @@ def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
         disk.work = watched  # type: ignore[method-assign, assignment]
         source = folder_of(broker, "t", 0)
         store = broker.broker.partitions
-        broker.broker.mover.move(partition, next(folder for folder in store._folders if folder.path != "/" + source))
+        broker.broker.mover.move(partition, next(folder for folder in store.folders if folder.path != "/" + source))
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while folder_of(broker, "t", 0) == source:
                 await asyncio.sleep(0.05)

@@ -127,7 +127,7 @@ async def moved_with_a_crash(step: int, *, power_cut: bool, seed: int) -> int:
     begun = disk.steps
     assert broker.broker is not None
     disk.crash_at, disk.on_crash = begun + step, crash
-    broker.broker.mover.move(broker.broker.partitions.by_name["t"][0], broker.broker.partitions._folders[1 if source == "data" else 0])
+    broker.broker.mover.move(broker.broker.partitions.by_name["t"][0], broker.broker.partitions.folders[1 if source == "data" else 0])
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while not crashed and folder_of(broker, "t", 0) == source:
             await asyncio.sleep(0.01)
@@ -277,7 +277,7 @@ def test_what_cannot_be_moved_is_answered_for_itself() -> None:
             await create(broker, new.topic)
             assert folder_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
         assert broker.broker is not None
-        broker.broker.partitions.fail_folder(broker.broker.partitions._folders[1])
+        broker.broker.partitions.fail_folder(broker.broker.partitions.folders[1])
         key = TopicPartition("t", next(index for index in range(2) if folder_of(broker, "t", index) == "data"))
         assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -302,7 +302,7 @@ def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -
         async def space(path: str) -> tuple[int, int]:
             """The move ends while the disk is asked."""
             partition = partitions.by_name["t"][0]
-            partitions.folder_of[partition] = next(found for found in partitions._folders if found is not partitions.folder_of[partition])
+            partitions.folder_of[partition] = next(found for found in partitions.folders if found is not partitions.folder_of[partition])
             found: tuple[int, int] = await really(path)
             return found
 

@@ -14,9 +14,11 @@ from ottla.records.batch import CONTROL, LOG_APPEND_TIME, read_header
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.records.iteration import iterate_records
+from ottla.sim.disk import VOLUME_BYTES
 from ottla.sim.faults import Fault
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
+from ottla.storage.directory.room import Room
 from ottla.storage.log.partition_log import PartitionLog
 
 SIZE = len(batch())
@@ -569,3 +571,29 @@ def test_retention_of_records_without_times_goes_by_when_the_file_was_written() 
     again = open_log(disk, clean=True, segment_bytes=SIZE, retention_ms=1000)
     assert run(again.retained_from(1400)) == 0
     assert run(again.retained_from(1600)) == 2
+
+
+def test_a_directory_without_room_is_not_written_by_partitions_until_somebody_has_found_room() -> None:
+    """Its reserve is for the metadata log, which a partition would fill at once."""
+    disk = InstantDisk()
+    log = open_log(disk)
+    log.health.room = Room(disk, FOLDER)
+    log.health.room.is_full = True
+    stage(log, batch())
+    with pytest.raises(StorageError):
+        run(log.flush())
+    assert (disk.contents()[f"{FOLDER}/{0:020d}.log"], log.is_failed) == (b"", False)
+    log.health.room.is_full = False
+    append(log, batch())
+
+
+def test_the_reserve_of_a_directory_takes_what_must_be_written() -> None:
+    disk = InstantDisk()
+    log = open_log(disk, fails_when_full=True)
+    room = log.health.room = Room(disk, FOLDER)
+    assert run(room.keep_back())
+    disk.capacity_bytes = disk.used_bytes
+    append(log, batch())
+    assert not run(room.keep_back()), "it is used"
+    disk.capacity_bytes = VOLUME_BYTES
+    assert run(room.keep_back())

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.batches import append, batch, idempotent, open_log, records_of, stage
 
-from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
 from ottla.records.control import build_end_marker
 from ottla.records.crc import crc32c
+from ottla.sim.disk import VOLUME_BYTES
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
@@ -250,3 +251,23 @@ def test_the_batch_right_after_a_snapshot_counts_after_a_crash() -> None:
     again = open_log(disk)
     assert again.producers.states.keys() == {7, 9}
     assert stage(again, idempotent(0, producer_id=9)).is_duplicate
+
+
+@pytest.mark.parametrize("why", ["no room", "another epoch"])
+def test_what_was_sent_after_a_batch_that_was_not_written_is_refused_as_that_was(why: str) -> None:
+    """Not as out of order: librdkafka would take the records for lost, and send all that is on its way again under a new epoch."""
+    disk = InstantDisk()
+    log = open_log(disk)
+    append(log, idempotent(0))
+    stage(log, idempotent(1))
+    if why == "no room":
+        disk.capacity_bytes = disk.used_bytes
+        with pytest.raises(StorageError):
+            run(log.flush())
+        disk.capacity_bytes = VOLUME_BYTES
+    else:
+        log.tail.drop_unwritten()
+    wanted = ErrorCode.KAFKA_STORAGE_ERROR if why == "no room" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [code_of(log, idempotent(2)), code_of(log, idempotent(3))] == [wanted, wanted]
+    append(log, idempotent(1), idempotent(2))
+    assert code_of(log, idempotent(5)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "that is a gap of its own"

@@ -29,6 +29,7 @@ from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.finding_voters import find_voters
 from ottla.broker.replicas.arrivals import Arrivals
+from ottla.broker.replicas.full_directories import FullDirectories
 from ottla.broker.replicas.leadership import Leadership
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
@@ -97,6 +98,7 @@ class Broker:
         self._scrubber: Scrubber
         self.mover: ReplicaMover
         self._parking = Parking(world)
+        self._full: FullDirectories
         self.directories: LogDirectories
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
@@ -225,6 +227,9 @@ class Broker:
         self.partitions.on_role = self.groups.follow_role
         if isinstance(self._metadata, MetadataReplica):
             self._metadata.log.on_disk_failed = partial(self.partitions.fail_folder, first)
+            self._metadata.log.has_reserve(first.room)
+        self._full = FullDirectories(world, self.directories.opened, self.partitions.on_partition_failed)
+        await self._full.start()
         await self.partitions.scan()
         if self.failure is not None:
             raise StorageError(self.failure)
@@ -273,6 +278,7 @@ class Broker:
         log.info("broker_stopping", node_id=self.node_id)
         await self.gate.close()
         await self.housekeeping.stop()
+        self._full.stop()
         self._leadership.stop()
         await self._cleaner.stop()
         await self._scrubber.stop()

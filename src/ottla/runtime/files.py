@@ -186,6 +186,9 @@ class RealDisk:
     async def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
+    async def reserve(self, path: str, size_bytes: int) -> None:
+        await self._hop(lambda: _reserve(path, size_bytes))
+
     async def remove(self, path: str) -> None:
         await self._hop(lambda: os.unlink(path))
 
@@ -226,6 +229,20 @@ class RealDisk:
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         worker = self.background_worker if job.is_background else self.worker
         return await worker.work(job, request, bytes_per_second)
+
+
+def _reserve(path: str, size_bytes: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        elif os.pwrite(descriptor, bytes(size_bytes), 0) < size_bytes:  # not on Linux
+            raise OSError(errno.ENOSPC, "no room for the reserve", path)
+    except OSError:
+        os.ftruncate(descriptor, 0)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: str) -> None:

@@ -24,7 +24,7 @@ from ottla.errors import WorkerDied
 from ottla.pace import Throttle
 from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
-from ottla.sim.faults import Fault, Slow
+from ottla.sim.faults import Fault, Slow, delay_of
 from ottla.sim.files import Argument, Inode, SimFile
 from ottla.sim.names import Names, is_in, is_within, is_within_any, moved, parents
 from ottla.sim.process import PowerCut, alive
@@ -61,6 +61,7 @@ class SimDisk:
         self.slow: list[Slow] = []
         self.slow_share = self.slow_ms_max = 0.0  # of what changes something, so much takes up to so long
         self.open_files_max = 1 << 20
+        self.capacity_bytes = VOLUME_BYTES
         self.steps = 0
         self.preads = 0
         self.crash_at: int | None = None
@@ -121,13 +122,7 @@ class SimDisk:
 
     async def _take_long(self, operation: str, path: str) -> None:
         """What a disk does that is busy with something else, or is about to fail: seconds pass, and nobody says why."""
-        delay_ms = 0.0
-        for slow in self.slow:
-            if slow.strikes(operation, path):
-                if not slow.lasts:
-                    self.slow.remove(slow)
-                delay_ms = slow.delay_ms
-                break
+        delay_ms = delay_of(self.slow, operation, path)
         if self.slow_share and self._rng.random() < self.slow_share:
             delay_ms = max(delay_ms, self._rng.random() * self.slow_ms_max)
         if delay_ms:
@@ -276,14 +271,30 @@ class SimDisk:
 
     async def space(self, path: str) -> tuple[int, int]:
         await self.look("space", path)
-        used = sum(len(inode.written) for inode in self.files.values())
-        return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
+        return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes)
 
     async def make_dirs(self, path: str) -> None:
         if path not in self.folders:
             await self.step("make_dirs", path)
             self.folders.update(dict.fromkeys([path, *parents(path)]))
             await self.done()
+
+    async def reserve(self, path: str, size_bytes: int) -> None:
+        await self.step("reserve", path, size_bytes)
+        inode = self.files.setdefault(path, Inode())
+        inode.reserved = 0
+        self.take_room(path, size_bytes)
+        inode.reserved = size_bytes
+        await self.done()
+
+    def take_room(self, path: str, size_bytes: int) -> None:
+        """ENOSPC where the disk has not so much left."""
+        if self.capacity_bytes < VOLUME_BYTES and self.used_bytes + size_bytes > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(inode.written) + inode.reserved for inode in self.files.values())
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, target)

@@ -27,6 +27,16 @@ class Slow:
         return self.operation in (ANY, operation) and path.endswith(self.suffix) and f"{path}/".startswith(f"{self.within}/")
 
 
+def delay_of(slow: list[Slow], operation: str, path: str) -> float:
+    """What the first of them that is meant makes of it, in milliseconds; one that does not last is over."""
+    for one in slow:
+        if one.strikes(operation, path):
+            if not one.lasts:
+                slow.remove(one)
+            return one.delay_ms
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The next operation of this kind on a path that ends so fails with this errno; with ``lasts``, every one from now on.

@@ -19,17 +19,19 @@ class Owner(Protocol):
     async def done(self) -> None: ...
     async def look(self, operation: str, path: str) -> None: ...
     def now_ms(self) -> int: ...
+    def take_room(self, path: str, size_bytes: int) -> None: ...
 
 
 class Inode:
     """One file's contents. ``durable`` is what survives a power cut by itself."""
 
-    __slots__ = ("durable", "modified_ms", "written")
+    __slots__ = ("durable", "modified_ms", "reserved", "written")
 
     def __init__(self) -> None:
         self.written = bytearray()
         self.durable = b""
         self.modified_ms = 0
+        self.reserved = 0  # bytes that it takes up beside what was written
 
 
 class SimFileRegion:
@@ -60,6 +62,7 @@ class SimFile:
     async def append(self, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)  # at the call: what the caller does with its buffers afterwards is its own business
         await self.disk.step("append", self.path, data)
+        self.disk.take_room(self.path, len(data))
         position = len(self.inode.written)
         self.inode.written += data
         self.inode.modified_ms = self.disk.now_ms()

@@ -1,7 +1,7 @@
 """Whether a log can be trusted, and who is notified when it cannot.
 
 A disk that fails once is not trusted again: the log fails, refuses everything from then on, and its owner is notified. A full
-disk, or a shortage of descriptors, passes (``disk_errors.py``): nothing fails but the request.
+disk, or a shortage of descriptors, passes (``disk_errors.py``): nothing fails but the request. Logs of one directory share its room.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import StorageError
+from ottla.storage.directory.room import Room
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 
 
 class LogHealth:
     """Of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
 
-    __slots__ = ("drop_staged", "is_failed", "is_retired", "on_disk_failed", "on_failed")
+    __slots__ = ("drop_staged", "is_failed", "is_retired", "on_disk_failed", "on_failed", "room")
 
     def __init__(self) -> None:
         self.is_failed = False
+        self.room: Room | None = None  # of its directory, where the owner has told
         self.is_retired = False  # the partition was deleted; a retired log counts as failed
         self.drop_staged: Callable[[], None] = _nothing  # the tail's: what is staged will never be written
         self.on_failed: Callable[[], None] = _nothing
@@ -28,6 +30,16 @@ class LogHealth:
         """StorageError when the log has failed."""
         if self.is_failed:
             raise StorageError(f"the log in {folder} has failed")
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether nothing is to be written: the disk was full, and nobody has found room since."""
+        return self.room is not None and self.room.is_full
+
+    def on_full(self) -> None:
+        """The disk has refused a write for want of room."""
+        if self.room is not None:
+            self.room.on_full()
 
     def fail(self) -> None:
         """Nothing is served from the log any more; what was staged will never be written."""

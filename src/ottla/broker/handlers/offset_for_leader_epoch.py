@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.replicas.access import led
+from ottla.broker.replicas.full_directories import must_leave
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -31,6 +32,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
         async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
             try:
+                _check_may_be_written(parts, topic.topic, wanted.partition)
                 partition = led(parts.partitions, parts.image, topic.topic, wanted.partition, wanted.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except KafkaError as error:
@@ -38,6 +40,13 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
             results.append(result)
         topics.append(OffsetForLeaderTopicResult(topic.topic, results))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _check_may_be_written(parts: Parts, topic: str, index: int) -> None:
+    """KAFKA_STORAGE_ERROR for a replica that others are to serve: so a controller that keeps its image in ZooKeeper asks for these."""
+    found = parts.image.topics.get(topic)
+    if found is not None and index in found.partitions and must_leave(parts.partitions, topic, index, found.partitions[index]):
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} cannot be written")
 
 
 SERVICE = service(OffsetForLeaderEpochRequest, handle)

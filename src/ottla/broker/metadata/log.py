@@ -37,6 +37,7 @@ from ottla.records.batch import iterate_batches
 from ottla.records.control import ControlType, build_control_batch
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
+from ottla.storage.directory.room import Room
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import NO_EPOCH
 from ottla.wire.compiler import encode
@@ -106,6 +107,10 @@ class MetadataLog:
         if log.log_end_offset < newest.end_offset:
             return False
         return log.log_start_offset >= newest.end_offset or log.epochs.epoch_at(newest.end_offset - 1) in (newest.epoch, NO_EPOCH)
+
+    def has_reserve(self, room: Room) -> None:
+        """What must be written is written there when the disk is full."""
+        self._log.health.room = room
 
     async def shape(self) -> LogShape:
         """What the quorum has to know of it."""

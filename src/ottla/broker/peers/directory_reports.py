@@ -1,7 +1,8 @@
 """What a broker tells the active controller of its replicas' log directories (KIP-858): so others lead what lay in one that failed.
 
 A broker of one directory says nothing while all is well: the controller need not know where its replicas are. A replica that cannot be
-served, alone or with its directory, is reported as lost; one that can be again, with its directory. One request is on its way at a time.
+served, alone or with its directory, or not be written for want of room while another one is in sync, is reported as lost; one that can be
+again, with its directory. One request is on its way at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.replicas.full_directories import has_full, must_leave
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
@@ -25,7 +27,7 @@ from ottla.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
-from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.ports import World
 from ottla.types import uuid_bytes
 
@@ -74,7 +76,7 @@ class DirectoryReports:
 
     def follow(self, changed: Iterable[TopicImage]) -> None:
         """These topics are not what they were, and what this broker has of them is open by now."""
-        if self._partitions.folder_count > 1 or self._told:
+        if len(self._partitions.folders) > 1 or self._told or has_full(self._partitions):
             self.look_soon(topic.name for topic in changed)
 
     def _tell_soon(self) -> None:
@@ -103,7 +105,7 @@ class DirectoryReports:
     async def _wanted(self, due: set[str] | None) -> dict[Place, bytes]:
         """Where replicas are that the controller has elsewhere, or does not know of."""
         image, slices, wanted = self._image(), Slices(self._world.clock), dict[Place, bytes]()
-        has_many = self._partitions.folder_count > 1
+        has_many = len(self._partitions.folders) > 1
         for name in list(image.topics) if due is None else due & set(image.topics):
             topic = image.topics[name]
             for index, partition in topic.partitions.items():
@@ -114,7 +116,7 @@ class DirectoryReports:
                     known = partition.directories[partition.replicas.index(self._node_id)]
                 if self._told.get(place) == known:
                     del self._told[place]
-                found = self._directory_of(name, index)
+                found = self._directory_of(name, index, partition)
                 if found is None or found == self._told.get(place, known):
                     continue
                 if found == LOST or known != UNASSIGNED or has_many:
@@ -122,9 +124,9 @@ class DirectoryReports:
             await slices.next()
         return wanted
 
-    def _directory_of(self, topic: str, index: int) -> bytes | None:
+    def _directory_of(self, topic: str, index: int, image: PartitionImage) -> bytes | None:
         """None for a replica that is not open yet."""
-        if self._partitions.is_offline(topic, index):
+        if must_leave(self._partitions, topic, index, image):
             return LOST
         partition = self._partitions.find(topic, index)
         return None if partition is None else uuid_bytes(self._partitions.folder_of[partition].identity.directory_id)

@@ -38,6 +38,7 @@ JOIN_MS: Final = 5
 JOIN_MS_MAX: Final = 500
 """So long a fetch may wait at the leader once there are partitions that it does not ask for: the first time, and when one after the
 other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in."""
+NO_ROOM_MS: Final = 100
 LATEST, EARLIEST = -1, -2
 
 
@@ -124,6 +125,9 @@ class ReplicaFetcher:
         elif self._is_held_back(partition, followed):
             self._session.forget(key)
             self._ask_in(partition, self._throttle.wait_ms)
+        elif opened.health.has_no_room:
+            self._session.forget(key)
+            self._ask_in(partition, NO_ROOM_MS)
         elif opened.durability.owes_sync or not partition.is_end_known:
             self._session.forget(key)
             self._settle(partition, followed)

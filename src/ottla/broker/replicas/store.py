@@ -55,7 +55,7 @@ class PartitionStore:
         self._world = world
         self._config = config
         self._node_id = node_id
-        self._folders = folders
+        self.folders = folders
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
@@ -178,35 +178,31 @@ class PartitionStore:
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
-    def folder_count(self) -> int:
-        return len(self._folders)
-
-    @property
     def failed_directories(self) -> list[bytes]:
         """The ids of the log directories whose disks are not trusted any more."""
-        return [uuid_bytes(folder.identity.directory_id) for folder in self._folders if folder.is_failed]
+        return [uuid_bytes(folder.identity.directory_id) for folder in self.folders if folder.is_failed]
 
     @property
     def offline_folder_count(self) -> int:
-        return len(self._folders) - len(self._live_folders())
+        return len(self.folders) - len(self._live_folders())
 
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
     def by_folder(self) -> Iterator[tuple[LogDirectory, list[Partition]]]:
         """Each log directory, and the partitions in it."""
-        for folder in self._folders:
+        for folder in self.folders:
             yield folder, [partition for partition in self.all() if self.folder_of[partition] is folder]
 
     def folder_at(self, path: str) -> LogDirectory | None:
         """The log directory of that path."""
-        return next((folder for folder in self._folders if folder.path == path), None)
+        return next((folder for folder in self.folders if folder.path == path), None)
 
     async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
         """The partition's log lies in that directory now; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
-        partition.log.health.on_disk_failed = partial(self.fail_folder, folder)
+        partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
         self.on_relocated(partition)
         await self._departures.delete(old, partition.key)
 
@@ -272,7 +268,7 @@ class PartitionStore:
         self.on_folder_failed(folder)
 
     def _live_folders(self) -> list[LogDirectory]:
-        return [folder for folder in self._folders if not folder.is_failed]
+        return [folder for folder in self.folders if not folder.is_failed]
 
     async def _open_if_new(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """The partition, if it is this broker's, was not open and is now; a damaged one makes way for another."""
@@ -335,7 +331,7 @@ class PartitionStore:
         report_cuts(key, opened.cuts)
         self._offsets.forget(key)
         self.unopened.opened(key)
-        opened.health.on_disk_failed = partial(self.fail_folder, folder)
+        opened.health.on_disk_failed, opened.health.room = partial(self.fail_folder, folder), folder.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
         shared, committed = self.replication, known.high_watermark
         shared.throttles.configure(topic.name, image.topic_configs(topic.name))
@@ -359,7 +355,7 @@ class PartitionStore:
             return own
         if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
             await self.write_checkpoints()
-        live = self._live_folders() if len(self._folders) > 1 else self._folders
+        live = self._live_folders() if len(self.folders) > 1 else self.folders
         folder = self.placement.choose(key, live, self.folder_of.values())
         await folder.create_partition(key, topic_id, is_durable=is_durable)
         return folder

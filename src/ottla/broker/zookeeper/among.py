@@ -40,6 +40,7 @@ from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.fetch import FetchRequest
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
 from ottla.ports import World
 from ottla.storage.directory.predecessors import Predecessors
@@ -135,6 +136,11 @@ class AmongZookeeper(AmongOthers):
 
         controller.on_controller = look_again
         self._give_up = lambda: eager.run(partitions.lead_nothing(), _given_up)
+
+    def followed(self, delta: ImageDelta) -> None:
+        super().followed(delta)
+        if self._events is not None:
+            self._events.follow()
 
     async def join(self, own: BrokerImage, before: Predecessors, controller: ActiveController, publisher: Publisher) -> None:
         """The broker has its znode, has followed the controller, and may serve."""

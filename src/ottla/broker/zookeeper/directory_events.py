@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ottla.broker.replicas.full_directories import has_full
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.zookeeper.loading import AclOf
@@ -44,6 +45,11 @@ class DirectoryEvents:
         self._is_due = True
         self._write_soon()
 
+    def follow(self) -> None:
+        """There is a newer image: who else is in sync decides what becomes of replicas that have no room."""
+        if has_full(self._partitions):
+            self.look_soon()
+
     def _write_soon(self) -> None:
         if self._is_on and self._is_due and not self._is_writing:
             self._is_writing = True
@@ -75,4 +81,4 @@ class DirectoryEvents:
 
     def _has_offline(self) -> bool:
         store = self._partitions
-        return bool(store.offline) or any(partition.log.is_failed for partition in store.all())
+        return bool(store.offline) or has_full(store) or any(partition.log.is_failed for partition in store.all())

@@ -22,6 +22,7 @@ from typing import Final
 from ottla.errors import StorageError
 from ottla.ports import Disk
 from ottla.storage.directory.predecessors import Predecessors
+from ottla.storage.directory.room import Room
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
 
@@ -71,7 +72,7 @@ class FolderIdentity:
 class LogDirectory:
     """An open log directory. Made by ``open``."""
 
-    __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "predecessors", "was_clean")
+    __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "predecessors", "room", "was_clean")
 
     def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, predecessors: Predecessors) -> None:
         self._disk: Final = disk
@@ -81,6 +82,7 @@ class LogDirectory:
         self.was_clean: Final = was_clean
         """Whether the last one who had it closed it in order."""
         self.predecessors: Final = predecessors
+        self.room: Final = Room(disk, path)
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod

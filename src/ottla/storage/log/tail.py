@@ -10,35 +10,37 @@ caller of ``stage`` knows what became of it. Whether the log fails by it is deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import errno
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from ottla.errors import DecodeError, ErrorCode, KafkaError, StorageError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import (
     CONTROL,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     SEQUENCE_MAX,
     TRANSACTIONAL,
-    BatchHeader,
     check_batch,
-    iterate_batches,
     stamp,
 )
 from ottla.records.control import REMOVED_MARKER, EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.epoch_file import EpochFile
-from ottla.storage.disk_errors import PASSING
+from ottla.storage.disk_errors import FULL, PASSING
 from ottla.storage.health import LogHealth
 from ottla.storage.log.batch_rules import BatchRules, apply_rules, refuse_size
+from ottla.storage.log.continuing import continuing
 from ottla.storage.log.remembered_producers import RememberedProducers
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
 from ottla.types import NO_EPOCH
+
+INTERRUPTED_MAX: Final = 10_000
 
 
 class Appended(msgspec.Struct, gc=False):
@@ -69,7 +71,8 @@ class Tail:
     """``end_offset`` is after the last batch that was written; what is staged begins there."""
 
     __slots__ = (
-        "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_is_flushing", "_max_message_bytes", "_next_offset",
+        "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_interrupted", "_is_flushing", "_max_message_bytes",
+        "_next_offset",
         "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "committed_end", "config", "drop_count",
         "end_offset", "latest_ms", "producers", "remembered", "rules", "unsynced_since_ms",
     )  # fmt: skip
@@ -90,6 +93,9 @@ class Tail:
         self.committed_end: Callable[[], int] | None = None
         """Up to where the records are committed: nothing above is compacted, or no longer retained. None where all of them are."""
         self._is_flushing = self._wants_roll = False
+        self._interrupted: dict[int, KafkaError] = {}
+        """Producers of batches that were staged and not written, and the error: what they had sent after it gets the same. Called out of
+        order, librdkafka would take the records for lost, and send under a new epoch what others have stored already."""
         self.latest_ms = now_ms  # the newest time that a caller passed
         self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
         self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
@@ -138,7 +144,12 @@ class Tail:
         size = length + LENGTH_OVERHEAD
         append_time = -1
         if producer_id >= 0 and not attributes & CONTROL:
-            repeated = self.producers.admit(producer_id, epoch, sequence, delta)
+            try:
+                repeated = self.producers.admit(producer_id, epoch, sequence, delta)
+            except KafkaError as error:
+                raise self._interrupted.get(producer_id, error) from None
+            if self._interrupted:
+                self._interrupted.pop(producer_id, None)
             if repeated is not None:
                 return Appended(repeated[2], repeated[3], repeated[4], True)
         if from_client:
@@ -171,52 +182,32 @@ class Tail:
         return Appended(base_offset, last_offset, append_time, False)
 
     def stage_replicated(self, data: memoryview, *, leader_epoch: int, now_ms: int, believes_gap: bool) -> int:
-        """Batches that a leader sent in this epoch will be written by the next ``flush`` as they are; how many bytes they have.
+        """Those batches of a leader that continue the log will be written by the next ``flush`` as they are; how many bytes they have.
 
-        One pass over their headers and CRCs; the leader has judged their sequences. They continue the log, and one another. The pass ends
-        before a last batch that is cut off, and before the first one that
-
-        - comes after a gap, unless ``believes_gap``: compaction has removed what was there, or the answer is not of one log;
-        - is of a later epoch than the leader's, which read its file after it had become a follower (KAFKA-18723), or of an earlier one
-          than the batch before it, which no log has.
-
-        OFFSET_OUT_OF_RANGE where the first batch overlaps the log, UNKNOWN_LEADER_EPOCH where it is of such an epoch, CORRUPT_MESSAGE,
-        KAFKA_STORAGE_ERROR: nothing is staged then.
+        One pass over their headers and CRCs; the leader has judged their sequences. Errors as ``continuing``, and KAFKA_STORAGE_ERROR;
+        nothing is staged then.
         """
         assert not self.has_unwritten, "a follower's batches continue a log of which nothing is being written"
         self._health.check(self._segments.folder)
+        self._interrupted.clear()  # another one leads
         pending: list[_Staged] = []
         buffers: list[memoryview] = []
         markers: dict[int, EndMarker] = {}
         next_offset, staged_timestamp, staged_bytes = self.end_offset, self._staged_timestamp, 0
-        last_epoch = self._epochs.epochs.latest_epoch
-        for position, header in _replicated(data):
-            last_offset, epoch = header.base_offset + header.last_offset_delta, header.leader_epoch
-            problem: KafkaError | None = None
-            if header.base_offset < next_offset:
-                text = f"the leader's batch of offsets {header.base_offset} to {last_offset} overlaps the log, which ends at {next_offset}"
-                problem = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-            elif epoch > leader_epoch or 0 <= epoch < last_epoch:
-                text = f"the leader of epoch {leader_epoch} sent a batch of epoch {epoch} after one of epoch {last_epoch}"
-                problem = KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, text)
-            if problem is not None:
-                if staged_bytes:
-                    break
-                raise problem
-            if header.base_offset > next_offset and not believes_gap:
-                break
-            size = header.size_bytes
-            view = data[position : position + size]
+        for header, view in continuing(
+            data, end_offset=next_offset, last_epoch=self._epochs.epochs.latest_epoch, leader_epoch=leader_epoch, believes_gap=believes_gap
+        ):
             if header.attributes & CONTROL and header.producer_id >= 0:
                 marker = end_marker_of(iterate_records(view)[0]) if header.count else REMOVED_MARKER
                 if marker is not None:
                     markers[header.base_offset] = marker
+            last_offset = header.base_offset + header.last_offset_delta
             staged_timestamp = max(staged_timestamp, header.max_timestamp)
-            next_offset, staged_bytes, last_epoch = last_offset + 1, staged_bytes + size, max(last_epoch, epoch)
+            next_offset, staged_bytes = last_offset + 1, staged_bytes + len(view)
             buffers.append(view)
             pending.append(
                 _Staged(
-                    size, header.base_offset, last_offset, header.max_timestamp, epoch, header.producer_id,
+                    len(view), header.base_offset, last_offset, header.max_timestamp, header.leader_epoch, header.producer_id,
                     header.producer_epoch, header.base_sequence, header.attributes, now_ms,
                 )
             )  # fmt: skip
@@ -239,7 +230,10 @@ class Tail:
         self._is_flushing = True
         is_written = False
         problem: OSError | None = None
+        batches: list[_Staged] = []
         try:
+            if health.has_no_room and not self.config.fails_when_full:
+                raise OSError(errno.ENOSPC, f"{segments.folder} has no room")
             if self._wants_roll:
                 self._wants_roll = False
                 await segments.roll(self.end_offset, self.producers.to_snapshot())
@@ -254,7 +248,7 @@ class Tail:
                     sum(map(len, buffers)), len(batches), last.last_offset, self._staged_timestamp, self.config
                 ):
                     self._staged_timestamp = -1
-                    await segment.file.append(buffers)
+                    await self._append(segment, buffers)
                     for batch in batches:
                         self._count(segment, batch)
                 else:
@@ -268,7 +262,7 @@ class Tail:
             self._is_flushing = False
             self.producers.clear_staged()
             if problem is not None:
-                self._refused(problem)
+                self._refused(problem, batches)
             elif not is_written:  # the flush was cancelled: what reached the disk is unknown
                 health.fail()
         if health.is_failed:  # by a sync meanwhile, which dropped what was staged
@@ -283,10 +277,21 @@ class Tail:
             if end == start:
                 await self._segments.roll(batches[start].base_offset, self.producers.to_snapshot())
                 continue
-            await segment.file.append(buffers[start:end])
+            await self._append(segment, buffers[start:end])
             for batch in batches[start:end]:
                 self._count(segment, batch)
             start = end
+
+    async def _append(self, segment: Segment, buffers: list[memoryview]) -> None:
+        """What cannot be taken back is written into the directory's reserve when its disk is full."""
+        try:
+            await segment.file.append(buffers)
+        except OSError as error:
+            room = self._health.room
+            if error.errno not in FULL or not self.config.fails_when_full or room is None or not await room.give_up():
+                raise
+            room.on_full()
+            await segment.file.append(buffers)
 
     def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
         """How many of the batches go to this segment before the next one begins; an empty one takes at least one."""
@@ -330,14 +335,22 @@ class Tail:
             self.unsynced_since_ms = staged_ms
         self.end_offset = last_offset + 1
 
-    def _refused(self, error: OSError) -> None:
-        """What was staged was not written."""
+    def _refused(self, error: OSError, batches: list[_Staged]) -> None:
+        """What was staged was not written, nor were these, or not all of them."""
         if error.errno in PASSING and not self.config.fails_when_full:
+            self._interrupt([*batches, *self._pending], StorageError(f"the log in {self._segments.folder} was not written: {error}"))
             self.drop_staged()
+            if error.errno in FULL:
+                self._health.on_full()
         elif self.config.fails_when_full:
             self._health.fail_with_disk()
         else:
             self._health.on_disk_error(error)
+
+    def _interrupt(self, batches: list[_Staged], error: KafkaError) -> None:
+        for batch in batches:
+            if batch.producer_id >= 0 and len(self._interrupted) < INTERRUPTED_MAX:
+                self._interrupted[batch.producer_id] = error
 
     def drop_staged(self) -> None:
         """What was staged will never be written; the next batch gets the offset after the last one that was."""
@@ -355,6 +368,7 @@ class Tail:
         """
         self.drop_count += 1
         if self._pending:
+            self._interrupt(self._pending, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch has ended"))
             self._next_offset = self._pending[0].base_offset
             self._end_markers = {offset: marker for offset, marker in self._end_markers.items() if offset < self._next_offset}
             self._pending, self._buffers = [], []
@@ -371,11 +385,3 @@ class Tail:
         self.end_offset = self._next_offset = end_offset
         self._counted_epoch = NO_EPOCH
         self._wants_roll = False  # it was for a segment that may not be the last one any more
-
-
-def _replicated(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each complete batch begins, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
-    try:
-        yield from iterate_batches(data, check_crc=True)
-    except DecodeError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the leader sent what is no batch: {error.message}") from error

@@ -1,0 +1,106 @@
+"""Log directories without room: what this broker has there is left to others, where others have it, until there is room again.
+
+A replica there is out of the ISR, and leads nothing, while another one is in sync: the controller has it as lost (``must_leave``). One that
+nobody else could serve stays: it can be read, and refuses what is written. Nothing is written to partitions meanwhile, so that the
+directory's reserve is left to the metadata log. Every ``PROBE_MS`` it is tried whether there is room; one that fills up again soon is
+tried less often, up to ``PROBE_MS_MAX``, or its replicas would join and leave all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks import eager
+from ottla.loggers import get_logger
+from ottla.metadata.image import PartitionImage
+from ottla.ports import TimerHandle, World
+from ottla.storage.directory.directory import LogDirectory
+
+log = get_logger(__name__)
+
+
+def must_leave(store: PartitionStore, topic: str, index: int, image: PartitionImage) -> bool:
+    """Whether others are to serve this broker's replica: it is offline, or has no room to be written where another one is in sync."""
+    partition, shared = store.find(topic, index), store.replication
+    if partition is None or partition.log.is_failed or not store.folder_of[partition].room.is_full:
+        return store.is_offline(topic, index)
+    return any(node != shared.node_id and shared.is_live(node) for node in image.isr)
+
+
+def has_full(store: PartitionStore) -> bool:
+    """Whether one of its directories has no room."""
+    return any(folder.room.is_full for folder in store.folders)
+
+
+PROBE_MS: Final = 500
+PROBE_MS_MAX: Final = 10_000
+SOON_MS: Final = 10_000
+
+
+class FullDirectories:
+    """``on_change`` is called when a directory is full, and when it has room again."""
+
+    def __init__(self, world: World, folders: Sequence[LogDirectory], on_change: Callable[[], None]) -> None:
+        self._world = world
+        self._folders = folders
+        self._on_change = on_change
+        self._probe_ms: dict[LogDirectory, int] = {}
+        self._had_room_ms: dict[LogDirectory, int] = {}
+        self._timers: dict[LogDirectory, TimerHandle] = {}
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Each directory keeps some room back, or is full."""
+        for folder in self._folders:
+            folder.room.on_full = partial(self._note, folder)
+            try:
+                if not await folder.room.keep_back():
+                    self._note(folder)
+            except OSError as error:  # whoever writes there next learns what is wrong
+                log.warning("log_dir_without_reserve", folder=folder.path, reason=str(error))
+
+    def stop(self) -> None:
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _note(self, folder: LogDirectory) -> None:
+        if folder.room.is_full or self._is_closed:
+            return
+        folder.room.is_full = True
+        log.warning("log_dir_full", folder=folder.path)
+        is_soon = self._now_ms() - self._had_room_ms.get(folder, -SOON_MS) < SOON_MS
+        before_ms = self._probe_ms.get(folder, PROBE_MS)
+        self._probe_ms[folder] = min(2 * before_ms, PROBE_MS_MAX) if is_soon else PROBE_MS
+        eager.run(folder.room.give_up(), partial(self._given_up, folder))
+        self._probe_later(folder)
+        self._on_change()
+
+    def _given_up(self, folder: LogDirectory, _: bool | None, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            log.warning("log_dir_reserve_kept", folder=folder.path, reason=str(error))
+
+    def _probe_later(self, folder: LogDirectory) -> None:
+        if not self._is_closed and not folder.is_failed:
+            self._timers[folder] = self._world.timers.call_later_ms(self._probe_ms[folder], partial(self._probe, folder))
+
+    def _probe(self, folder: LogDirectory) -> None:
+        eager.run(folder.room.keep_back(), partial(self._probed, folder))
+
+    def _probed(self, folder: LogDirectory, has_room: bool | None, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            log.warning("log_dir_not_probed", folder=folder.path, reason=str(error))
+        if not has_room or error is not None:
+            self._probe_later(folder)
+            return
+        folder.room.is_full = False
+        self._had_room_ms[folder] = self._now_ms()
+        log.info("log_dir_has_room", folder=folder.path)
+        self._on_change()
+
+    def _now_ms(self) -> int:
+        return self._world.clock.monotonic_ms()
