@@ -38,7 +38,7 @@ LOOK_SUSPENDS: Final = 0.15
 """How often what changes nothing (reads, listings, opening what is there) lets others come in between."""
 STEP_SUSPENDS: Final = 0.2
 DONE_SUSPENDS: Final = 0.1
-"""How often an operation that changes something takes its time, before it has done so and after."""
+"""The same of what changes something, before it has done so and after."""
 VOLUME_BYTES: Final = 1 << 40
 
 
@@ -282,8 +282,7 @@ class SimDisk:
     async def reserve(self, path: str, size_bytes: int) -> None:
         await self.step("reserve", path, size_bytes)
         inode = self.files.setdefault(path, Inode())
-        inode.reserved = 0
-        self.take_room(path, size_bytes)
+        self.take_room(path, size_bytes - inode.reserved)
         inode.reserved = size_bytes
         await self.done()
 
