@@ -17,6 +17,7 @@ from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
 from ottla.broker.metadata.log_limits import LogLimits, SnapshotDue
 from ottla.broker.metadata.neighbours import Follower, Transport
+from ottla.broker.metadata.strangers import Strangers
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.consensus import effects as wanted
@@ -61,7 +62,7 @@ class MetadataReplica:
         self._snapshot_due = snapshot_due
         self._timer: TimerHandle | None = None
         self._timer_ms = NEVER
-        self._foreign: set[int] = set()  # voters that said that they are of another cluster
+        self.strangers = Strangers(quorum.settings)
         self._is_stopped = False
         self._failure: BaseException | None = None
         self.follower: Follower  # set before ``start``
@@ -261,11 +262,13 @@ class MetadataReplica:
             case wanted.LostLeadership():
                 self._lose_leadership()
             case wanted.BecameLeader() | wanted.FollowsLeader():
-                self._foreign.clear()
+                self.strangers.on_leader()
                 leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
                 if leader_id != NO_LEADER:
                     log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
                     self.follower.on_leader()
+            case wanted.SecondLeader():
+                self.strangers.on_second_leader(effect)
             case wanted.Probe():
                 self._transport.probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
             case wanted.Fatal():
@@ -285,20 +288,11 @@ class MetadataReplica:
             if answer is None:
                 self._feed(self._quorum.on_connection_lost(peer, now_ms))
             elif answer.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
-                self._is_foreign_to(peer)
+                self._ended(self.strangers.on_foreign(peer, has_leader=self.leader_id != NO_LEADER))
             else:
                 self._feed(self._quorum.on_answer(peer, request, answer, now_ms))
 
         self._transport.send(peer, request, on_answer)
-
-    def _is_foreign_to(self, peer: int) -> None:
-        """The voter is of another cluster. If most of them are, it is this node that is at the wrong place."""
-        voters = self._quorum.settings.voters
-        self._foreign.add(peer)
-        log.warning("voter_of_another_cluster", voter=peer)
-        if len(self._foreign) >= voters.majority and self.leader_id == NO_LEADER:
-            text = f"the voters {sorted(self._foreign)} are of another cluster than {self._quorum.settings.cluster_id}"
-            self._ended(KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
 
     def _on_proof(self, peer: int, proof: bool | None) -> None:
         if proof is None or self._is_stopped:
