@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.controller.in_one import begin_shutdown, fence_broker, register_broker, unfence_broker, unregister_broker
 
 from ottla.config import BrokerConfig
-from ottla.controller.brokers import (
-    begin_shutdown,
-    check_epoch,
-    fence_broker,
-    has_leaderships,
-    register_broker,
-    unfence_broker,
-    unregister_broker,
-)
+from ottla.controller.brokers import check_epoch, has_leaderships
 from ottla.controller.features import FEATURES, first_features
 from ottla.controller.sessions import Sessions, Standing
 from ottla.controller.topic_rules import TopicRules

@@ -34,6 +34,7 @@ from ottla.messages.metadata_records import (
 )
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage, metric_name
 from ottla.metadata.members import broker_of, broker_record, changed_broker, controller_of, controller_record
+from ottla.metadata.partition_index import IndexBuilder
 from ottla.wire.schema import Stored
 
 ALIKE_MAX: Final = 1000
@@ -57,6 +58,7 @@ class ImageBuilder:
         self._draft = image
         self._copied: set[str] = set()
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
+        self._indexing = IndexBuilder(image.index)
         self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # those of a large topic are much alike
 
     @property
@@ -66,6 +68,8 @@ class ImageBuilder:
 
     def image(self) -> ClusterImage:
         """The image after all records; it never changes."""
+        if "index" in self._copied:
+            self._indexing.seal()
         self._copied.clear()
         self._partitions.clear()
         return self._draft
@@ -87,7 +91,7 @@ class ImageBuilder:
             case TopicRecord():
                 self._add_topic(record)
             case PartitionRecord():
-                self._partitions_of(record.topic_id)[record.partition_id] = self._partition(
+                partition = self._partition(
                     tuple(record.replicas),
                     tuple(record.isr),
                     record.leader,
@@ -100,6 +104,7 @@ class ImageBuilder:
                     tuple(record.directories),
                     record.leader_recovery_state == 1,
                 )
+                self._put_partition(record.topic_id, record.partition_id, partition)
             case PartitionChangeRecord():
                 self._change_partition(record)
             case RemoveTopicRecord():
@@ -148,12 +153,25 @@ class ImageBuilder:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._own("topic_names").pop(record.topic_id)
-        del self._own("topics")[name]
+        self._own_index().remove(self._own("topics").pop(name))
         self._partitions.pop(name, None)
         if (RESOURCE_TOPIC, name) in self._draft.configs:
             del self._own("configs")[RESOURCE_TOPIC, name]
         if metric_name(name) in self._draft.metric_names:
             del self._own("metric_names")[metric_name(name)]
+
+    def _put_partition(self, topic_id: bytes, number: int, partition: PartitionImage) -> None:
+        partitions = self._partitions_of(topic_id)
+        old = partitions.get(number)
+        partitions[number] = partition
+        self._own_index().change(self._draft.topic_names[topic_id], number, old, partition)
+
+    def _own_index(self) -> IndexBuilder:
+        """To be changed."""
+        if "index" not in self._copied:
+            self._draft = replace(self._draft, index=self._indexing.draft())
+            self._copied.add("index")
+        return self._indexing
 
     def _partitions_of(self, topic_id: bytes) -> dict[int, PartitionImage]:
         name = self._draft.topic_names[topic_id]
@@ -164,10 +182,9 @@ class ImageBuilder:
         return self._partitions[name]
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        partitions = self._partitions_of(record.topic_id)
-        old = partitions[record.partition_id]
+        old = self._partitions_of(record.topic_id)[record.partition_id]
         new_leader = record.leader != -2  # -2: unchanged; KIP-631
-        partitions[record.partition_id] = PartitionImage(
+        new = PartitionImage(
             replicas=_changed(old.replicas, record.replicas),
             isr=_changed(old.isr, record.isr),
             leader=record.leader if new_leader else old.leader,
@@ -180,14 +197,15 @@ class ImageBuilder:
             directories=_changed(old.directories, record.directories),
             is_recovering=old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
         )
+        self._put_partition(record.topic_id, record.partition_id, new)
 
     def _clear_elr(self, topic: str) -> None:
         """Nobody of the topic's partitions is eligible any more; of all topics, for an empty name."""
-        for name in (topic,) if topic else tuple(self._draft.topics):
+        places = self._draft.index.with_elr
+        for name in (topic,) if topic else tuple(places):
             found = self._draft.topics[name]
-            for index, old in found.partitions.items():
-                if old.elr or old.last_known_elr:
-                    self._partitions_of(found.topic_id)[index] = replace(old, elr=(), last_known_elr=())
+            for index in tuple(places.get(name, ())):
+                self._put_partition(found.topic_id, index, replace(found.partitions[index], elr=(), last_known_elr=()))
 
     def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
         """The broker; an assert when the epoch is that of another process of the same id."""
