@@ -165,13 +165,18 @@ class Leaving(Sweep):
         self._has_begun = False
         self._kept = self._changed = 0  # in this pass: ISRs that it stays in, and partitions that were changed
         self._idle_passes = 0
+        self.changed_count = 0
+        """Partitions that were changed so far, each as often as it was."""
         self._removed = [0, 0, 0]  # in this step: from how many ISRs, leaderships and ELRs
+        self._is_clean_now = True  # asked once a step
+        self._suspected_now: Container[int] = ()
 
     def _places(self, image: ClusterImage) -> Places:
         return image.index.of_broker(self._broker_id)
 
     def _step(self, image: ClusterImage) -> Recorded:
         self._removed = [0, 0, 0]
+        self._is_clean_now, self._suspected_now = self._is_clean(image), self._suspected()
         return super()._step(image)
 
     def _begin(self, image: ClusterImage) -> Sequence[Stored]:
@@ -184,11 +189,11 @@ class Leaving(Sweep):
     def _change(
         self, image: ClusterImage, rules: TopicRules, name: str, topic_id: bytes, number: int, partition: PartitionImage
     ) -> PartitionChangeRecord | None:
-        broker_id, is_clean = self._broker_id, self._is_clean(image)
+        broker_id, is_clean = self._broker_id, self._is_clean_now
         in_sync, was_eligible = broker_id in partition.isr, broker_id in partition.elr
         if not in_sync and (is_clean or not was_eligible):
             return None
-        known = rules.of(name, partition, self._suspected())
+        known = rules.of(name, partition, self._suspected_now)
         record = without_replicas(topic_id, number, partition, {broker_id}, known, is_clean=is_clean)
         if record is None:
             self._kept += in_sync
@@ -196,6 +201,7 @@ class Leaving(Sweep):
         stays = in_sync and (record.isr is None or broker_id in record.isr)
         self._kept += stays
         self._changed += 1
+        self.changed_count += 1
         removed = self._removed
         removed[0] += in_sync and not stays
         removed[1] += partition.leader == broker_id and record.leader not in (SAME_LEADER, broker_id)
@@ -216,7 +222,7 @@ class Leaving(Sweep):
         index, broker_id = image.index, self._broker_id
         left = [counts.get(broker_id, 0) for counts in (index.in_sync, index.led, index.eligible)]
         in_sync, led, eligible = (count - removed for count, removed in zip(left, self._removed, strict=True))
-        return in_sync == self._kept and led == 0 and (eligible == 0 or self._is_clean(image))
+        return in_sync == self._kept and led == 0 and (eligible == 0 or self._is_clean_now)
 
 
 class Returning(Sweep):

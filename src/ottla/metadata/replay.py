@@ -182,7 +182,11 @@ class ImageBuilder:
         return self._partitions[name]
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        old = self._partitions_of(record.topic_id)[record.partition_id]
+        name = self._draft.topic_names[record.topic_id]
+        partitions = self._partitions.get(name)
+        if partitions is None:
+            partitions = self._partitions_of(record.topic_id)
+        old = partitions[record.partition_id]
         new_leader = record.leader != -2  # -2: unchanged; KIP-631
         new = PartitionImage(
             replicas=_changed(old.replicas, record.replicas),
@@ -197,7 +201,8 @@ class ImageBuilder:
             directories=_changed(old.directories, record.directories),
             is_recovering=old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
         )
-        self._put_partition(record.topic_id, record.partition_id, new)
+        partitions[record.partition_id] = new
+        self._own_index().change(name, record.partition_id, old, new)
 
     def _clear_elr(self, topic: str) -> None:
         """Nobody of the topic's partitions is eligible any more; of all topics, for an empty name."""

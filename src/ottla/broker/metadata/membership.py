@@ -304,7 +304,9 @@ class Membership:
 
         def swept(refused: KafkaError | None, error: BaseException | None) -> None:
             self._leaving.discard(broker_id)
-            if not is_silent():
+            if error is None and is_silent():
+                log.info("broker_left_partitions", broker_id=broker_id, broker_epoch=epoch, partitions=sweep.changed_count)
+            elif error is None:
                 log.info("broker_heard_again", broker_id=broker_id, broker_epoch=epoch)
             _note("brokers_not_fenced", error or refused)
             ended()
