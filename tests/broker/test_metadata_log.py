@@ -283,3 +283,35 @@ def test_what_cannot_be_read_for_another_replica_is_its_answer_and_not_this_ones
         assert log.replica.is_active
 
     run(body)
+
+
+def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        sync, syncs, gate = log.replica.log.sync, 0, asyncio.Event()
+
+        async def slow() -> None:
+            nonlocal syncs
+            syncs += 1
+            await sync()
+            if syncs == 1:
+                await gate.wait()
+
+        log.replica.log.sync = slow  # type: ignore[method-assign]
+        first = log.replica.append([topic(1)])
+        while syncs == 0:
+            await asyncio.sleep(0)
+        second = log.replica.append([topic(2)])
+        while log.replica.log.end_offset < second:
+            await asyncio.sleep(0)
+        durable: list[int] = []
+        on_flushed = log.replica.quorum.log
+
+        gate.set()
+        await log.replica.committed(first)
+        durable.append(on_flushed.flushed_offset)
+        assert durable == [first], "the second one was written after that fsync had begun"
+        await log.replica.committed(second)
+        assert (on_flushed.flushed_offset, syncs) == (second, 2)
+
+    run(body)

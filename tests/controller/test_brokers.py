@@ -95,6 +95,17 @@ def test_a_brokers_epoch_is_the_offset_of_its_record_and_no_two_share_one() -> N
     assert cluster.register(1, incarnation=2) > before + 1
 
 
+@pytest.mark.parametrize("is_serving", [False, True])
+def test_a_process_that_registers_a_second_time_stands_where_it_stood(is_serving: bool) -> None:
+    cluster = Cluster(has_elr=True)
+    if is_serving:
+        cluster.serve(1)
+    else:
+        cluster.register(1)
+    cluster.register(1)
+    assert cluster.image.brokers[1].is_fenced is not is_serving
+
+
 def test_a_second_process_waits_until_the_first_is_gone() -> None:
     cluster = Cluster(has_elr=True)
     cluster.serve(1)

@@ -20,6 +20,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import FENCED, UNFENCED, broker_record
+from ottla.metadata.record_versions import DIRECTORIES
 from ottla.types import uuid_text
 from ottla.wire.schema import Stored
 
@@ -148,6 +149,8 @@ def has_leaderships(image: ClusterImage, broker_id: int) -> bool:
 
 
 def _check_directories(image: ClusterImage, wanted: BrokerImage) -> None:
+    if image.features.get(METADATA_VERSION, 0) < DIRECTORIES:  # brokers of such a release name none
+        return
     if not wanted.directories:
         raise _invalid("no log directory is named")
     if any(int.from_bytes(directory, "big") < RESERVED_DIRECTORIES for directory in wanted.directories):

@@ -14,6 +14,7 @@ from ottla.controller.topic_rules import LOST, TopicRules, has_directory, hosted
 from ottla.errors import ErrorCode
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
+from ottla.metadata.record_versions import DIRECTORIES, METADATA_VERSION, NEWEST
 from ottla.types import NO_LEADER
 
 Place = tuple[bytes, int]
@@ -34,6 +35,8 @@ def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Plac
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
     """
     records, refused = [], {}
+    if image.features.get(METADATA_VERSION, NEWEST) < DIRECTORIES:  # the log cannot say it, and nobody asks for it again
+        return Assigned((), {})
     for (topic_id, index), directory in wanted.items():
         name = image.topic_names.get(topic_id)
         partition = None if name is None else image.topics[name].partitions.get(index)

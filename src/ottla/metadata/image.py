@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
 from ottla.metadata.partition_index import EMPTY_INDEX, PartitionIndex, Places
 from ottla.types import NO_LEADER
 from ottla.wire.schema import ZERO_UUID
@@ -121,6 +122,12 @@ class ClusterImage:
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    """By user and mechanism. These, and the two that follow, are kept for others: nothing is enforced here yet."""
+    acls: Mapping[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    """By their ids."""
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
+    """By their ids."""
     next_producer_id: int = 0
     metric_names: Mapping[str, str] = field(default_factory=dict)
     """Topics with '.' or '_' in their names, by the name in which both are '_'."""

@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -26,10 +28,14 @@ from ottla.messages.metadata_records import (
     QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage, metric_name
@@ -137,6 +143,18 @@ class ImageBuilder:
                 self._set_quota(record)
             case ClearElrRecord():
                 self._clear_elr(record.topic_name)
+            case UserScramCredentialRecord():
+                self._own("scram_credentials")[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self._own("scram_credentials").pop((record.name, record.mechanism), None)
+            case AccessControlEntryRecord():
+                self._own("acls")[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self._own("acls").pop(record.id, None)
+            case DelegationTokenRecord():
+                self._own("delegation_tokens")[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                self._own("delegation_tokens").pop(record.token_id, None)
             case NoOpRecord() | ZkMigrationStateRecord() | AbortTransactionRecord():
                 pass
             case _:
@@ -275,5 +293,8 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
     for entity, limits in sorted(image.quotas.items(), key=lambda item: [(kind, name or "") for kind, name in item[0]]):
         for key, limit in sorted(limits.items()):
             yield ClientQuotaRecord([QuotaEntity(kind, name) for kind, name in entity], key, limit, False)
+    for kept in (image.scram_credentials, image.acls, image.delegation_tokens):
+        for _, record in sorted(kept.items()):
+            yield record
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)

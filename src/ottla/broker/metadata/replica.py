@@ -29,6 +29,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.record_versions import METADATA_VERSION, NEWEST, written_at
 from ottla.ports import TimerHandle, World
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
@@ -154,10 +155,12 @@ class MetadataReplica:
         quorum = self._quorum
         if not self._is_active or not quorum.is_established:  # the second is known first
             raise not_controller()
-        count = len(records) + (2 if is_framed(records) else 0)
+        level = self._applied.draft.features.get(METADATA_VERSION, NEWEST)  # a new cluster's first record says which
+        records = written_at(records, level)
+        count = len(records) + (2 if is_framed(records, level) else 0)
         end_offset = quorum.log.end_offset + count
         self._applied.decide(records, end_offset=end_offset, epoch=quorum.epoch)
-        self._feed(quorum.append(quorum.epoch, count, records, self._now_ms()))
+        self._feed(quorum.append(quorum.epoch, count, (level, records), self._now_ms()))
         return end_offset
 
     async def committed(self, end_offset: int) -> None:
@@ -304,13 +307,14 @@ class MetadataReplica:
 
     async def _write_decided(self, first: wanted.AppendRecords) -> None:
         """The decision is written, with those after it that are next in the queue."""
-        last, groups = first, [first.records]
+        (level, records), last = first.records, first
+        groups = [records]
         while self._queue and isinstance(following := self._queue[0], wanted.AppendRecords) and following.epoch == first.epoch:
             self._queue.popleft()
-            groups.append(following.records)
+            groups.append(following.records[1])
             last = following
         self._applied.seal()
-        await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms())
+        await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms(), level=level)
         self._sync_soon(last.end_offset, last.log_version)
 
     async def _write_leader_change(self, effect: wanted.AppendLeaderChange) -> None:
@@ -384,7 +388,7 @@ class MetadataReplica:
         self._snapshot_due.written(self._log.appended_bytes, self._world.clock.now_ms())
         written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
         found = shape_of(await self._log.snapshots.all())
-        if written.end_offset < self._log.start_offset:  # a newer one of the leader's has come meanwhile
+        if written.end_offset < self._quorum.log.start_offset:  # a newer one of the leader's has come meanwhile, installed or about to be
             return
         self._feed((*self._quorum.on_snapshots(found, written.end_offset, self._now_ms()), DeleteLog(written.end_offset)))
 
