@@ -24,7 +24,7 @@ class LoneReplica:
     def __init__(self, replica: MetadataReplica) -> None:
         self.replica = replica
         self._changed = asyncio.Event()
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         replica.follower = self
 
     @classmethod
@@ -38,8 +38,8 @@ class LoneReplica:
         while not opened.replica.is_active:
             opened._changed.clear()
             await opened._changed.wait()
-            if opened._error is not None:
-                raise opened._error
+            if opened.error is not None:
+                raise opened.error
         return opened
 
     @property
@@ -63,5 +63,5 @@ class LoneReplica:
         self._changed.set()
 
     def on_fatal(self, reason: str, error: BaseException) -> None:
-        self._error = error
+        self.error = error
         self._changed.set()

@@ -15,6 +15,7 @@ from ottla.broker.metadata.neighbours import NoEvidence
 from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import _opened
 from ottla.config import BrokerConfig
+from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import TopicRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
@@ -37,6 +38,10 @@ class Undecided:
 
     def rules(self, image: ClusterImage) -> TopicRules:
         return TopicRules(image)
+
+    async def sweep(self, sweep: Sweep) -> KafkaError | None:
+        results = await self.decide(sweep.steps())
+        return next((result for result in results if isinstance(result, KafkaError)), None)
 
     async def decide(self, decisions: Iterable[Any], *, is_followed: bool = True) -> list[Any]:
         for decision in decisions:
@@ -66,6 +71,7 @@ def membership(*, is_own_silent: bool = False, sees: bool = True) -> tuple[Membe
     controller, evidence = Undecided(cluster.image), Neighbourhood({2: epochs[2], 3: epochs[3]} if sees else {})
     world = Simulation(1).machine("controller").boot()
     made = Membership(world, BrokerConfig({"node.id": "1"}), controller, "cluster", evidence)  # type: ignore[arg-type]
+    made.completes = False  # there is nothing to complete
     made.begin(is_own_silent=is_own_silent)
     return made, controller, evidence
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from tests.broker.metadata_replica import LoneReplica
 
 from ottla.broker.metadata.log import FOLDER_NAME, MetadataLog
 from ottla.broker.metadata.synced_mark import MARK_NAME
-from ottla.errors import StorageError
+from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, Request
+from ottla.errors import ErrorCode, StorageError
 from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, TopicRecord
 from ottla.metadata.image import RESOURCE_TOPIC
 from ottla.ports import Disk
@@ -244,5 +246,72 @@ def test_a_log_from_before_there_were_elections_is_taken_over(tmp_path: Path) ->
         again = await LoneReplica.open(tmp_path)
         assert set(again.image.topics) == {"topic-1", "topic-2"}
         assert (again.image.end_offset, again.image.epoch) == (3, 2)
+
+    run(body)
+
+
+async def asked(log: LoneReplica, request: Request) -> Answer:
+    """The answer; what the replica fails with is raised."""
+    answers: list[Answer] = []
+    log.replica.on_request(request, answers.append)
+    while not answers:
+        assert log.error is None, log.error
+        await asyncio.sleep(0)
+    return answers[0]
+
+
+def test_what_cannot_be_read_for_another_replica_is_its_answer_and_not_this_ones_end(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        await log.record(topic(1))
+        await log.replica.write_snapshot()
+        await log.record(topic(2))
+        [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
+        found = log.replica.quorum.log.snapshots[-1][0]
+        for max_bytes, error in ((-1, ErrorCode.INVALID_REQUEST), (100, ErrorCode.NONE)):
+            assert (await asked(log, FetchSnapshot(1, 9, found, 0, max_bytes))).error == error
+        path.unlink()
+        path.mkdir()
+        assert (await asked(log, FetchSnapshot(1, 9, found, 0))).error == ErrorCode.KAFKA_STORAGE_ERROR
+        path.rmdir()
+        await log.record(topic(3))
+        assert len(log.image.topics) == 3
+        os.truncate(log_file(tmp_path), 10)  # it will take no more records, but the replica ends by those only
+        answer = await asked(log, Fetch(1, 9, found.end_offset, 1))
+        assert isinstance(answer, FetchAnswer)
+        assert (answer.error, answer.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+        assert log.replica.is_active
+
+    run(body)
+
+
+def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        sync, syncs, gate = log.replica.log.sync, 0, asyncio.Event()
+
+        async def slow() -> None:
+            nonlocal syncs
+            syncs += 1
+            await sync()
+            if syncs == 1:
+                await gate.wait()
+
+        log.replica.log.sync = slow  # type: ignore[method-assign]
+        first = log.replica.append([topic(1)])
+        while syncs == 0:
+            await asyncio.sleep(0)
+        second = log.replica.append([topic(2)])
+        while log.replica.log.end_offset < second:
+            await asyncio.sleep(0)
+        durable: list[int] = []
+        on_flushed = log.replica.quorum.log
+
+        gate.set()
+        await log.replica.committed(first)
+        durable.append(on_flushed.flushed_offset)
+        assert durable == [first], "the second one was written after that fsync had begun"
+        await log.replica.committed(second)
+        assert (on_flushed.flushed_offset, syncs) == (second, 2)
 
     run(body)

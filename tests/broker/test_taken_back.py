@@ -13,6 +13,7 @@ from tests.controller.test_brokers import Cluster, process
 from ottla.broker.metadata.membership import SILENT_MS, Membership
 from ottla.broker.metadata.neighbours import NoEvidence
 from ottla.config import BrokerConfig
+from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import TopicRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -42,6 +43,10 @@ class Deciding:
 
     def rules(self, image: ClusterImage) -> TopicRules:
         return TopicRules(image)
+
+    async def sweep(self, sweep: Sweep) -> KafkaError | None:
+        results = await self.decide(sweep.steps())
+        return next((result for result in results if isinstance(result, KafkaError)), None)
 
     async def decide(self, decisions: Iterable[Any], *, is_followed: bool = True) -> list[Any]:
         results: list[Any] = []

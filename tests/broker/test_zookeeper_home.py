@@ -19,7 +19,8 @@ from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
 from ottla.broker.zookeeper.registration import Registration
 from ottla.broker.zookeeper.reign import Reign
 from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
-from ottla.consensus.calls import SnapshotId
+from ottla.broker.zookeeper.serving import Serving
+from ottla.consensus.calls import Answer, Fetch, FetchSnapshot, SnapshotId
 from ottla.coordination import OPEN_ACCESS, ConnectionLostError, MultiFailedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
@@ -286,3 +287,31 @@ def test_an_active_controller_counts_from_its_own_epoch_before_it_is_known_who_l
     assert home.base_offset == 3 * EPOCH_SPAN
     home.epoch, home._reign = 4, None
     assert home.base_offset == 4 * EPOCH_SPAN
+
+
+def test_numbers_that_cannot_be_are_refused_by_who_serves_the_metadata() -> None:
+    async def body() -> None:
+        world: World = Simulation(3).machine("node").boot()
+        served = ServedLog()
+        served.start_over(replace(EMPTY_IMAGE, end_offset=EPOCH_SPAN, epoch=1))
+        serving = Serving(world, served, "cluster", lambda: True, lambda: (1, 1))
+
+        async def error_of(request: Fetch | FetchSnapshot) -> ErrorCode:
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            serving.on_request(request, future.set_result)
+            return ErrorCode((await future).error)
+
+        snapshot_id = served.snapshot_id
+        for position, max_bytes, error in (
+            (0, 100, ErrorCode.NONE), (0, -1, ErrorCode.INVALID_REQUEST), (0, 0, ErrorCode.INVALID_REQUEST),
+            (-1, 100, ErrorCode.POSITION_OUT_OF_RANGE), (1 << 40, 100, ErrorCode.POSITION_OUT_OF_RANGE),
+        ):  # fmt: skip
+            assert await error_of(FetchSnapshot(1, 2, snapshot_id, position, max_bytes)) == error
+        assert await error_of(Fetch(1, 2, -1, 1)) == ErrorCode.INVALID_REQUEST
+        assert await error_of(Fetch(1, 2, EPOCH_SPAN, 1, max_bytes=-1)) == ErrorCode.INVALID_REQUEST
+        for node in range(-5, 3000):
+            assert await error_of(Fetch(1, node, EPOCH_SPAN, 1)) == ErrorCode.NONE
+        assert len(serving.fetched_offsets) == 1000
+        assert min(serving.fetched_offsets) == 2000
+
+    run(body())

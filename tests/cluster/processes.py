@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import pytest
@@ -59,6 +60,9 @@ class ClusterProcesses(NodeProcesses):
     node_type: type[BrokerProcess] = BrokerProcess
     is_in_zookeeper = IS_IN_ZOOKEEPER
 
+    features: Mapping[str, int] = MappingProxyType({})
+    """The levels that it is formatted for, the highest without any."""
+
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self._folder = folder
         ports = lasting_ports(2 * count + 1)
@@ -89,7 +93,7 @@ class ClusterProcesses(NodeProcesses):
             properties.pop("process_roles", None)
         made = self.node_type(folder, port=port, node_id=str(node), **self._properties | properties)
         if self._zookeeper is None:
-            format_(made, CLUSTER_ID)
+            format_(made, CLUSTER_ID, self.features)
         return made
 
     def add(self, node: int, port: int = 0, **properties: str) -> BrokerProcess:
@@ -139,11 +143,11 @@ class ZookeeperProcesses(ClusterProcesses):
     is_in_zookeeper = True
 
 
-def format_(node: BrokerProcess, cluster_id: str) -> None:
+def format_(node: BrokerProcess, cluster_id: str, features: Mapping[str, int] = MappingProxyType({})) -> None:
     """The node's log directories are those of the cluster, as by ``ottla storage format``."""
     config = BrokerConfig({"log.dirs": str(node.data), "node.id": node.properties["node.id"]})
 
     async def run() -> None:
-        await format_log_dirs(real_world(io_threads=1), config, cluster_id=cluster_id, features={})
+        await format_log_dirs(real_world(io_threads=1), config, cluster_id=cluster_id, features=dict(features))
 
     asyncio.run(run())

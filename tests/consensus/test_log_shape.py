@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, SnapshotId, Span, Vote, VoteAnswer
-from ottla.consensus.effects import AppendFetched, Reply, SendRequest, TruncateLog
+from ottla.consensus.calls import EpochEnd, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, SnapshotId, Span, Vote, VoteAnswer
+from ottla.consensus.effects import AppendFetched, InstallSnapshot, Reply, SendRequest, TruncateLog, WriteSnapshotPiece
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
@@ -173,3 +173,54 @@ def request_in(effects: tuple[object, ...]) -> Fetch:
     [sent] = [effect for effect in effects if isinstance(effect, SendRequest)]
     assert isinstance(sent.request, Fetch)
     return sent.request
+
+
+@pytest.mark.parametrize(("last_epoch", "continues"), [(0, False), (2, False), (3, True), (4, False)])
+def test_a_replica_at_the_logs_start_that_has_another_epoch_there_needs_the_snapshot(last_epoch: int, continues: bool) -> None:
+    newest = SnapshotId(3, 5)
+    cut = LogShape([(3, 5)], start_offset=5, start_epoch=3, end_offset=9, snapshots=((newest, 70),))
+    assert cut.mismatch(5, last_epoch) == (None if continues else newest)
+
+
+def downloading() -> tuple[Quorum, FetchSnapshot]:
+    """A follower of epoch 4 with four records, three of them on its disk, that fetches a snapshot."""
+    shape = LogShape([(1, 0)], end_offset=4)
+    quorum = Quorum(QuorumSettings(1, THREE), ElectionState(4, 2), shape)
+    quorum.start(0)
+    role = quorum.role
+    assert isinstance(role, Follower)
+    assert isinstance(role.in_flight, Fetch)
+    effects = quorum.on_answer(2, role.in_flight, FetchAnswer(0, 4, 2, 100, 100, None, SnapshotId(4, 100)), 1)
+    [asked] = [effect.request for effect in effects if isinstance(effect, SendRequest)]
+    assert isinstance(asked, FetchSnapshot)
+    return quorum, asked
+
+
+@pytest.mark.parametrize("position", [1, 50, -1])
+def test_a_piece_that_begins_elsewhere_than_was_asked_does_not_count(position: int) -> None:
+    quorum, asked = downloading()
+    effects = quorum.on_answer(2, asked, FetchSnapshotAnswer(0, 4, 2, SnapshotId(4, 100), 60, position, b"x" * 60), 2)
+    assert not [effect for effect in effects if isinstance(effect, WriteSnapshotPiece | InstallSnapshot)]
+    assert quorum.log.end_offset == 4
+
+
+def test_an_fsync_from_before_a_snapshot_was_installed_makes_nothing_after_it_durable() -> None:
+    quorum, asked = downloading()
+    before = quorum.log.version
+    quorum.on_answer(2, asked, FetchSnapshotAnswer(0, 4, 2, SnapshotId(4, 100), 60, 0, b"x" * 60), 2)
+    assert quorum.log.version == before + 1
+    role = quorum.role
+    assert isinstance(role, Follower)
+    assert isinstance(role.in_flight, Fetch)
+    quorum.on_answer(2, role.in_flight, FetchAnswer(0, 4, 2, 100, 100, None, None, (Span(4, 100, 110),)), 3)
+    quorum.on_flushed(105, before, 4)
+    assert quorum.log.flushed_offset == 100
+    quorum.on_flushed(105, before + 1, 4)
+    assert quorum.log.flushed_offset == 105
+
+
+def test_snapshots_that_were_found_before_another_one_was_installed_count_no_more() -> None:
+    quorum, asked = downloading()
+    quorum.on_answer(2, asked, FetchSnapshotAnswer(0, 4, 2, SnapshotId(4, 100), 60, 0, b"x" * 60), 2)
+    quorum.on_snapshots(((SnapshotId(1, 4), 10),), 4, 3)
+    assert (quorum.log.start_offset, quorum.log.snapshots) == (100, ((SnapshotId(4, 100), 60),))

@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.controller.in_one import begin_shutdown, fence_broker, register_broker, unfence_broker, unregister_broker
 
 from ottla.config import BrokerConfig
-from ottla.controller.brokers import (
-    begin_shutdown,
-    check_epoch,
-    fence_broker,
-    has_leaderships,
-    register_broker,
-    unfence_broker,
-    unregister_broker,
-)
+from ottla.controller.brokers import check_epoch, has_leaderships
 from ottla.controller.features import FEATURES, first_features
 from ottla.controller.sessions import Sessions, Standing
 from ottla.controller.topic_rules import TopicRules
@@ -100,6 +93,17 @@ def test_a_brokers_epoch_is_the_offset_of_its_record_and_no_two_share_one() -> N
     assert all(broker.is_fenced for broker in cluster.image.brokers.values())
     assert cluster.register(1) == before, "the same process registers again: its epoch stays"
     assert cluster.register(1, incarnation=2) > before + 1
+
+
+@pytest.mark.parametrize("is_serving", [False, True])
+def test_a_process_that_registers_a_second_time_stands_where_it_stood(is_serving: bool) -> None:
+    cluster = Cluster(has_elr=True)
+    if is_serving:
+        cluster.serve(1)
+    else:
+        cluster.register(1)
+    cluster.register(1)
+    assert cluster.image.brokers[1].is_fenced is not is_serving
 
 
 def test_a_second_process_waits_until_the_first_is_gone() -> None:

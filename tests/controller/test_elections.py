@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.controller.in_one import begin_shutdown, fence_broker, unfence_broker
 from tests.controller.test_brokers import Cluster, refused
 
-from ottla.controller.brokers import begin_shutdown, fence_broker, unfence_broker
 from ottla.controller.elections import Elected, ElectionType, elect_leader, elect_uncleanly, elections_in, give_back, is_imbalanced
 from ottla.controller.isr_changes import WantedIsr, alter_isr
 from ottla.controller.topic_rules import UNCLEAN as UNCLEAN_KEY

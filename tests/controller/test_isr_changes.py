@@ -14,6 +14,7 @@ from ottla.controller.topic_rules import LOST, TopicRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.partition_index import index_of
 
 TOPIC_ID = b"t" * 16
 EPOCHS = {1: 101, 2: 102, 3: 103}
@@ -25,7 +26,8 @@ def cluster(partition: PartitionImage = PARTITION, *, has_elr: bool = True, **ch
     brokers = {node: BrokerImage(node, epoch, {}, None, False) for node, epoch in EPOCHS.items()}
     brokers[3] = replace(brokers[3], **changes)
     topics = {"t": TopicImage("t", TOPIC_ID, {0: partition})}
-    return ClusterImage(topics=topics, topic_names={TOPIC_ID: "t"}, brokers=brokers, features={ELR_VERSION: 1} if has_elr else {})
+    features = {ELR_VERSION: 1} if has_elr else {}
+    return ClusterImage(topics=topics, topic_names={TOPIC_ID: "t"}, brokers=brokers, features=features, index=index_of(topics))
 
 
 def wanted(*isr: int, **changes: Any) -> WantedIsr:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.controller.in_one import unfence_broker
 from tests.controller.test_brokers import Cluster, refused
 from tests.controller.test_elections import TOPIC_ID, join, three
 
-from ottla.controller.brokers import unfence_broker
 from ottla.controller.partition_change import SAME_LEADER, UNASSIGNED, Target, completed
 from ottla.controller.reassignment import is_moving, reassign
 from ottla.errors import ErrorCode

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.controller.reconciliation import born, broker_came, without_the_absent
+from tests.controller.in_one import in_one
+
+from ottla.controller.reconciliation import WithoutTheAbsent, born, broker_coming
 from ottla.controller.topic_rules import TopicRules
 from ottla.messages.metadata_records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, EndpointImage
@@ -24,37 +26,37 @@ def cluster(*brokers: BrokerImage, isr: list[int], leader: int) -> ClusterImage:
 
 def test_who_is_not_registered_leaves_every_isr_and_leads_nothing() -> None:
     image = cluster(broker(2, 20), broker(3, 30), isr=[1, 2, 3], leader=1)
-    after = replay(image, without_the_absent(image, rules=TopicRules(image)).records).topics["t"].partitions[0]
+    after = replay(image, in_one(WithoutTheAbsent(TopicRules), image).records).topics["t"].partitions[0]
     assert (after.isr, after.leader, after.leader_epoch) == ((2, 3), 2, 5)
 
 
 def test_where_nobody_of_an_isr_is_registered_it_stays_and_nobody_leads() -> None:
     image = cluster(isr=[1, 2], leader=1)
-    after = replay(image, without_the_absent(image, rules=TopicRules(image)).records).topics["t"].partitions[0]
+    after = replay(image, in_one(WithoutTheAbsent(TopicRules), image).records).topics["t"].partitions[0]
     assert (after.isr, after.leader, after.leader_epoch) == ((1, 2), NO_LEADER, 5)
 
 
 def test_a_partition_without_a_leader_has_one_again() -> None:
     image = cluster(broker(1, 10), isr=[1], leader=NO_LEADER)
-    after = replay(image, without_the_absent(image, rules=TopicRules(image)).records).topics["t"].partitions[0]
+    after = replay(image, in_one(WithoutTheAbsent(TopicRules), image).records).topics["t"].partitions[0]
     assert (after.leader, after.leader_epoch) == (1, 5)
 
 
 def test_a_later_process_of_a_broker_leads_nothing_as_the_earlier_one_did() -> None:
     image = cluster(broker(1, 10), broker(2, 20), isr=[1, 2], leader=1)
-    came = broker_came(image, broker(1, 11, is_fenced=True), rules=TopicRules(image))
+    came = in_one(broker_coming(broker(1, 11, is_fenced=True), TopicRules), image)
     after = replay(image, came.records)
     assert (after.brokers[1].broker_epoch, after.brokers[1].is_fenced) == (11, True)
     partition = after.topics["t"].partitions[0]
     assert (partition.isr, partition.leader, partition.leader_epoch) == ((2,), 2, 5)
     alone = cluster(broker(1, 10), isr=[1], leader=1)
-    partition = replay(alone, broker_came(alone, broker(1, 11, is_fenced=True), rules=TopicRules(alone)).records).topics["t"].partitions[0]
+    partition = replay(alone, in_one(broker_coming(broker(1, 11, is_fenced=True), TopicRules), alone).records).topics["t"].partitions[0]
     assert (partition.isr, partition.leader, partition.leader_epoch) == ((1,), NO_LEADER, 5), "it leads again under an epoch of its own"
 
 
 def test_a_new_broker_changes_no_partition() -> None:
     image = cluster(broker(1, 10), isr=[1], leader=1)
-    assert [type(record) for record in broker_came(image, broker(9, 90), rules=TopicRules(image)).records] == [RegisterBrokerRecord]
+    assert [type(record) for record in in_one(broker_coming(broker(9, 90), TopicRules), image).records] == [RegisterBrokerRecord]
 
 
 def test_partitions_that_have_only_an_assignment_are_made() -> None:

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from tests.controller.in_one import directories_failed
 
 from ottla.controller.features import ELR_VERSION
 from ottla.controller.partition_change import UNASSIGNED
-from ottla.controller.replica_directories import Assigned, assign_directories, directories_failed, lost_replicas
+from ottla.controller.replica_directories import Assigned, assign_directories, lost_replicas
 from ottla.controller.topic_rules import LOST, TopicRules
 from ottla.errors import ErrorCode
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla.metadata.partition_index import index_of
 from ottla.metadata.replay import replay
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
@@ -26,7 +28,8 @@ def image(partition: PartitionImage = LED, *, has_elr: bool = True) -> ClusterIm
     brokers = {node: BrokerImage(node, 100 + node, {}, None, False, directories=(bytes([node]) * 16,)) for node in (2, 3)}
     brokers[1] = BrokerImage(1, 101, {}, None, False, directories=(FIRST, SECOND))
     topics = {"t": TopicImage("t", ID, {0: partition})}
-    return ClusterImage(topics=topics, topic_names={ID: "t"}, brokers=brokers, features={ELR_VERSION: 1} if has_elr else {})
+    features = {ELR_VERSION: 1} if has_elr else {}
+    return ClusterImage(topics=topics, topic_names={ID: "t"}, brokers=brokers, features=features, index=index_of(topics))
 
 
 def assign(found: ClusterImage, directory: bytes, *, broker_id: int = 1, place: tuple[bytes, int] = (ID, 0)) -> Assigned:

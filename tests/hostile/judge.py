@@ -30,15 +30,20 @@ NOTED_SECONDS = 0.05
 class Judge:
     """One broker, a canary client that is served throughout, and the memory that the broker had before."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: BrokerProcess, *, node_id: int = -1) -> None:
+        """``node_id`` is the broker's among several: its topics are led there."""
         self.broker = broker
         with sync.Admin(broker.bootstrap) as admin:
-            topics = [
-                sync.NewTopic(TOPIC, 1),
-                sync.NewTopic(CANARY, 1),
-                sync.NewTopic(COMPACTED, 1, configs={"cleanup.policy": "compact", "max.message.bytes": str(FRAME_BYTES_MAX)}),
-                sync.NewTopic(RECOMPRESSED, 1, configs={"compression.type": "gzip", "max.message.bytes": str(FRAME_BYTES_MAX)}),
-            ]
+            large = {"max.message.bytes": str(FRAME_BYTES_MAX)}
+            configs = {
+                TOPIC: {},
+                CANARY: {},
+                COMPACTED: large | {"cleanup.policy": "compact"},
+                RECOMPRESSED: large | {"compression.type": "gzip"},
+            }
+            place = None if node_id < 0 else {0: [node_id]}
+            count = 1 if place is None else -1
+            topics = [sync.NewTopic(name, count, configs=values, assignments=place) for name, values in configs.items()]
             assert set(admin.create_topics(topics).values()) == {None}
         self.canary = RawClient(broker.port)
         self.canary.socket.settimeout(ANSWER_SECONDS_MAX)
@@ -49,14 +54,18 @@ class Judge:
         self.turns: dict[str, float] = {}  # the longest turn of each case
         self._longest_turn()
 
-    def try_case(self, case: Case) -> None:
-        """The case is sent over a connection of its own, and all that must hold does."""
+    def try_case(self, case: Case, *, port: int = 0) -> None:
+        """The case is sent over a connection of its own, to the brokers' listener or that ``port``, and all that must hold does."""
         data = case.bytes_to_send()
         forget_memory_peak(self.broker.pid)
-        with contextlib.closing(socket.create_connection(("127.0.0.1", self.broker.port), ANSWER_SECONDS_MAX)) as raw:
+        with contextlib.closing(socket.create_connection(("127.0.0.1", port or self.broker.port), ANSWER_SECONDS_MAX)) as raw:
             with contextlib.suppress(ConnectionError):  # the broker may end it before all is sent
                 raw.sendall(data)
-                if case.is_answered:
+                if port:  # whatever waits there ends with its connection
+                    raw.shutdown(socket.SHUT_WR)
+                    while raw.recv(1 << 16):
+                        pass
+                elif case.is_answered:
                     assert_answer_or_end(raw)
             self.assert_canary_is_served()
         self.assert_memory_is_bounded()
@@ -69,6 +78,8 @@ class Judge:
         return "".join(f"{seconds * 1000:7.1f} ms {name}\n" for seconds, name in found)
 
     def _longest_turn(self) -> float:
+        if "ottla.admin.listener" not in self.broker.properties:
+            return 0.0
         return longest_turn_seconds(int(self.broker.properties["ottla.admin.listener"]))
 
     def assert_canary_is_served(self) -> None:

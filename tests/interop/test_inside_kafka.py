@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ WITHOUT = ("group.version", "share.version", "streams.version", "transaction.ver
 class KafkaCluster(Kafka):
     """One node, whose id is ``KAFKA``; ``without`` are the features that it is formatted without."""
 
-    def __init__(self, *without: str) -> None:
+    def __init__(self, *without: str, **lines_more: str) -> None:
         super().__init__()
         self._without = without
         port, self.controller_port = lasting_ports(2)
@@ -39,13 +40,18 @@ class KafkaCluster(Kafka):
             "controller.quorum.voters": f"{KAFKA}@127.0.0.1:{self.controller_port}",
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
-        }
+        } | lines_more
         with self._config.open("a") as config:  # the last of two lines counts
             config.write("".join(f"{key}={value}\n" for key, value in lines.items()))
 
     def _java(self, *arguments: str, heap: str = "256m") -> list[str]:
         features = [word for name in self._without for word in ("--feature", f"{name}=0")] if "format" in arguments else []
         return super()._java(*arguments, *features, heap=heap)
+
+    def run(self, tool: str, *arguments: str, by_controller: bool = False) -> None:
+        """One of Kafka's tools, on this cluster."""
+        where = ("--bootstrap-controller", f"127.0.0.1:{self.controller_port}") if by_controller else ("--bootstrap-server", self.bootstrap)
+        subprocess.run(self._java(tool, *where, *arguments), check=True, stdout=subprocess.DEVNULL, timeout=60)
 
     def broker_inside(self, folder: Path) -> BrokerProcess:
         made = BrokerProcess(
@@ -104,6 +110,28 @@ def test_an_ottla_broker_leads_follows_dies_and_returns_in_a_kafka_cluster(tmp_p
         assert leaders(admin, "t") == [KAFKA, KAFKA]
         records.send(*SHARED)
         records.assert_read()
+
+
+def test_users_and_acls_of_the_cluster_are_kept_and_end_no_broker(tmp_path: Path) -> None:
+    """Nothing of them is enforced by ottla; a broker has them in its log and its snapshots, and starts with them."""
+    authorizer = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}
+    user = ("--entity-type", "users", "--entity-name", "alice", "--alter")
+    acl = ("--allow-principal", "User:alice", "--operation", "read", "--topic", "t", "--force")
+    with KafkaCluster(*WITHOUT, **authorizer) as kafka, Admin(kafka.bootstrap) as admin:
+        kafka.run("kafka.admin.ConfigCommand", *user, "--add-config", "SCRAM-SHA-256=[password=secret]")
+        with kafka.broker_inside(tmp_path) as ours:
+            eventually(lambda: {node.node_id for node in admin.describe_cluster().nodes}, lambda found: found == {KAFKA, OURS})
+            kafka.run("org.apache.kafka.tools.AclCommand", "--add", *acl, by_controller=True)
+            assert admin.create_topics([NewTopic("t", assignments=SHARED)]) == {"t": None}
+            eventually(lambda: leaders(admin, "t"), lambda found: found == [KAFKA, OURS])
+            ours.stop()
+            kafka.run("kafka.admin.ConfigCommand", *user, "--delete-config", "SCRAM-SHA-256")
+            ours.start()
+            wait_for_in_sync(admin, "t", {KAFKA, OURS}, 0)
+            wait_for_in_sync(admin, "t", {KAFKA, OURS}, 1)
+            kafka.run("org.apache.kafka.tools.AclCommand", "--remove", *acl, by_controller=True)
+            ours.restart()
+            wait_for_in_sync(admin, "t", {KAFKA, OURS}, 1)
 
 
 def test_a_cluster_with_features_that_ottla_does_not_have_refuses_its_broker(tmp_path: Path) -> None:

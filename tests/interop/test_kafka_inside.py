@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import pytest
 from bench.peers import Kafka
@@ -20,6 +20,7 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.interop.shared_partitions import Records, let_its_fetch_end
 from tests.waiting import eventually
 
+from ottla.controller.metadata_versions import level_of
 from ottla.sync import Admin, NewTopic, Producer
 
 KAFKA = 9
@@ -76,6 +77,38 @@ def kafka_inside(cluster: ClusterProcesses) -> Iterator[KafkaInside]:
     assert Kafka.why_not() is None, Kafka.why_not()
     with KafkaInside(cluster) as started:
         yield started
+
+
+class ClusterOf39(ClusterProcesses):
+    features = MappingProxyType({"metadata.version": level_of("3.9")})
+
+
+class OldKafkaInside(KafkaInside):
+    """Of Kafka 3.9, whose brokers read records in the versions of that release alone."""
+
+    def __init__(self, cluster: ClusterProcesses, libraries: str) -> None:
+        super().__init__(cluster)
+        self._libraries = libraries
+
+    def _java(self, *arguments: str, heap: str = "256m") -> list[str]:
+        return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-cp", self._libraries, *arguments]
+
+
+def test_a_kafka_3_9_broker_joins_a_cluster_of_that_level(tmp_path: Path, java_of_3_9: list[str]) -> None:
+    with ClusterOf39(tmp_path) as cluster, OldKafkaInside(cluster, java_of_3_9[-1]) as kafka:
+        records = Records(cluster.bootstrap, len(SHARED))
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", assignments=SHARED)]) == {"t": None}
+            eventually(lambda: leaders(admin, "t"), lambda found: found == [1, KAFKA, KAFKA])
+            records.send(*SHARED)
+            records.assert_read()
+            assert_logs_are_equal(records, cluster, kafka)
+            cluster.nodes[2].restart()
+            wait_for_in_sync(admin, "t", {KAFKA, 2}, 1)
+            kafka.stop()
+            eventually(lambda: leaders(admin, "t"), lambda found: found == [1, 2, 3])
+            records.send(*SHARED)
+            records.assert_read()
 
 
 def assert_logs_are_equal(records: Records, cluster: ClusterProcesses, kafka: KafkaInside) -> None:

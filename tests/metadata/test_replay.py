@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import DecodeError
 from ottla.messages.metadata_records import (
+    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
@@ -16,6 +17,7 @@ from ottla.messages.metadata_records import (
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
@@ -24,10 +26,14 @@ from ottla.messages.metadata_records import (
     QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC
 from ottla.metadata.records import decode_record, encode_record
@@ -158,6 +164,21 @@ def changes(draw: st.DrawFn, topic_id: bytes) -> Stored:
 
 
 @st.composite
+def secrets(draw: st.DrawFn) -> list[Stored]:
+    """Credentials, ACLs and delegation tokens, of which some are removed again."""
+    records: list[Stored] = []
+    for name in draw(st.lists(names, unique=True, max_size=3)):
+        records.append(UserScramCredentialRecord(name, draw(st.integers(1, 2)), b"salt", draw(st.binary(max_size=9)), b"server", 4096))
+        records.append(AccessControlEntryRecord(draw(ids), 2, name, 3, f"User:{name}", "*", 3, 3))
+        records.append(DelegationTokenRecord(f"User:{name}", "User:r", ["User:o"], 1, 3, 2, name))
+        if draw(st.booleans()):
+            records.append(RemoveUserScramCredentialRecord(name, 1))
+            records.append(RemoveDelegationTokenRecord(name))
+            records.append(RemoveAccessControlEntryRecord(draw(ids)))
+    return records
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> list[Stored]:
     """Groups of records that fit together."""
     records: list[Stored] = draw(memberships())
@@ -176,6 +197,7 @@ def histories(draw: st.DrawFn) -> list[Stored]:
         entity = [QuotaEntity(kind, draw(st.none() | names))]
         records.append(ClientQuotaRecord(entity, "producer_byte_rate", draw(st.floats(1, 1e9)), False))
         records.append(ClientQuotaRecord(entity, "request_percentage", 1.0, draw(st.booleans())))
+    records += draw(secrets())
     if draw(st.booleans()):
         records.append(ProducerIdsRecord(1, -1, draw(st.integers(1, 2**40))))
     return records

@@ -38,6 +38,7 @@ from ottla.consensus.effects import (
     LostLeadership,
     PersistElection,
     Probe,
+    SecondLeader,
     TruncateLog,
 )
 from ottla.consensus.settings import QuorumSettings
@@ -141,6 +142,8 @@ def _effect_text(effect: Effect) -> str:
             return f"installs the snapshot {effect.snapshot_id.end_offset}@{effect.snapshot_id.epoch}"
         case Probe():
             return f"probes {effect.peer}"
+        case SecondLeader():
+            return f"hears that {effect.leader_id} leads epoch {effect.epoch}, which {effect.known_id} leads"
         case Fatal():
             return f"FATAL {effect.reason}"
         case _:

@@ -27,11 +27,13 @@ from ottla.messages.envelope import EnvelopeResponse
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -41,10 +43,14 @@ from ottla.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
 from ottla.wire.compiler import decode, encode
@@ -89,6 +95,8 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
         *(BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord),
         *(UnregisterBrokerRecord, FenceBrokerRecord, UnfenceBrokerRecord, BrokerRegistrationChangeRecord),
         *(RegisterControllerRecord, ClearElrRecord, ZkMigrationStateRecord),
+        *(UserScramCredentialRecord, RemoveUserScramCredentialRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord),
+        *(DelegationTokenRecord, RemoveDelegationTokenRecord),
     }
 
 

@@ -166,6 +166,14 @@ class Probe(Effect, frozen=True):
     peer: int
 
 
+class SecondLeader(Effect, frozen=True):
+    """Somebody says that ``leader_id`` leads the epoch, which ``known_id`` leads; nothing has changed. Told, and counted."""
+
+    epoch: int
+    known_id: int
+    leader_id: int
+
+
 class Fatal(Effect, frozen=True):
     """A promise of the protocol was found broken: the process must stop before it does harm. The machine does nothing from then on."""
 

@@ -31,7 +31,10 @@ class ElectionState(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(election: ElectionState, *, voters: tuple[int, ...] | None = None) -> bytes:
-    """The file's bytes: version 0 with static ``voters``, version 1 without."""
+    """The file's bytes: version 0 with static ``voters``, version 1 without. Never such that ``decode`` refuses."""
+    assert 0 <= election.epoch < 2**31, "an epoch that cannot be read is not persisted"
+    assert -1 <= election.leader_id < 2**31, "nor is a leader that cannot be"
+    assert -1 <= election.voted_id < 2**31, "nor a vote"
     known: dict[str, Any] = {
         "leaderId": election.leader_id,
         "leaderEpoch": election.epoch,

@@ -24,7 +24,7 @@ _BACKOFF_MS_MIN = 50
 
 def on_vote(state: QuorumState, token: Token, request: Vote, now_ms: int) -> None:
     """The request is answered; a vote that is granted is persisted first."""
-    error = _mistake(state, request)
+    error = _mistake(state, request, now_ms)
     is_granted = False
     if error == ErrorCode.NONE:
         if request.epoch > state.epoch and not request.is_pre:
@@ -33,7 +33,7 @@ def on_vote(state: QuorumState, token: Token, request: Vote, now_ms: int) -> Non
     state.emit(Reply(token, VoteAnswer(error, state.epoch, state.leader_id, is_granted)))
 
 
-def _mistake(state: QuorumState, request: Vote) -> ErrorCode:
+def _mistake(state: QuorumState, request: Vote, now_ms: int) -> ErrorCode:
     settings = state.settings
     if request.cluster_id is not None and request.cluster_id != settings.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -45,7 +45,9 @@ def _mistake(state: QuorumState, request: Vote) -> ErrorCode:
         return ErrorCode.INVALID_VOTER_KEY
     if not settings.voters.is_voter(request.candidate_id, request.candidate_directory):
         return ErrorCode.INVALID_VOTER_KEY
-    return ErrorCode.FENCED_LEADER_EPOCH if request.epoch < state.epoch else ErrorCode.NONE
+    if request.epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.NONE if state.is_believed(request.epoch, now_ms) else ErrorCode.INVALID_REQUEST
 
 
 def _would_grant_pre_vote(state: QuorumState, request: Vote, now_ms: int) -> bool:

@@ -41,8 +41,10 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
         error = ErrorCode.INVALID_REQUEST
     elif request.voter_id >= 0 and not settings.is_named(request.voter_id, request.voter_directory):
         error = ErrorCode.INVALID_VOTER_KEY
-    elif request.epoch < state.epoch:
+    elif request.epoch < state.epoch or state.contradicts(request.leader_id, request.epoch):
         error = ErrorCode.FENCED_LEADER_EPOCH
+    elif not state.is_believed(request.epoch, now_ms):
+        error = ErrorCode.INVALID_REQUEST
     else:
         role = state.role
         is_new = state.learn(request.leader_id, request.epoch, now_ms)
@@ -64,8 +66,10 @@ def on_end_epoch(state: QuorumState, token: Token, request: EndEpoch, now_ms: in
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif request.leader_id not in settings.voters or request.leader_id == settings.node_id:
         error = ErrorCode.INVALID_REQUEST
-    elif request.epoch < state.epoch:
+    elif request.epoch < state.epoch or state.contradicts(request.leader_id, request.epoch):
         error = ErrorCode.FENCED_LEADER_EPOCH
+    elif not state.is_believed(request.epoch, now_ms):
+        error = ErrorCode.INVALID_REQUEST
     else:
         if request.epoch > state.epoch:
             state.become_unattached(request.epoch, now_ms)

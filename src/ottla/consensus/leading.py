@@ -29,13 +29,17 @@ from ottla.errors import ErrorCode
 
 OBSERVER_SESSION_MS = 300_000
 """So long an observer that fetches no more is described."""
+OBSERVERS_MAX = 1_000
+"""Of those the ones that have fetched last: anybody may call itself an observer."""
+PARKED_MAX = 1_000
+"""Fetches that wait; each of them is looked at whenever there is something new."""
 
 
 def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> None:
     """The fetch is answered or parked."""
     role = state.role
     error = _mistake(state, request)
-    if error == ErrorCode.NONE and (request.fetch_offset < 0 or not 0 <= request.last_epoch <= request.epoch):
+    if error == ErrorCode.NONE and _has_bad_numbers(request):
         error = ErrorCode.INVALID_REQUEST
     if error != ErrorCode.NONE or not isinstance(role, Leader):
         state.emit(Reply(token, refusal(state, error)))
@@ -43,15 +47,29 @@ def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> N
     mismatch = state.log.mismatch(request.fetch_offset, request.last_epoch)
     _note(state, role, request, None if mismatch else request.fetch_offset, now_ms)
     if mismatch is None and request.max_wait_ms > 0 and not _has_news(state, request):
+        _make_room(state, role)
         role.parked[token] = Parked(request, now_ms + request.max_wait_ms)
         return
     answer(state, token, request)
+
+
+def _make_room(state: QuorumState, role: Leader) -> None:
+    """Of those who wait and do not vote, the one that has waited longest waits no more where too many do."""
+    if len(role.parked) < PARKED_MAX:
+        return
+    for token, parked in role.parked.items():
+        if parked.request.replica_id not in role.voters:
+            del role.parked[token]
+            answer(state, token, parked.request)
+            return
 
 
 def on_fetch_snapshot(state: QuorumState, token: Token, request: FetchSnapshot, now_ms: int) -> None:
     """A piece is on its way, or the snapshot or the position does not exist."""
     role = state.role
     error = _mistake(state, request)
+    if error == ErrorCode.NONE and request.max_bytes <= 0:
+        error = ErrorCode.INVALID_REQUEST
     size = 0
     if error == ErrorCode.NONE and isinstance(role, Leader):
         _note(state, role, request, None, now_ms)
@@ -63,6 +81,11 @@ def on_fetch_snapshot(state: QuorumState, token: Token, request: FetchSnapshot, 
             error = ErrorCode.NONE if 0 <= request.position < size else ErrorCode.POSITION_OUT_OF_RANGE
     reply = FetchSnapshotAnswer(error, state.epoch, state.leader_id, request.snapshot_id, size, request.position)
     state.emit(Reply(token, reply) if error else ReadPieceAndReply(token, reply, min(request.max_bytes, state.settings.piece_bytes_max)))
+
+
+def _has_bad_numbers(request: Fetch) -> bool:
+    is_of_the_log = request.fetch_offset >= 0 and 0 <= request.last_epoch <= request.epoch
+    return not is_of_the_log or request.max_wait_ms < 0 or request.max_bytes < 0
 
 
 def _mistake(state: QuorumState, request: Fetch | FetchSnapshot) -> ErrorCode:
@@ -93,9 +116,18 @@ def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_
         if end_offset is not None and end_offset > state.high_watermark:
             advance(state, role)
     elif replica_id >= 0:
-        role.observers = {key: seen for key, seen in role.observers.items() if seen.fetched_ms > now_ms - OBSERVER_SESSION_MS}
-        before = role.observers.get((replica_id, directory_id), Progress())
+        before = role.observers.pop((replica_id, directory_id), Progress())
         role.observers[replica_id, directory_id] = _moved(before, end_offset, leader_end, now_ms, NEVER)
+        _forget_observers(role.observers, now_ms)
+
+
+def _forget_observers(observers: dict[tuple[int, bytes], Progress], now_ms: int) -> None:
+    """Those that fetch no more are forgotten. They are in the order of their last fetches."""
+    while True:
+        key, longest_silent = next(iter(observers.items()))
+        if len(observers) <= OBSERVERS_MAX and longest_silent.fetched_ms > now_ms - OBSERVER_SESSION_MS:
+            return
+        del observers[key]
 
 
 def _moved(before: Progress, end_offset: int | None, leader_end: int, now_ms: int, begin_ms: int) -> Progress:

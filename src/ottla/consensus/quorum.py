@@ -266,8 +266,13 @@ class Quorum:
         return self._done(now_ms)
 
     def on_snapshots(self, snapshots: Snapshots, log_start_offset: int, now_ms: int) -> Effects:
-        """These snapshots are on disk, oldest first, and the log begins at ``log_start_offset``, which the newest one covers."""
+        """These snapshots are on disk, oldest first, and the log begins at ``log_start_offset``, which the newest one covers.
+
+        What was found before a snapshot was installed counts no more.
+        """
         newest = snapshots[-1][0].end_offset if snapshots else 0
+        if newest < self._state.log.start_offset:
+            return self._done(now_ms)
         assert log_start_offset <= newest <= max(0, self._state.high_watermark), "a snapshot has what is committed, and all that is deleted"
         self._state.log.snapshots = snapshots
         self._state.log.start_at(log_start_offset)

@@ -18,9 +18,11 @@ from ottla.consensus.effects import (
     HighWatermark,
     LostLeadership,
     PersistElection,
+    SecondLeader,
     SendRequest,
 )
 from ottla.consensus.election_state import NO_VOTE, ElectionState
+from ottla.consensus.epoch_trust import EPOCH_JUMP_MAX, EPOCH_LAST, EpochTrust
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.roles import (
     TRANSITIONS,
@@ -47,13 +49,14 @@ class QuorumState:
 
     __slots__ = (
         "election", "fetch_count", "high_watermark", "is_fatal", "is_stopping", "is_voter", "log", "loss", "lost_elections", "orphans",
-        "out", "role", "search_count", "settings",
+        "out", "role", "search_count", "settings", "trust",
     )  # fmt: skip
 
     def __init__(self, settings: QuorumSettings, election: ElectionState, log: LogShape) -> None:
         self.settings = settings
         self.is_voter = settings.is_voter
         self.election = election
+        self.trust = EpochTrust(election.epoch)
         self.log = log
         # What a snapshot has is committed. It never goes back, and never beyond the log's end.
         self.high_watermark = log.snapshots[-1][0].end_offset if log.snapshots else -1
@@ -72,6 +75,7 @@ class QuorumState:
         made.high_watermark, made.role, made.loss = self.high_watermark, copied(self.role), self.loss
         made.lost_elections, made.search_count, made.fetch_count = self.lost_elections, self.search_count, self.fetch_count
         made.is_stopping, made.is_fatal = self.is_stopping, self.is_fatal
+        made.trust = self.trust.copy()
         return made
 
     def key(self) -> tuple[Any, ...]:
@@ -113,8 +117,11 @@ class QuorumState:
         self._move(Prospective(leader_id, now_ms + self.election_timeout_ms(now_ms), ask_ms=asks, since_ms=now_ms))
 
     def become_candidate(self, now_ms: int) -> None:
-        """The epoch is raised, and this replica's vote in it is its own."""
+        """The epoch is raised, and this replica's vote in it is its own. After the last epoch there is none to be elected in."""
         settings = self.settings
+        if self.epoch >= EPOCH_LAST:
+            self.become_unattached(self.epoch, now_ms)
+            return
         self.persist(ElectionState(self.epoch + 1, NO_LEADER, settings.node_id, settings.directory_id))
         asks = dict.fromkeys(settings.voters.others(settings.node_id), now_ms)
         self._move(Candidate(now_ms + self.election_timeout_ms(now_ms), ask_ms=asks, since_ms=now_ms))
@@ -161,10 +168,29 @@ class QuorumState:
             self.emit(LostLeadership(before.epoch))
         self.role = role
 
+    def is_believed(self, epoch: int, now_ms: int) -> bool:
+        """Whether a request may bring that epoch: whoever sent it may be anybody (see ``epoch_trust``)."""
+        return epoch <= self.epoch or self.trust.allows(epoch, self.epoch, now_ms)
+
+    def contradicts(self, leader_id: int, epoch: int) -> bool:
+        """Whether another replica leads the epoch, as this one knows at first hand: it is told of, and never believed."""
+        if epoch != self.epoch or leader_id < 0:
+            return False
+        known = self.settings.node_id if type(self.role) is Resigned else self.leader_id
+        if known in (NO_LEADER, leader_id):
+            return False
+        self.emit(SecondLeader(epoch, known, leader_id))
+        return True
+
     def learn(self, leader_id: int, epoch: int, now_ms: int) -> bool:
-        """What another replica said of the election is known here too; True when it was news and the role has changed."""
+        """What a voter answered about the election is known here too; True when it was news and the role has changed.
+
+        An epoch that no quorum can have reached is not believed, nor that the epoch has another leader than the known one.
+        """
         if leader_id == self.settings.node_id or leader_id not in self.settings.voters:
             leader_id = NO_LEADER
+        if epoch > (EPOCH_LAST if self.epoch == 0 else min(EPOCH_LAST, self.epoch + EPOCH_JUMP_MAX)):
+            return False
         if epoch > self.epoch:
             self.loss = LeaderLoss.NONE
             if leader_id >= 0:
@@ -174,13 +200,7 @@ class QuorumState:
             return True
         if epoch < self.epoch or leader_id < 0:
             return False
-        known = self.leader_id
-        if known >= 0:
-            if known != leader_id:
-                self.fail(f"epoch {epoch} has two leaders, {known} and {leader_id}")
-            return False
-        if type(self.role) is Resigned:
-            self.fail(f"epoch {epoch} has two leaders, {self.settings.node_id}, which has resigned, and {leader_id}")
+        if self.contradicts(leader_id, epoch) or self.leader_id >= 0:
             return False
         self.become_follower(leader_id, epoch, now_ms)
         return True

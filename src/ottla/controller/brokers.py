@@ -2,71 +2,83 @@
 
 A broker registers, and gets an epoch by which everything that it says later is told from what an earlier process of its id said. It is
 fenced until it has caught up with its own registration; fenced again when its session ends; out of all ISRs whenever it is not up.
+What concerns all of its partitions is a sweep: it is decided a slice at a time.
 Source: KIP-631 (registration, heartbeats), KIP-841 (fenced and stopping brokers in ISRs), KIP-858 (log directories), KIP-966 (what an
 unclean restart makes of eligible replicas).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.features import METADATA_VERSION
-from ottla.controller.partition_change import with_leader, without_replicas
-from ottla.controller.topic_rules import RESERVED_DIRECTORIES, TopicRules, partitions_of
+from ottla.controller.sweeps import Leaving, Returning, RulesOf, Suspected
+from ottla.controller.topic_rules import RESERVED_DIRECTORIES
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import FENCED, UNFENCED, broker_record
-from ottla.types import NO_LEADER, uuid_text
+from ottla.metadata.record_versions import DIRECTORIES
+from ottla.types import uuid_text
 from ottla.wire.schema import Stored
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A ``Decided``: the records, and the epoch that the broker has from now on."""
-
-    records: tuple[Stored, ...]
-    broker_epoch: int
-
-
-def register_broker(
-    image: ClusterImage,
-    wanted: BrokerImage,
-    *,
-    has_session: bool,
-    previous_epoch: int,
-    previous_incarnations: Container[bytes] = (),
-    rules: TopicRules,
-    is_unfenced: bool = False,
-) -> Registered:
+class Registering(Leaving):
     """The registration of a process, fenced unless ``is_unfenced``; its epoch is the offset of its record, or stays as it is.
 
     ``wanted`` has no epoch yet. ``has_session`` says whether the process that is registered under the id is taken to be alive: another one
     is refused then, DUPLICATE_BROKER_REGISTRATION. ``previous_epoch`` and ``previous_incarnations`` are of processes of
     which the broker has everything; when the last one is not among them, it may have lost what it had. INVALID_REGISTRATION for
-    directories that cannot be, UNSUPPORTED_VERSION for a broker that does not know the cluster's features.
+    directories that cannot be, UNSUPPORTED_VERSION for a broker that does not know the cluster's features. It is judged at each step.
     """
-    known = image.brokers.get(wanted.broker_id)
-    is_same = known is not None and known.incarnation_id == wanted.incarnation_id
-    if known is not None and has_session and not is_same:
-        text = f"another process is registered as broker {wanted.broker_id}; if that has ended, so will its session"
-        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text)
-    _check_directories(image, wanted)
-    _check_features(image, wanted)
-    if known is not None and is_same:
-        kept = replace(
-            wanted, broker_epoch=known.broker_epoch, is_fenced=known.is_fenced, in_controlled_shutdown=known.in_controlled_shutdown
-        )
-        return Registered((broker_record(kept),), known.broker_epoch)
-    records: list[Stored] = []
-    if known is not None:
-        is_clean = known.broker_epoch == previous_epoch or known.incarnation_id in previous_incarnations
-        records += leaving(image, wanted.broker_id, rules, is_clean=is_clean)
-    epoch = image.end_offset + len(records)
-    records.append(broker_record(replace(wanted, broker_epoch=epoch, is_fenced=not is_unfenced)))
-    return Registered(tuple(records), epoch)
+
+    def __init__(
+        self,
+        wanted: BrokerImage,
+        rules: RulesOf,
+        *,
+        has_session: Callable[[BrokerImage], bool],
+        previous_epoch: int,
+        previous_incarnations: Container[bytes] = (),
+        is_unfenced: bool = False,
+    ) -> None:
+        super().__init__(wanted.broker_id, rules, lambda image: True, last=self._register, is_clean=self._had_everything)
+        self._wanted = wanted
+        self._has_session = has_session
+        self._previous_epoch = previous_epoch
+        self._previous_incarnations = previous_incarnations
+        self._is_unfenced = is_unfenced
+        self.broker_epoch = -1
+        """The epoch that the broker has from now on, once it is done."""
+
+    def _step(self, image: ClusterImage) -> Recorded:
+        wanted = self._wanted
+        known = image.brokers.get(wanted.broker_id)
+        is_same = known is not None and known.incarnation_id == wanted.incarnation_id
+        if known is not None and not is_same and self._has_session(known):
+            text = f"another process is registered as broker {wanted.broker_id}; if that has ended, so will its session"
+            raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text)
+        _check_directories(image, wanted)
+        _check_features(image, wanted)
+        if known is not None and is_same:
+            self.is_done, self.broker_epoch = True, known.broker_epoch
+            kept = replace(
+                wanted, broker_epoch=known.broker_epoch, is_fenced=known.is_fenced, in_controlled_shutdown=known.in_controlled_shutdown
+            )
+            return Recorded((broker_record(kept),))
+        return super()._step(image)
+
+    def _had_everything(self, image: ClusterImage) -> bool:
+        known = image.brokers.get(self._wanted.broker_id)
+        if known is None:
+            return True
+        return known.broker_epoch == self._previous_epoch or known.incarnation_id in self._previous_incarnations
+
+    def _register(self, image: ClusterImage, offset: int) -> Sequence[Stored]:
+        self.broker_epoch = offset
+        return (broker_record(replace(self._wanted, broker_epoch=offset, is_fenced=not self._is_unfenced)),)
 
 
 def check_epoch(image: ClusterImage, broker_id: int, epoch: int) -> BrokerImage:
@@ -79,63 +91,66 @@ def check_epoch(image: ClusterImage, broker_id: int, epoch: int) -> BrokerImage:
     return broker
 
 
-def fence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """The broker is fenced and out of every ISR; nothing to record when it is. The ``suspected`` lead only what nobody else can."""
+def fencing(
+    image: ClusterImage,
+    broker_id: int,
+    rules: RulesOf,
+    *,
+    is_wanted: Callable[[], bool] = lambda: True,
+    suspected: Suspected = lambda: (),
+) -> Leaving:
+    """How the broker is fenced and leaves every ISR, for as long as ``is_wanted``. The ``suspected`` lead only what nobody else can."""
+    epoch = image.brokers[broker_id].broker_epoch
+
+    def serves(image: ClusterImage) -> bool:
+        known = image.brokers.get(broker_id)
+        return known is not None and known.broker_epoch == epoch and not known.is_fenced and is_wanted()
+
+    change = BrokerRegistrationChangeRecord(broker_id, epoch, fenced=FENCED)
+    return Leaving(broker_id, rules, serves, last=lambda image, offset: (change,), suspected=suspected)
+
+
+def unfencing(image: ClusterImage, broker_id: int, rules: RulesOf) -> Returning:
+    """How the broker is unfenced, and leads what nobody else could."""
     broker = image.brokers[broker_id]
-    if broker.is_fenced:
-        return Recorded(())
-    change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=FENCED)
-    return Recorded((*leaving(image, broker_id, rules, suspected=suspected), change))
+    return Returning(broker, rules, BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED))
 
 
-def unfence_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
-    """The broker is unfenced, and leads what nobody else could."""
-    broker = image.brokers[broker_id]
-    records: list[Stored] = [BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED)]
-    serving = replace(image, brokers={**image.brokers, broker_id: replace(broker, is_fenced=False)})
-    found = replace(rules, image=serving)
-    for name, topic_id, index, partition in partitions_of(image):
-        if partition.leader == NO_LEADER and broker_id in partition.replicas:
-            record = with_leader(topic_id, index, partition, found.of(name, partition))
-            if record is not None:
-                records.append(record)
-    return Recorded(tuple(records))
-
-
-def begin_shutdown(image: ClusterImage, broker_id: int, *, rules: TopicRules) -> Recorded:
+def stopping(image: ClusterImage, broker_id: int, rules: RulesOf) -> Leaving:
     """The broker is stopping: others lead what it led, where there are others."""
-    broker = image.brokers[broker_id]
-    records: list[Stored] = []
-    if not broker.in_controlled_shutdown:
-        records.append(BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, in_controlled_shutdown=1))
-    return Recorded((*records, *leaving(image, broker_id, rules)))
+    epoch = image.brokers[broker_id].broker_epoch
+
+    def first(image: ClusterImage) -> Sequence[Stored]:
+        is_known = image.brokers[broker_id].in_controlled_shutdown
+        return () if is_known else (BrokerRegistrationChangeRecord(broker_id, epoch, in_controlled_shutdown=1),)
+
+    def serves(image: ClusterImage) -> bool:
+        known = image.brokers.get(broker_id)
+        return known is not None and known.broker_epoch == epoch and not known.is_fenced
+
+    return Leaving(broker_id, rules, serves, first=first)
 
 
-def unregister_broker(image: ClusterImage, broker_id: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """The broker is no longer of the cluster, in no ISR, and eligible nowhere. BROKER_ID_NOT_REGISTERED when it never was."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
+def unregistering(image: ClusterImage, broker_id: int, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
+    """How the broker leaves the cluster, every ISR and every ELR. BROKER_ID_NOT_REGISTERED when it never was in it."""
+    known = image.brokers.get(broker_id)
+    if known is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
-    record = UnregisterBrokerRecord(broker_id, broker.broker_epoch)
-    return Recorded((*leaving(image, broker_id, rules, is_clean=False, suspected=suspected), record))
+    epoch, record = known.broker_epoch, UnregisterBrokerRecord(broker_id, known.broker_epoch)
+
+    def is_registered(image: ClusterImage) -> bool:
+        return broker_id in image.brokers and image.brokers[broker_id].broker_epoch == epoch
+
+    return Leaving(broker_id, rules, is_registered, last=lambda image, offset: (record,), is_clean=lambda image: False, suspected=suspected)
 
 
 def has_leaderships(image: ClusterImage, broker_id: int) -> bool:
-    return any(partition.leader == broker_id for *_, partition in partitions_of(image))
-
-
-def leaving(
-    image: ClusterImage, broker_id: int, rules: TopicRules, *, is_clean: bool = True, suspected: Container[int] = ()
-) -> Iterator[Stored]:
-    """The changes of all partitions when the broker no longer serves. Uncleanly, it is not eligible any more either."""
-    for name, topic_id, index, partition in partitions_of(image):
-        if broker_id in partition.isr or (not is_clean and broker_id in partition.elr):
-            record = without_replicas(topic_id, index, partition, {broker_id}, rules.of(name, partition, suspected), is_clean=is_clean)
-            if record is not None:
-                yield record
+    return image.index.led.get(broker_id, 0) > 0
 
 
 def _check_directories(image: ClusterImage, wanted: BrokerImage) -> None:
+    if image.features.get(METADATA_VERSION, 0) < DIRECTORIES:  # brokers of such a release name none
+        return
     if not wanted.directories:
         raise _invalid("no log directory is named")
     if any(int.from_bytes(directory, "big") < RESERVED_DIRECTORIES for directory in wanted.directories):

@@ -15,7 +15,7 @@ Source: KIP-455, KIP-631, KIP-704, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ottla.messages.metadata_records import PartitionChangeRecord
@@ -75,9 +75,10 @@ def without_replicas(
     def may_lead(node: int) -> bool:
         return node not in gone and rules.is_up(node)
 
-    return change(
-        topic_id, index, partition, Target.of(partition, isr), replace(rules, is_up=may_lead), ineligible=() if is_clean else gone
+    known = Rules(
+        is_up=may_lead, min_isr=rules.min_isr, has_elr=rules.has_elr, may_be_unclean=rules.may_be_unclean, suspected=rules.suspected
     )  # fmt: skip
+    return change(topic_id, index, partition, Target.of(partition, isr), known, ineligible=() if is_clean else gone)
 
 
 def with_isr(

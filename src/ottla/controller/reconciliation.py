@@ -6,40 +6,42 @@ Whoever is not registered, or by a later session than the one that was known, ha
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from ottla.controller.brokers import leaving
 from ottla.controller.decided import Recorded
-from ottla.controller.partition_change import with_leader, without_replicas
-from ottla.controller.topic_rules import TopicRules, is_serving, partitions_of
+from ottla.controller.sweeps import Completing, Leaving, RulesOf, Suspected
+from ottla.controller.topic_rules import is_serving
 from ottla.messages.metadata_records import PartitionRecord
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from ottla.metadata.members import broker_record
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
 
 
-def without_the_absent(image: ClusterImage, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
+class WithoutTheAbsent(Completing):
     """Who is not registered is in no ISR and leads nothing, and what has no leader has one, where somebody can lead."""
-    records: list[Stored] = []
-    for name, topic_id, index, partition in partitions_of(image):
-        absent = {node for node in partition.isr if node not in image.brokers}
-        known = rules.of(name, partition, suspected)
-        if absent:
-            record = without_replicas(topic_id, index, partition, absent, known)
-        else:
-            record = with_leader(topic_id, index, partition, known)
-        if record is not None:
-            records.append(record)
-    return Recorded(tuple(records))
+
+    _may_be_unclean = True
+
+    def _is_gone(self, image: ClusterImage, partition: PartitionImage, node: int) -> bool:
+        return node not in image.brokers
 
 
-def broker_came(image: ClusterImage, broker: BrokerImage, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """The broker is registered, fenced, under the epoch that it has; whoever had its id before has left."""
-    records: list[Stored] = []
-    if broker.broker_id in image.brokers:
-        records += leaving(image, broker.broker_id, rules, is_clean=False, suspected=suspected)
-    return Recorded((*records, broker_record(broker)))
+def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
+    """How the broker is registered, fenced, under the epoch that it has; whoever had its id before has left first."""
+    broker_id, epoch = broker.broker_id, broker.broker_epoch
+
+    def is_wanted(image: ClusterImage) -> bool:
+        return broker_id not in image.brokers or image.brokers[broker_id].broker_epoch != epoch
+
+    return Leaving(
+        broker_id,
+        rules,
+        is_wanted,
+        last=lambda image, offset: (broker_record(broker),),
+        is_clean=lambda image: broker_id not in image.brokers,
+        suspected=suspected,
+    )
 
 
 def born(image: ClusterImage, partitions: Iterable[tuple[str, int, Sequence[int]]]) -> Recorded:

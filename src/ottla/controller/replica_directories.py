@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ottla.controller.decided import Recorded
 from ottla.controller.partition_change import UNASSIGNED, with_leader, without_replicas
-from ottla.controller.topic_rules import LOST, TopicRules, has_directory, hosted_by, is_lost, partitions_of
+from ottla.controller.sweeps import RulesOf, Sweep, WithoutDirectories
+from ottla.controller.topic_rules import LOST, TopicRules, has_directory, hosted_by, is_lost
 from ottla.errors import ErrorCode
-from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
+from ottla.metadata.record_versions import DIRECTORIES, METADATA_VERSION, NEWEST
 from ottla.types import NO_LEADER
 
 Place = tuple[bytes, int]
@@ -34,6 +35,8 @@ def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Plac
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
     """
     records, refused = [], {}
+    if image.features.get(METADATA_VERSION, NEWEST) < DIRECTORIES:  # the log cannot say it, and nobody asks for it again
+        return Assigned((), {})
     for (topic_id, index), directory in wanted.items():
         name = image.topic_names.get(topic_id)
         partition = None if name is None else image.topics[name].partitions.get(index)
@@ -85,19 +88,14 @@ def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool
     return assign_directories(image, broker_id, changed, rules=rules)
 
 
-def directories_failed(image: ClusterImage, broker: BrokerImage, failed: Collection[bytes], *, rules: TopicRules) -> Recorded:
-    """The broker goes on without these directories; nothing to record when it does already."""
+def failing_directories(image: ClusterImage, broker: BrokerImage, failed: Collection[bytes], rules: RulesOf) -> Sweep | None:
+    """How the broker goes on without these directories; None when it does already."""
     left = [directory for directory in broker.directories if directory not in failed]
     if len(left) == len(broker.directories) or not left:  # a broker without any is about to end
-        return Recorded(())
-    records: list[PartitionChangeRecord] = []
-    for name, topic_id, index, partition in partitions_of(image):
-        if broker.broker_id in partition.isr and _directory_of(partition, broker.broker_id) in failed:
-            record = without_replicas(topic_id, index, partition, {broker.broker_id}, rules.of(name, partition))
-            if record is not None:
-                records.append(record)
-    return Recorded((BrokerRegistrationChangeRecord(broker.broker_id, broker.broker_epoch, log_dirs=left), *records))
+        return None
 
+    def is_wanted(image: ClusterImage) -> bool:
+        known = image.brokers.get(broker.broker_id)
+        return known is not None and known.broker_epoch == broker.broker_epoch
 
-def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
-    return partition.directories[partition.replicas.index(broker_id)] if partition.directories else UNASSIGNED
+    return WithoutDirectories(broker, frozenset(failed), rules, is_wanted)

@@ -80,10 +80,10 @@ class Sessions:
         session.metadata_offset = request.current_metadata_offset
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """The broker stops once the others know what the metadata log says at ``offset``."""
-        session = self._sessions[broker_id]
-        if session.shutdown_offset < 0:
-            session.shutdown_offset = offset
+        """The broker stops once the others know what the metadata log says at ``offset``; a later one takes its place."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.shutdown_offset = max(session.shutdown_offset, offset)
 
     def standing_after(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, leads: bool, serving: Collection[int]) -> Standing:
         """Where the heartbeat takes the broker. ``leads`` says whether it leads a partition; ``serving`` are the unfenced brokers."""

@@ -6,12 +6,12 @@ A replica may lead when its broker serves: it is registered, not fenced, not sto
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.controller.features import ELR_VERSION, MIN_ISR
-from ottla.controller.partition_change import IsUp, Rules
-from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.controller.partition_change import UNASSIGNED, IsUp, Rules
+from ottla.metadata.image import ClusterImage, PartitionImage, partitions_at
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 LOST: Final = (2).to_bytes(16, "big")
@@ -26,6 +26,8 @@ class TopicRules:
     image: ClusterImage
     static_min_isr: int = 1
     is_static_unclean: bool = False
+    _found: dict[str, tuple[int, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """By topic, what its partitions share; many of them are asked for, one after the other."""
 
     def min_isr(self, topic: str) -> int:
         """``min.insync.replicas`` of the topic."""
@@ -41,11 +43,14 @@ class TopicRules:
 
     def of(self, topic: str, partition: PartitionImage, suspected: Container[int] = ()) -> Rules:
         """Those of one partition."""
+        found = self._found.get(topic)
+        if found is None:
+            found = self._found[topic] = self.min_isr(topic), self.may_be_unclean(topic)
         return Rules(
             is_up=may_lead(self.image, partition),
-            min_isr=self.min_isr(topic),
+            min_isr=found[0],
             has_elr=self.image.features.get(ELR_VERSION, 0) > 0,
-            may_be_unclean=self.may_be_unclean(topic),
+            may_be_unclean=found[1],
             suspected=suspected,
         )
 
@@ -77,14 +82,19 @@ def has_directory(image: ClusterImage, partition: PartitionImage, node: int) -> 
     return broker is None or not broker.directories or directory in broker.directories
 
 
+def directory_of(partition: PartitionImage, node: int) -> bytes:
+    """In which log directory the replica of the broker is."""
+    return partition.directories[partition.replicas.index(node)] if partition.directories else UNASSIGNED
+
+
 def is_lost(partition: PartitionImage, node: int) -> bool:
     """Whether the broker's replica is in no log directory any more."""
     return bool(partition.directories) and partition.directories[partition.replicas.index(node)] == LOST
 
 
 def hosted_by(image: ClusterImage, node: int) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    """Those of ``partitions_of`` that have a replica on the broker."""
-    return (found for found in partitions_of(image) if node in found[3].replicas)
+    """Those of ``partitions_of`` that have a replica on the broker; no others are looked at."""
+    return partitions_at(image.topics, image.index.of_broker(node))
 
 
 def partitions_of(image: ClusterImage) -> Iterator[tuple[str, bytes, int, PartitionImage]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.wire.schema import Stored, Struct, array, boolean, float64, int8, int16, int32, int64, string, uint16, uuid
+from ottla.wire.schema import Stored, Struct, array, binary, boolean, float64, int8, int16, int32, int64, string, uint16, uuid
 
 
 class TopicRecord(Stored, api_key=2, versions=(0, 0), flexible=0):
@@ -152,6 +152,49 @@ class ClientQuotaRecord(Stored, api_key=14, versions=(0, 0), flexible=0):
     key: str = string()
     value: float = float64()
     remove: bool = boolean()
+
+
+class UserScramCredentialRecord(Stored, api_key=11, versions=(0, 0), flexible=0):
+    name: str = string()
+    mechanism: int = int8()
+    salt: bytes = binary()
+    stored_key: bytes = binary()
+    server_key: bytes = binary()
+    iterations: int = int32()
+
+
+class RemoveUserScramCredentialRecord(Stored, api_key=22, versions=(0, 0), flexible=0):
+    name: str = string()
+    mechanism: int = int8()
+
+
+class AccessControlEntryRecord(Stored, api_key=18, versions=(0, 0), flexible=0):
+    id: bytes = uuid()
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8()
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class RemoveAccessControlEntryRecord(Stored, api_key=19, versions=(0, 0), flexible=0):
+    id: bytes = uuid()
+
+
+class DelegationTokenRecord(Stored, api_key=10, versions=(0, 0), flexible=0):
+    owner: str = string()
+    requester: str = string()
+    renewers: list[str] = array(string())
+    issue_timestamp: int = int64()
+    max_timestamp: int = int64()
+    expiration_timestamp: int = int64()
+    token_id: str = string()
+
+
+class RemoveDelegationTokenRecord(Stored, api_key=26, versions=(0, 0), flexible=0):
+    token_id: str = string()
 
 
 class NoOpRecord(Stored, api_key=20, versions=(0, 0), flexible=0):

@@ -6,10 +6,12 @@ written to. Source: KIP-500, KIP-631.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
+from ottla.metadata.partition_index import EMPTY_INDEX, PartitionIndex, Places
 from ottla.types import NO_LEADER
 from ottla.wire.schema import ZERO_UUID
 
@@ -120,9 +122,17 @@ class ClusterImage:
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    """By user and mechanism. These, and the two that follow, are kept for others: nothing is enforced here yet."""
+    acls: Mapping[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    """By their ids."""
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
+    """By their ids."""
     next_producer_id: int = 0
     metric_names: Mapping[str, str] = field(default_factory=dict)
     """Topics with '.' or '_' in their names, by the name in which both are '_'."""
+    index: PartitionIndex = field(default=EMPTY_INDEX, compare=False, repr=False)
+    """Which of the partitions each broker has to do with."""
     end_offset: int = field(default=0, compare=False)
     """The offset after the last record of the metadata log that is in it."""
     epoch: int = field(default=0, compare=False)
@@ -148,3 +158,11 @@ EMPTY_IMAGE: Final = ClusterImage()
 def metric_name(topic: str) -> str | None:
     """The name under which the topic could be mistaken for another one in metrics; None when it cannot be."""
     return topic.replace(".", "_") if "." in topic or "_" in topic else None
+
+
+def partitions_at(topics: Mapping[str, TopicImage], places: Places) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
+    """Topic, its id, index and partition, of those that are there."""
+    for name, numbers in places.items():
+        topic = topics[name]
+        for number in numbers:
+            yield name, topic.topic_id, number, topic.partitions[number]

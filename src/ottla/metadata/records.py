@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.errors import DecodeError
 from ottla.messages import metadata_records as declared
+from ottla.metadata.record_versions import NEWEST, version_at
 from ottla.ports import Buffer
 from ottla.wire.compiler import decode_from, encode
 from ottla.wire.primitives import read_uvarint, uvarint
@@ -36,6 +37,12 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
         declared.FeatureLevelRecord,
         declared.ProducerIdsRecord,
         declared.ClientQuotaRecord,
+        declared.UserScramCredentialRecord,
+        declared.RemoveUserScramCredentialRecord,
+        declared.AccessControlEntryRecord,
+        declared.RemoveAccessControlEntryRecord,
+        declared.DelegationTokenRecord,
+        declared.RemoveDelegationTokenRecord,
         declared.NoOpRecord,
         declared.BeginTransactionRecord,
         declared.EndTransactionRecord,
@@ -44,10 +51,10 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
 }
 
 
-def encode_record(record: Stored) -> bytes:
-    """The value of a metadata log record; the newest version of each type is written."""
+def encode_record(record: Stored, level: int = NEWEST) -> bytes:
+    """The value of a metadata log record, in the version that a ``metadata.version`` of that level has."""
     declaration = declaration_of(record)
-    version = declaration.versions[1]
+    version = declaration.versions[1] if level >= NEWEST else version_at(type(record), level)
     return uvarint(FRAME_VERSION) + uvarint(declaration.code) + uvarint(version) + encode(record, version)
 
 

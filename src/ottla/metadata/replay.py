@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -26,14 +28,19 @@ from ottla.messages.metadata_records import (
     QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage, metric_name
 from ottla.metadata.members import broker_of, broker_record, changed_broker, controller_of, controller_record
+from ottla.metadata.partition_index import IndexBuilder
 from ottla.wire.schema import Stored
 
 ALIKE_MAX: Final = 1000
@@ -57,6 +64,7 @@ class ImageBuilder:
         self._draft = image
         self._copied: set[str] = set()
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
+        self._indexing = IndexBuilder(image.index)
         self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # those of a large topic are much alike
 
     @property
@@ -66,6 +74,8 @@ class ImageBuilder:
 
     def image(self) -> ClusterImage:
         """The image after all records; it never changes."""
+        if "index" in self._copied:
+            self._indexing.seal()
         self._copied.clear()
         self._partitions.clear()
         return self._draft
@@ -87,7 +97,7 @@ class ImageBuilder:
             case TopicRecord():
                 self._add_topic(record)
             case PartitionRecord():
-                self._partitions_of(record.topic_id)[record.partition_id] = self._partition(
+                partition = self._partition(
                     tuple(record.replicas),
                     tuple(record.isr),
                     record.leader,
@@ -100,6 +110,7 @@ class ImageBuilder:
                     tuple(record.directories),
                     record.leader_recovery_state == 1,
                 )
+                self._put_partition(record.topic_id, record.partition_id, partition)
             case PartitionChangeRecord():
                 self._change_partition(record)
             case RemoveTopicRecord():
@@ -132,6 +143,18 @@ class ImageBuilder:
                 self._set_quota(record)
             case ClearElrRecord():
                 self._clear_elr(record.topic_name)
+            case UserScramCredentialRecord():
+                self._own("scram_credentials")[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self._own("scram_credentials").pop((record.name, record.mechanism), None)
+            case AccessControlEntryRecord():
+                self._own("acls")[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self._own("acls").pop(record.id, None)
+            case DelegationTokenRecord():
+                self._own("delegation_tokens")[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                self._own("delegation_tokens").pop(record.token_id, None)
             case NoOpRecord() | ZkMigrationStateRecord() | AbortTransactionRecord():
                 pass
             case _:
@@ -148,12 +171,25 @@ class ImageBuilder:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._own("topic_names").pop(record.topic_id)
-        del self._own("topics")[name]
+        self._own_index().remove(self._own("topics").pop(name))
         self._partitions.pop(name, None)
         if (RESOURCE_TOPIC, name) in self._draft.configs:
             del self._own("configs")[RESOURCE_TOPIC, name]
         if metric_name(name) in self._draft.metric_names:
             del self._own("metric_names")[metric_name(name)]
+
+    def _put_partition(self, topic_id: bytes, number: int, partition: PartitionImage) -> None:
+        partitions = self._partitions_of(topic_id)
+        old = partitions.get(number)
+        partitions[number] = partition
+        self._own_index().change(self._draft.topic_names[topic_id], number, old, partition)
+
+    def _own_index(self) -> IndexBuilder:
+        """To be changed."""
+        if "index" not in self._copied:
+            self._draft = replace(self._draft, index=self._indexing.draft())
+            self._copied.add("index")
+        return self._indexing
 
     def _partitions_of(self, topic_id: bytes) -> dict[int, PartitionImage]:
         name = self._draft.topic_names[topic_id]
@@ -164,10 +200,13 @@ class ImageBuilder:
         return self._partitions[name]
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        partitions = self._partitions_of(record.topic_id)
+        name = self._draft.topic_names[record.topic_id]
+        partitions = self._partitions.get(name)
+        if partitions is None:
+            partitions = self._partitions_of(record.topic_id)
         old = partitions[record.partition_id]
         new_leader = record.leader != -2  # -2: unchanged; KIP-631
-        partitions[record.partition_id] = PartitionImage(
+        new = PartitionImage(
             replicas=_changed(old.replicas, record.replicas),
             isr=_changed(old.isr, record.isr),
             leader=record.leader if new_leader else old.leader,
@@ -180,14 +219,16 @@ class ImageBuilder:
             directories=_changed(old.directories, record.directories),
             is_recovering=old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
         )
+        partitions[record.partition_id] = new
+        self._own_index().change(name, record.partition_id, old, new)
 
     def _clear_elr(self, topic: str) -> None:
         """Nobody of the topic's partitions is eligible any more; of all topics, for an empty name."""
-        for name in (topic,) if topic else tuple(self._draft.topics):
+        places = self._draft.index.with_elr
+        for name in (topic,) if topic else tuple(places):
             found = self._draft.topics[name]
-            for index, old in found.partitions.items():
-                if old.elr or old.last_known_elr:
-                    self._partitions_of(found.topic_id)[index] = replace(old, elr=(), last_known_elr=())
+            for index in tuple(places.get(name, ())):
+                self._put_partition(found.topic_id, index, replace(found.partitions[index], elr=(), last_known_elr=()))
 
     def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
         """The broker; an assert when the epoch is that of another process of the same id."""
@@ -252,5 +293,8 @@ def snapshot_records(image: ClusterImage) -> Iterator[Stored]:
     for entity, limits in sorted(image.quotas.items(), key=lambda item: [(kind, name or "") for kind, name in item[0]]):
         for key, limit in sorted(limits.items()):
             yield ClientQuotaRecord([QuotaEntity(kind, name) for kind, name in entity], key, limit, False)
+    for kept in (image.scram_credentials, image.acls, image.delegation_tokens):
+        for _, record in sorted(kept.items()):
+            yield record
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)

@@ -21,6 +21,7 @@ from ottla.controller.decided import Decided
 from ottla.controller.elections import elections_in
 from ottla.controller.features import MIN_ISR, first_features
 from ottla.controller.producer_ids import next_block
+from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import UNCLEAN, TopicRules
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
@@ -162,21 +163,36 @@ class ActiveController:
             return await self.remote.create_topics(topics)
         return await self.decide(self.creation(topic) for topic in topics)
 
+    async def sweep(self, sweep: Sweep, *, is_followed: bool = False) -> KafkaError | None:
+        """What it decides is committed, a slice at a time, with others' turns between them. What it is refused with, if it is.
+
+        NOT_CONTROLLER as of ``decide``.
+        """
+        results = await self.decide(sweep.steps(), is_followed=is_followed, slice_size=1, is_kept=False)
+        return next((result for result in results if isinstance(result, KafkaError)), None)
+
     async def decide(
-        self, decisions: Iterable[Callable[[ClusterImage], D]], *, validate_only: bool = False, is_followed: bool = True
+        self,
+        decisions: Iterable[Callable[[ClusterImage], D]],
+        *,
+        validate_only: bool = False,
+        is_followed: bool = True,
+        slice_size: int = SLICE_DECISIONS,
+        is_kept: bool = True,
     ) -> list[D | KafkaError]:
         """One result each, in order; what they record and rest on is committed when this returns, and with ``is_followed`` followed here.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
         in slices, with others' between them, and each is asked for when its turn comes. NOT_CONTROLLER when this node's controller is
-        not active, or was no longer before its decisions were committed: they may be, or not.
+        not active, or was no longer before its decisions were committed: they may be, or not. Without ``is_kept`` only errors are results:
+        what was decided on hundreds of thousands of partitions would be freed in one turn of the loop.
         """
         if self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
         results: list[D | KafkaError] = []
         has_records = False
         added_max = -1
-        async for decision in sliced(decisions, SLICE_DECISIONS):
+        async for decision in sliced(decisions, slice_size):
             if not self._replica.is_active:  # a decision notes what it has seen: of an image that may be of long ago
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
             try:
@@ -204,7 +220,8 @@ class ActiveController:
                 if added:
                     self._unopened.append((end_offset, added))
                     self._added_count += added
-            results.append(result)
+            if is_kept:
+                results.append(result)
         await self._replica.committed(self._replica.draft.end_offset)  # "it exists", for one, could still be lost
         if has_records and is_followed:
             await self._publisher.catch_up()

@@ -31,6 +31,7 @@ from ottla.loggers import get_logger
 from ottla.messages.control_records import LeaderChangeMessage, LeaderChangeVoter
 from ottla.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.metadata.record_versions import NEWEST, TRANSACTIONS, level_after
 from ottla.metadata.records import decode_record
 from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
@@ -171,9 +172,12 @@ class MetadataLog:
 
     # -- writing
 
-    async def write_groups(self, groups: Sequence[Sequence[Stored]], *, epoch: int, now_ms: int) -> None:
-        """The groups are at the end of the log, each of them as a whole; ``sync`` makes them durable."""
-        async for batch in encoded_groups(groups, now_ms):
+    async def write_groups(self, groups: Sequence[Sequence[Stored]], *, epoch: int, now_ms: int, level: int = NEWEST) -> None:
+        """The groups are at the end of the log, each of them as a whole; ``sync`` makes them durable.
+
+        They are written in the versions of ``metadata.version`` at ``level``, until one of them says another one.
+        """
+        async for batch in encoded_groups(groups, now_ms, level):
             self._log.stage(memoryview(batch), leader_epoch=epoch, now_ms=now_ms, from_client=False)
         await self._log.flush()
 
@@ -277,16 +281,24 @@ def shape_of(found: Sequence[SnapshotFile]) -> tuple[tuple[SnapshotId, int], ...
     return tuple((SnapshotId(snapshot.epoch, snapshot.end_offset), snapshot.size) for snapshot in found)
 
 
-def is_framed(records: Sequence[Stored]) -> bool:
-    """Whether the group is more than a batch has: it is then framed by two records, which take up offsets as well."""
-    return len(records) > BATCH_RECORDS_MAX
+def is_framed(records: Sequence[Stored], level: int = NEWEST) -> bool:
+    """Whether the group is more than a batch has: it is then framed by two records, which take up offsets as well.
+
+    Levels before 3.6-IV1 know no such frame: there a group is one batch, however large it is.
+    """
+    return len(records) > BATCH_RECORDS_MAX and level >= TRANSACTIONS
 
 
-async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int) -> AsyncIterator[bytearray]:
+async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int, level: int = NEWEST) -> AsyncIterator[bytearray]:
     """The batches of the groups, in order; a group of several batches is framed."""
     for records in _gathered(groups):
-        batches = await build_batches(records, now_ms)
-        if is_framed(records):
+        has_frame = is_framed(records, level)
+        batches = await build_batches(
+            records, now_ms, level=level, batch_records_max=BATCH_RECORDS_MAX if has_frame else max(BATCH_RECORDS_MAX, len(records))
+        )
+        for record in records:
+            level = level_after(record, level)
+        if has_frame:
             begin, end = await build_batches([BeginTransactionRecord()], now_ms), await build_batches([EndTransactionRecord()], now_ms)
             batches = [*begin, *batches, *end]
         for batch in batches:

@@ -11,23 +11,16 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.metadata.applied import not_controller
 from ottla.broker.metadata.neighbours import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
-from ottla.controller.brokers import (
-    Registered,
-    begin_shutdown,
-    check_epoch,
-    fence_broker,
-    has_leaderships,
-    register_broker,
-    unfence_broker,
-    unregister_broker,
-)
+from ottla.controller.brokers import Registering, check_epoch, fencing, has_leaderships, stopping, unfencing, unregistering
 from ottla.controller.decided import Recorded
 from ottla.controller.false_alarms import FalseAlarms
-from ottla.controller.replica_directories import directories_failed
+from ottla.controller.replica_directories import failing_directories
 from ottla.controller.sessions import Sessions, Standing
+from ottla.controller.sweeps import Completing, Sweep
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -50,6 +43,9 @@ _ENDED: Final = "its process has ended"
 class Membership:
     """At work while this node's controller is active."""
 
+    completes = True
+    """Whether a controller looks at every partition for what the one before it did not end, when it becomes active."""
+
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, cluster_id: str, evidence: Evidence) -> None:
         self._world = world
         self._evidence = evidence
@@ -63,6 +59,8 @@ class Membership:
         self._node_id = config.node_id
         self._is_at_work = False
         self._dead: set[tuple[int, int]] = set()  # whom a decision under way fences: the broker and its epoch
+        self._leaving: set[int] = set()  # whoever is being fenced
+        self._sweeps: dict[int, tuple[Standing, Sweep]] = {}  # by broker: what followed last from where it stands
         self._timer: TimerHandle | None = None
         self.fenced_counts: Counter[str] = Counter({_SILENT: 0, _ENDED: 0})
         """Brokers that were fenced without having asked for it, by reason."""
@@ -84,6 +82,8 @@ class Membership:
                 continue
             self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
         self._watch()
+        if self.completes and not is_own_silent:
+            self._run(Completing(self._controller.rules, suspected=self._suspected))
         self._evidence.check()  # whoever died together with the controller before is noticed at once
 
     def end(self) -> None:
@@ -92,6 +92,8 @@ class Membership:
         self._sessions.end_all()
         self._channels.clear()
         self._dead.clear()
+        self._leaving.clear()
+        self._sweeps.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,34 +114,33 @@ class Membership:
             directories=tuple(request.log_dirs),
         )
 
-        def decide(image: ClusterImage) -> Registered:
-            known = image.brokers.get(broker_id)
-            has_session = known is not None and self._has_session(known, wanted)
-            registered = register_broker(
-                image,
-                wanted,
-                has_session=has_session,
-                previous_epoch=request.previous_broker_epoch,
-                previous_incarnations=request.previous_incarnations,
-                rules=self._controller.rules(image),
-            )
-            self._sessions.begin(broker_id, registered.broker_epoch, self._now_ms())
-            self._channels[broker_id] = registered.broker_epoch, channel
-            return registered
+        registering = Registering(
+            wanted,
+            self._controller.rules,
+            has_session=lambda known: self._has_session(known, wanted),
+            previous_epoch=request.previous_broker_epoch,
+            previous_incarnations=request.previous_incarnations,
+        )
 
+        def on_step(_: int) -> None:
+            if registering.is_done:
+                self._sessions.begin(broker_id, registering.broker_epoch, self._now_ms())
+                self._channels[broker_id] = registering.broker_epoch, channel
+
+        registering.on_step = on_step
         try:
-            [result] = await self._controller.decide([decide], is_followed=False)
+            result = await self._controller.sweep(registering)
         except KafkaError as error:
             return BrokerRegistrationResponse(error_code=error.code)
-        if isinstance(result, KafkaError):
+        if result is not None:
             log.warning("broker_refused", broker_id=broker_id, reason=result.message)
             if result.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 self._ask_the_registered(wanted)
             return BrokerRegistrationResponse(error_code=result.code)
         self._watch()
-        log.info("broker_registered", broker_id=broker_id, broker_epoch=result.broker_epoch)
+        log.info("broker_registered", broker_id=broker_id, broker_epoch=registering.broker_epoch)
         self._evidence.check([broker_id])  # what is left of its earlier process
-        return BrokerRegistrationResponse(broker_epoch=result.broker_epoch)
+        return BrokerRegistrationResponse(broker_epoch=registering.broker_epoch)
 
     def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:
         """Whether the process that is registered lives, as far as is known.
@@ -178,26 +179,31 @@ class Membership:
     async def heartbeat(self, request: BrokerHeartbeatRequest, channel: Connection) -> BrokerHeartbeatResponse:
         """Where the broker, which says this on this connection, stands from now on."""
         standing = Standing.FENCED
+        sweep: Sweep | None = None
 
         def decide(image: ClusterImage) -> Recorded:
-            nonlocal standing
+            nonlocal standing, sweep
             broker = check_epoch(image, request.broker_id, request.broker_epoch)
             self._sessions.hear(request, self._now_ms())
             self._channels[broker.broker_id] = broker.broker_epoch, channel
             serving = [other.broker_id for other in image.live_brokers]
             leads = has_leaderships(image, broker.broker_id)
             standing = self._sessions.standing_after(broker, request, leads=leads, serving=serving)
-            change = self._carry_out(image, broker, standing)
-            if change.records:  # a directory that has failed, too, comes with the next heartbeat
-                return change
-            return directories_failed(image, broker, request.offline_log_dirs, rules=self._controller.rules(image))
+            sweep = self._sweep_for(image, broker, standing)
+            if sweep is None:  # a directory that has failed, too, comes with the next heartbeat
+                sweep = failing_directories(image, broker, request.offline_log_dirs, self._controller.rules)
+            return _NOTHING if sweep is None else sweep.step(image)
 
         try:
             [result] = await self._controller.decide([decide], is_followed=False)
+            if isinstance(result, KafkaError):
+                return BrokerHeartbeatResponse(error_code=result.code)
+            if standing in (Standing.FENCED, Standing.SHUTDOWN_NOW) and sweep is not None and not sweep.is_done:
+                await self._controller.sweep(sweep)
         except KafkaError as error:
             return BrokerHeartbeatResponse(error_code=error.code)
-        if isinstance(result, KafkaError):
-            return BrokerHeartbeatResponse(error_code=result.code)
+        if sweep is not None and not sweep.is_done:  # others are told where it stands already
+            self._run(sweep)
         if standing is Standing.SHUTDOWN_NOW:  # its next process need not wait for the session's end
             self._sessions.end(request.broker_id)
         self._watch()
@@ -210,31 +216,53 @@ class Membership:
     async def unregister(self, broker_id: int) -> list[Recorded | KafkaError]:
         """A broker that does not serve is no longer of the cluster."""
 
-        def decide(image: ClusterImage) -> Recorded:
-            known = image.brokers.get(broker_id)
+        if not self._controller.is_active:
+            raise not_controller()
+        image = self._controller.replica.draft
+        known = image.brokers.get(broker_id)
+        try:
             if known is not None and not known.is_fenced:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is running; stop it before you unregister it")
-            return unregister_broker(image, broker_id, rules=self._controller.rules(image))
+            refused = await self._controller.sweep(unregistering(image, broker_id, self._controller.rules), is_followed=True)
+        except KafkaError as error:
+            if error.code == ErrorCode.NOT_CONTROLLER:
+                raise
+            refused = error
+        return [_NOTHING if refused is None else refused]
 
-        return await self._controller.decide([decide])
+    def _sweep_for(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Sweep | None:
+        """What follows for the broker's partitions; None where that is under way, or nothing does."""
+        under_way = self._sweeps.get(broker.broker_id)
+        if under_way is not None and under_way[0] is standing and not under_way[1].is_done:
+            return None
+        sweep = self._new_sweep(image, broker, standing)
+        if sweep is not None:
+            self._sweeps[broker.broker_id] = standing, sweep
+        return sweep
 
-    def _carry_out(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Recorded:
-        rules = self._controller.rules(image)
+    def _new_sweep(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Sweep | None:
+        broker_id, rules = broker.broker_id, self._controller.rules
         match standing:
             case Standing.UNFENCED if broker.is_fenced:
                 log.info("broker_unfenced", broker_id=broker.broker_id)
                 if self._false_alarms.on_unfenced(broker.broker_id, broker.broker_epoch, self._now_ms()):
                     log.warning("broker_judged_by_timeout_alone", broker_id=broker.broker_id, reason="it was taken for dead three times")
                     self._evidence.distrust(self._false_alarms.untrusted)
-                return unfence_broker(image, broker.broker_id, rules=rules)
+                return unfencing(image, broker_id, rules)
             case Standing.FENCED | Standing.SHUTDOWN_NOW if not broker.is_fenced:
                 log.info("broker_fenced", broker_id=broker.broker_id, reason="it asked for it")
-                return fence_broker(image, broker.broker_id, rules=rules)
-            case Standing.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown:
-                stopping = begin_shutdown(image, broker.broker_id, rules=rules)
-                self._sessions.begin_shutdown(broker.broker_id, image.end_offset + len(stopping.records) - 1)
-                return stopping
-        return _NOTHING
+                return fencing(image, broker_id, rules)
+            case Standing.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown or has_leaderships(image, broker_id):
+                sweep = stopping(image, broker_id, rules)
+                sweep.on_step = lambda end_offset: self._sessions.begin_shutdown(broker_id, end_offset - 1)
+                return sweep
+        return None
+
+    def _run(self, sweep: Sweep) -> None:
+        eager.run(self._controller.sweep(sweep), self._swept)
+
+    def _swept(self, refused: KafkaError | None, error: BaseException | None) -> None:
+        _note("partitions_not_followed", error or refused)
 
     def _registered_at(self, broker_id: int, epoch: int) -> int:
         """The offset that the broker has to follow to before it may serve."""
@@ -257,29 +285,39 @@ class Membership:
         silent = self._sessions.expired(self._now_ms())
         for broker_id in silent:
             self._sessions.end(broker_id)
-        if silent:
-            eager.run(self._controller.decide(map(self._fencing, silent), is_followed=False), self._fenced)
+        brokers = self._controller.replica.draft.brokers
+        unfenced = [brokers[broker_id] for broker_id in silent if broker_id in brokers and not brokers[broker_id].is_fenced]
+        self._leaving |= {broker.broker_id for broker in unfenced}
+        for broker in unfenced:
+            self._fence(broker, _SILENT)
         self._watch()
 
-    def _fencing(self, broker_id: int) -> Callable[[ClusterImage], Recorded]:
-        def decide(image: ClusterImage) -> Recorded:
-            if broker_id not in image.brokers or image.brokers[broker_id].is_fenced:
-                return _NOTHING
-            return self._fence(image, broker_id, _SILENT)
-
-        return decide
-
-    def _fence(self, image: ClusterImage, broker_id: int, reason: str) -> Recorded:
-        broker = image.brokers[broker_id]
-        log.warning("broker_fenced", broker_id=broker_id, broker_epoch=broker.broker_epoch, reason=reason)
+    def _fence(self, broker: BrokerImage, reason: str, ended: Callable[[], None] = lambda: None) -> None:
+        """It is fenced, unless it is heard from before that is done."""
+        broker_id, epoch = broker.broker_id, broker.broker_epoch
+        log.warning("broker_fenced", broker_id=broker_id, broker_epoch=epoch, reason=reason)
         self.fenced_counts[reason] += 1
-        return fence_broker(image, broker_id, rules=self._controller.rules(image), suspected=self._evidence.suspected)
+        self._leaving.add(broker_id)
 
-    def _fenced(self, _: object, error: BaseException | None) -> None:
-        if isinstance(error, KafkaError):  # another controller will notice
-            log.info("brokers_not_fenced", reason=error.message)
-        elif error is not None and not isinstance(error, asyncio.CancelledError):
-            log.error("brokers_not_fenced", exc_info=error)
+        def is_silent() -> bool:
+            return not self._sessions.is_live(broker_id, epoch, self._now_ms())
+
+        def swept(refused: KafkaError | None, error: BaseException | None) -> None:
+            self._leaving.discard(broker_id)
+            if error is None and is_silent():
+                log.info("broker_left_partitions", broker_id=broker_id, broker_epoch=epoch, partitions=sweep.changed_count)
+            elif error is None:
+                log.info("broker_heard_again", broker_id=broker_id, broker_epoch=epoch)
+            _note("brokers_not_fenced", error or refused)
+            ended()
+
+        image = self._controller.replica.draft
+        sweep = fencing(image, broker_id, self._controller.rules, is_wanted=is_silent, suspected=self._suspected)
+        eager.run(self._controller.sweep(sweep), swept)
+
+    def _suspected(self) -> frozenset[int]:
+        """Who should lead only what nobody else can."""
+        return self._evidence.suspected | self._leaving
 
     # -- processes that have died
 
@@ -301,22 +339,17 @@ class Membership:
         process = broker_id, epoch
         if not self._is_at_work or process in self._dead:
             return
+        if not self._controller.is_active:  # an image of long ago may be all that there is
+            return
+        broker = self._controller.replica.draft.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != epoch or broker.is_fenced:
+            return
         self._dead.add(process)
 
-        def decide(image: ClusterImage) -> Recorded:
-            broker = image.brokers.get(broker_id)
-            if broker is None or broker.broker_epoch != epoch or broker.is_fenced:
-                return _NOTHING
-            self._sessions.end(broker_id)
-            self._false_alarms.on_fenced(broker_id, epoch)
-            return self._fence(image, broker_id, _ENDED)
-
-        def decided(results: object, error: BaseException | None) -> None:
-            self._dead.discard(process)
-            self._fenced(results, error)
-
+        self._sessions.end(broker_id)
+        self._false_alarms.on_fenced(broker_id, epoch)
         self._evidence.check(self._neighbours(broker_id))
-        eager.run(self._controller.decide([decide], is_followed=False), decided)
+        self._fence(broker, _ENDED, lambda: self._dead.discard(process))
 
     def _neighbours(self, broker_id: int) -> list[int]:
         """Who shares a host or a rack with the broker, and with it perhaps its fate."""
@@ -330,3 +363,10 @@ class Membership:
             for other in brokers.values()
             if other is not known and ((known.rack and other.rack == known.rack) or hosts & {end.host for end in other.endpoints.values()})
         ]
+
+
+def _note(event: str, error: BaseException | None) -> None:
+    if isinstance(error, KafkaError):  # another controller will notice
+        log.info(event, reason=error.message)
+    elif error is not None and not isinstance(error, asyncio.CancelledError):
+        log.error(event, exc_info=error)

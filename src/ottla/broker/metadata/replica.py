@@ -17,6 +17,7 @@ from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
 from ottla.broker.metadata.log_limits import LogLimits, SnapshotDue
 from ottla.broker.metadata.neighbours import Follower, Transport
+from ottla.broker.metadata.strangers import Strangers
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.consensus import effects as wanted
@@ -28,6 +29,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.record_versions import METADATA_VERSION, NEWEST, written_at
 from ottla.ports import TimerHandle, World
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
@@ -61,7 +63,7 @@ class MetadataReplica:
         self._snapshot_due = snapshot_due
         self._timer: TimerHandle | None = None
         self._timer_ms = NEVER
-        self._foreign: set[int] = set()  # voters that said that they are of another cluster
+        self.strangers = Strangers(quorum.settings)
         self._is_stopped = False
         self._failure: BaseException | None = None
         self.follower: Follower  # set before ``start``
@@ -153,10 +155,12 @@ class MetadataReplica:
         quorum = self._quorum
         if not self._is_active or not quorum.is_established:  # the second is known first
             raise not_controller()
-        count = len(records) + (2 if is_framed(records) else 0)
+        level = self._applied.draft.features.get(METADATA_VERSION, NEWEST)  # a new cluster's first record says which
+        records = written_at(records, level)
+        count = len(records) + (2 if is_framed(records, level) else 0)
         end_offset = quorum.log.end_offset + count
         self._applied.decide(records, end_offset=end_offset, epoch=quorum.epoch)
-        self._feed(quorum.append(quorum.epoch, count, records, self._now_ms()))
+        self._feed(quorum.append(quorum.epoch, count, (level, records), self._now_ms()))
         return end_offset
 
     async def committed(self, end_offset: int) -> None:
@@ -261,11 +265,13 @@ class MetadataReplica:
             case wanted.LostLeadership():
                 self._lose_leadership()
             case wanted.BecameLeader() | wanted.FollowsLeader():
-                self._foreign.clear()
+                self.strangers.on_leader()
                 leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
                 if leader_id != NO_LEADER:
                     log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
                     self.follower.on_leader()
+            case wanted.SecondLeader():
+                self.strangers.on_second_leader(effect)
             case wanted.Probe():
                 self._transport.probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
             case wanted.Fatal():
@@ -285,20 +291,11 @@ class MetadataReplica:
             if answer is None:
                 self._feed(self._quorum.on_connection_lost(peer, now_ms))
             elif answer.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
-                self._is_foreign_to(peer)
+                self._ended(self.strangers.on_foreign(peer, has_leader=self.leader_id != NO_LEADER))
             else:
                 self._feed(self._quorum.on_answer(peer, request, answer, now_ms))
 
         self._transport.send(peer, request, on_answer)
-
-    def _is_foreign_to(self, peer: int) -> None:
-        """The voter is of another cluster. If most of them are, it is this node that is at the wrong place."""
-        voters = self._quorum.settings.voters
-        self._foreign.add(peer)
-        log.warning("voter_of_another_cluster", voter=peer)
-        if len(self._foreign) >= voters.majority and self.leader_id == NO_LEADER:
-            text = f"the voters {sorted(self._foreign)} are of another cluster than {self._quorum.settings.cluster_id}"
-            self._ended(KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
 
     def _on_proof(self, peer: int, proof: bool | None) -> None:
         if proof is None or self._is_stopped:
@@ -310,13 +307,14 @@ class MetadataReplica:
 
     async def _write_decided(self, first: wanted.AppendRecords) -> None:
         """The decision is written, with those after it that are next in the queue."""
-        last, groups = first, [first.records]
+        (level, records), last = first.records, first
+        groups = [records]
         while self._queue and isinstance(following := self._queue[0], wanted.AppendRecords) and following.epoch == first.epoch:
             self._queue.popleft()
-            groups.append(following.records)
+            groups.append(following.records[1])
             last = following
         self._applied.seal()
-        await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms())
+        await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms(), level=level)
         self._sync_soon(last.end_offset, last.log_version)
 
     async def _write_leader_change(self, effect: wanted.AppendLeaderChange) -> None:
@@ -390,7 +388,7 @@ class MetadataReplica:
         self._snapshot_due.written(self._log.appended_bytes, self._world.clock.now_ms())
         written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
         found = shape_of(await self._log.snapshots.all())
-        if written.end_offset < self._log.start_offset:  # a newer one of the leader's has come meanwhile
+        if written.end_offset < self._quorum.log.start_offset:  # a newer one of the leader's has come meanwhile, installed or about to be
             return
         self._feed((*self._quorum.on_snapshots(found, written.end_offset, self._now_ms()), DeleteLog(written.end_offset)))
 

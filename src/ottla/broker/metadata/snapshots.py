@@ -14,6 +14,7 @@ from ottla.broker.tasks.slices import sliced
 from ottla.errors import DecodeError, StorageError
 from ottla.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.metadata.record_versions import NEWEST, level_after
 from ottla.metadata.records import decode_record, encode_record
 from ottla.metadata.replay import ImageBuilder, snapshot_records
 from ottla.ports import Disk, File
@@ -174,13 +175,16 @@ async def snapshot_bytes(records: Iterable[Stored], epoch: int, now_ms: int) -> 
     return b"".join(batches)
 
 
-async def build_batches(records: Iterable[Stored], now_ms: int) -> list[bytearray]:
-    """Batches of all of them, with pauses where they are many."""
+async def build_batches(
+    records: Iterable[Stored], now_ms: int, *, level: int = NEWEST, batch_records_max: int = BATCH_RECORDS_MAX
+) -> list[bytearray]:
+    """Batches of all of them, with pauses where they are many, in the versions of ``metadata.version`` at ``level``, or as they say."""
     batches: list[bytearray] = []
     builder = BatchBuilder()
     async for record in sliced(records, _SLICE_RECORDS):
-        builder.append(None, encode_record(record), timestamp_ms=now_ms)
-        if builder.count == BATCH_RECORDS_MAX:
+        builder.append(None, encode_record(record, level), timestamp_ms=now_ms)
+        level = level_after(record, level)
+        if builder.count == batch_records_max:
             batches.append(builder.build())
             builder = BatchBuilder()
     return [*batches, builder.build()] if builder.count else batches

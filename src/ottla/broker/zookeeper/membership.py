@@ -19,27 +19,29 @@ from ottla.broker.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.zookeeper.home import ZookeeperHome
 from ottla.broker.zookeeper.reign import Reign
 from ottla.config import BrokerConfig
-from ottla.controller.brokers import unregister_broker
+from ottla.controller.brokers import unregistering
 from ottla.controller.decided import Recorded
-from ottla.controller.reconciliation import broker_came, without_the_absent
+from ottla.controller.reconciliation import WithoutTheAbsent, broker_coming
+from ottla.controller.sweeps import Sweep
 from ottla.coordination import CoordinationError, Delete, MultiFailedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from ottla.messages.metadata_records import RemoveTopicRecord
 from ottla.metadata import znodes
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import Connection, World
 
 log = get_logger(__name__)
 
-_NOTHING = Recorded(())
 _GONE = "its session has ended"
 _ENDED = "its process has ended"
 
 
 class ZookeeperMembership(Membership):
     """``follows`` says whether this node is connected to the controller that the broker is."""
+
+    completes = False
 
     def __init__(
         self,
@@ -83,17 +85,19 @@ class ZookeeperMembership(Membership):
             changed = asyncio.Event()
             self._home.registered = registered = await read_brokers(reign.session, changed.set)
             image = self._controller.replica.draft
-            decisions: list[Callable[[ClusterImage], Recorded]] = [
-                partial(self._gone, broker_id=broker.broker_id, epoch=broker.broker_epoch)
-                for broker in image.brokers.values()
-                if broker.broker_id not in registered
-            ]
+            for broker in image.brokers.values():
+                if broker.broker_id not in registered and broker.broker_id in self._controller.replica.draft.brokers:
+                    await self._sweep(self._gone(broker))
             for found in registered.values():
-                known = image.brokers.get(found.broker_id)
+                known = self._controller.replica.draft.brokers.get(found.broker_id)
                 if known is None or known.broker_epoch != found.epoch:
-                    decisions.append(partial(self._came, found=found))
-            await self._decide(decisions)
+                    await self._sweep(self._came(found))
             await changed.wait()
+
+    async def _sweep(self, sweep: Sweep) -> None:
+        refused = await self._controller.sweep(sweep)
+        if refused is not None:
+            log.error("brokers_not_reconciled", reason=refused.message)
 
     async def _decide(self, decisions: list[Callable[[ClusterImage], Recorded]]) -> None:
         results: list[Any] = await self._controller.decide(decisions, is_followed=False)
@@ -101,28 +105,31 @@ class ZookeeperMembership(Membership):
             if isinstance(result, KafkaError):
                 log.error("brokers_not_reconciled", reason=result.message)
 
-    def _gone(self, image: ClusterImage, *, broker_id: int, epoch: int) -> Recorded:
-        broker = image.brokers.get(broker_id)
-        if broker is None or broker.broker_epoch != epoch:
-            return _NOTHING
+    def _gone(self, broker: BrokerImage) -> Sweep:
+        broker_id, epoch = broker.broker_id, broker.broker_epoch
         self._sessions.end(broker_id)
         if not broker.is_fenced:
             reason = _ENDED if (broker_id, epoch) in self._proven else _GONE
             self.fenced_counts[reason] += 1
             log.warning("broker_gone", broker_id=broker_id, broker_epoch=epoch, reason=reason)
-        return unregister_broker(image, broker_id, rules=self._controller.rules(image), suspected=self._evidence.suspected)
+        image = self._controller.replica.draft
+        return unregistering(image, broker_id, self._controller.rules, suspected=lambda: self._evidence.suspected)
 
-    def _came(self, image: ClusterImage, *, found: Registered) -> Recorded:
-        known = image.brokers.get(found.broker_id)
-        if known is not None and known.broker_epoch == found.epoch:
-            return _NOTHING
-        came = broker_came(image, found.image(), rules=self._controller.rules(image), suspected=self._evidence.suspected)
-        self._registered_offsets[found.broker_id, found.epoch] = image.end_offset + len(came.records) - 1
-        self._sessions.begin(found.broker_id, found.epoch, self._now_ms())
-        self._evidence.check([found.broker_id])  # what is left of its earlier process
-        self.on_came(found.broker_id)
-        log.info("broker_registered", broker_id=found.broker_id, broker_epoch=found.epoch)
-        return came
+    def _came(self, found: Registered) -> Sweep:
+        broker_id, epoch = found.broker_id, found.epoch
+        sweep = broker_coming(found.image(), self._controller.rules, suspected=lambda: self._evidence.suspected)
+
+        def on_step(end_offset: int) -> None:
+            if not sweep.is_done:
+                return
+            self._registered_offsets[broker_id, epoch] = end_offset - 1
+            self._sessions.begin(broker_id, epoch, self._now_ms())
+            self._evidence.check([broker_id])  # what is left of its earlier process
+            self.on_came(broker_id)
+            log.info("broker_registered", broker_id=broker_id, broker_epoch=epoch)
+
+        sweep.on_step = on_step
+        return sweep
 
     async def _complete(self, reign: Reign) -> None:
         found = self._home.found
@@ -132,10 +139,8 @@ class ZookeeperMembership(Membership):
             if topic is not None:
                 await reign.session.multi([reign.check, *reign.writer.assignment(topic)])
         decisions: list[Callable[[ClusterImage], Recorded]] = [partial(_removed, name=name) for name in found.deleting]
-        decisions.append(
-            lambda image: without_the_absent(image, rules=self._controller.rules(image), suspected=self._evidence.suspected)
-        )  # fmt: skip
         await self._decide(decisions)
+        await self._sweep(WithoutTheAbsent(self._controller.rules, suspected=lambda: self._evidence.suspected))
         for name in found.deleting:
             mark = f"{znodes.DELETE_TOPICS}/{name}"
             if mark in reign.writer.known.versions:  # of a topic that is not there

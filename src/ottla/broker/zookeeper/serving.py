@@ -8,6 +8,7 @@ from typing import Final
 from ottla.broker.tasks import eager
 from ottla.broker.zookeeper.served_log import ServedLog
 from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request, VoteAnswer
+from ottla.consensus.leading import OBSERVERS_MAX, PARKED_MAX
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
@@ -70,15 +71,27 @@ class Serving:
             return
         served = self._served
         is_continued = request.last_epoch == served.epoch and served.start_offset <= request.fetch_offset <= served.end_offset
+        if request.fetch_offset < 0 or request.max_bytes < 0:
+            on_answer(FetchAnswer(ErrorCode.INVALID_REQUEST, epoch, leader_id))
+            return
         if not is_continued:
             on_answer(FetchAnswer(0, epoch, leader_id, served.end_offset, served.start_offset, None, served.snapshot_id))
             return
-        self.fetched_offsets[request.replica_id] = request.fetch_offset
-        if request.fetch_offset == served.end_offset and request.max_wait_ms > 0:
+        self._note(request)
+        if request.fetch_offset == served.end_offset and request.max_wait_ms > 0 and len(self._parked) < PARKED_MAX:
             timer = self._world.timers.call_later_ms(request.max_wait_ms, lambda: self._timed_out(on_answer))
             self._parked[on_answer] = request, timer
             return
         self._answer_with_records(request, on_answer)
+
+    def _note(self, request: Fetch) -> None:
+        """Of those that have fetched last: anybody may say that it is a broker."""
+        if request.replica_id < 0:
+            return
+        self.fetched_offsets.pop(request.replica_id, None)
+        self.fetched_offsets[request.replica_id] = request.fetch_offset
+        if len(self.fetched_offsets) > OBSERVERS_MAX:
+            del self.fetched_offsets[next(iter(self.fetched_offsets))]
 
     def _answer_with_records(self, request: Fetch, on_answer: OnAnswer) -> None:
         served = self._served
@@ -112,9 +125,13 @@ class Serving:
         leader_id, epoch = self._known()
         if refusal:
             return FetchSnapshotAnswer(refusal, epoch, leader_id, request.snapshot_id)
+        if request.max_bytes <= 0:
+            return FetchSnapshotAnswer(ErrorCode.INVALID_REQUEST, epoch, leader_id, request.snapshot_id)
         data = await self._served.snapshot(request.snapshot_id, self._world.clock.now_ms())
         if data is None:
             return FetchSnapshotAnswer(ErrorCode.SNAPSHOT_NOT_FOUND, epoch, leader_id, request.snapshot_id)
+        if not 0 <= request.position < len(data):
+            return FetchSnapshotAnswer(ErrorCode.POSITION_OUT_OF_RANGE, epoch, leader_id, request.snapshot_id, len(data), request.position)
         piece = data[request.position : request.position + min(request.max_bytes, PIECE_BYTES_MAX)]
         return FetchSnapshotAnswer(0, epoch, leader_id, request.snapshot_id, len(data), request.position, piece)
 

@@ -19,7 +19,17 @@ from typing import Any, Final
 import msgspec
 
 from ottla.consensus.calls import BeginEpoch, EndEpoch, Fetch, Request, Span, Vote, VoteAnswer
-from ottla.consensus.effects import BecameLeader, Effect, Fatal, HighWatermark, PersistElection, ReadAndReply, Reply, SendRequest
+from ottla.consensus.effects import (
+    BecameLeader,
+    Effect,
+    Fatal,
+    HighWatermark,
+    PersistElection,
+    ReadAndReply,
+    Reply,
+    SecondLeader,
+    SendRequest,
+)
 from ottla.consensus.election_state import ElectionState
 from ottla.consensus.log_shape import LogShape
 from ottla.consensus.quorum import Quorum
@@ -107,6 +117,8 @@ class State:
                 self._leads(node, effect)
             elif isinstance(effect, HighWatermark):
                 self._commit(node, effect.offset)
+            elif isinstance(effect, SecondLeader):
+                self.broken(f"epoch {effect.epoch} has two leaders, {effect.known_id} and {effect.leader_id}")
             elif isinstance(effect, Fatal):
                 self.broken(f"node {node}: {effect.reason}")
         self.keys[node] = quorum.key()

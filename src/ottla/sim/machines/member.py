@@ -28,6 +28,7 @@ from ottla.consensus.effects import (
     ReadAndReply,
     ReadPieceAndReply,
     Reply,
+    SecondLeader,
     SendRequest,
     TruncateLog,
     WriteSnapshotPiece,
@@ -196,6 +197,10 @@ class Member:
         self.log_version = effect.log_version
         self.applied_offset, self.applied_digest = effect.snapshot_id.end_offset, digest
 
+    def _second_leader(self, effect: SecondLeader) -> None:
+        said = f"epoch {effect.epoch} has two leaders, {effect.known_id} and {effect.leader_id}"
+        self.world.checker.found(f"node {self.settings.node_id} got a message: {said}")  # nobody lies in this world
+
     def _fatal(self, effect: Fatal) -> None:
         self.world.checker.found(f"node {self.settings.node_id}: {effect.reason}")
 
@@ -243,6 +248,7 @@ _ACTS: Final[Mapping[type[Effect], Callable[[Member, Any], None]]] = {
     LeadershipEstablished: Member._established,
     LostLeadership: Member._lost_leadership,
     Probe: Member._probe,
+    SecondLeader: Member._second_leader,
     Fatal: Member._fatal,
 }
 """FollowsLeader is news for others alone."""

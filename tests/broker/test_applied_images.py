@@ -1,0 +1,48 @@
+"""Images of what is committed: by this replica's own decisions, or read from the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ottla.broker.metadata.applied import AppliedImages
+from ottla.broker.metadata.log import MetadataBatch
+from ottla.errors import StorageError
+from ottla.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord, TopicRecord
+from ottla.metadata.image import EMPTY_IMAGE
+
+
+class Source:
+    """A log of one record a batch; a ``RecordSource``."""
+
+    def __init__(self, *records: object) -> None:
+        self.records_there = list(records)
+
+    async def records(self, start_offset: int, end_offset: int) -> AsyncIterator[list[MetadataBatch]]:
+        for offset in range(start_offset, min(end_offset, len(self.records_there))):
+            yield [MetadataBatch(offset + 1, 1, [self.records_there[offset]])]  # type: ignore[list-item]
+
+    def unreadable(self, offset: int, reason: str) -> StorageError:
+        return StorageError(f"{offset}: {reason}")
+
+
+def topic(number: int) -> TopicRecord:
+    return TopicRecord(f"topic-{number}", number.to_bytes(16, "big"))
+
+
+def test_a_controller_that_was_deposed_reads_a_transaction_again_from_its_beginning() -> None:
+    """It led for a moment, while a transaction of the leader before was open, and committed nothing: another leader ends that one."""
+
+    async def body() -> None:
+        source = Source(topic(1), BeginTransactionRecord(), topic(2))
+        applied = AppliedImages(source, EMPTY_IMAGE, lambda: None)
+        await applied.apply(3)
+        assert (applied.end_offset, applied.committed.end_offset) == (3, 1)
+        assert applied.begin_own(), "a transaction is open"
+        applied.end_own()
+        assert applied.end_offset == 1
+        source.records_there += [topic(3), EndTransactionRecord()]
+        await applied.apply(5)
+        assert set(applied.committed.topics) == {"topic-1", "topic-2", "topic-3"}
+
+    asyncio.run(body())
