@@ -94,6 +94,7 @@ class AmongZookeeper(AmongOthers):
         """Of this node's controller."""
         notices = Notices(self._world, self._config, controller)
         made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._follows)
+        controller.absent_brokers = made.absent
         lost = LostReplicas(controller, self._home_peers, self._between_brokers)
         made.on_came = lost.on_came
         self.home.while_active = (

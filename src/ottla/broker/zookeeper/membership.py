@@ -22,6 +22,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.brokers import unregister_broker
 from ottla.controller.decided import Recorded
 from ottla.controller.reconciliation import broker_came, without_the_absent
+from ottla.controller.topic_rules import partitions_of
 from ottla.coordination import CoordinationError, Delete, MultiFailedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -55,13 +56,19 @@ class ZookeeperMembership(Membership):
         self._follows = follows
         self._registered_offsets: dict[tuple[int, int], int] = {}
         self._proven: set[tuple[int, int]] = set()
+        self._absent: set[int] = set()
         self.on_came: Callable[[int], None] = lambda broker_id: None
         """Another process of the broker has registered."""
 
     def begin(self, *, is_own_silent: bool = False) -> None:
         self._registered_offsets.clear()
         self._proven.clear()
+        self._absent.clear()
         super().begin()
+
+    def absent(self) -> frozenset[int]:
+        """Brokers that have no znode and have replicas, or had a znode since this node's controller became active."""
+        return frozenset(self._absent)
 
     async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
         """Brokers register in ZooKeeper."""
@@ -106,6 +113,7 @@ class ZookeeperMembership(Membership):
         if broker is None or broker.broker_epoch != epoch:
             return _NOTHING
         self._sessions.end(broker_id)
+        self._absent.add(broker_id)
         if not broker.is_fenced:
             reason = _ENDED if (broker_id, epoch) in self._proven else _GONE
             self.fenced_counts[reason] += 1
@@ -116,6 +124,7 @@ class ZookeeperMembership(Membership):
         known = image.brokers.get(found.broker_id)
         if known is not None and known.broker_epoch == found.epoch:
             return _NOTHING
+        self._absent.discard(found.broker_id)
         came = broker_came(image, found.image(), rules=self._controller.rules(image), suspected=self._evidence.suspected)
         self._registered_offsets[found.broker_id, found.epoch] = image.end_offset + len(came.records) - 1
         self._sessions.begin(found.broker_id, found.epoch, self._now_ms())
@@ -127,6 +136,8 @@ class ZookeeperMembership(Membership):
     async def _complete(self, reign: Reign) -> None:
         found = self._home.found
         assert found is not None, "a controller has read the znodes"
+        image = self._controller.replica.draft
+        self._absent |= {node for *_, partition in partitions_of(image) for node in partition.replicas} - set(image.brokers)
         for name in found.unnamed:
             topic = self._controller.replica.draft.topics.get(name)
             if topic is not None:
