@@ -78,6 +78,7 @@ class Broker:
             self.throttling,
             frame_bytes_max=config["socket.request.max.bytes"],
             requests_max=config["queued.max.requests"],
+            request_bytes_max=config["queued.max.request.bytes"],
         )
         self.gate = self.router.doorkeeper = Gatekeeper(world, config, self.router)
         self.parts: Parts  # all that follows is there once the log directories are open

@@ -74,8 +74,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "queued.max.request.bytes",
         -1,
-        "Bytes of requests that may be dispatched and not yet answered; -1 means no limit.",
-        without_effect=DESIGN,
+        "Bytes of requests that may be received, or wait for the disk, at a time; at the limit, sockets are not read. -1 means 32 MiB.",
     ),
     int32("request.timeout.ms", 30000, "How long a broker waits for the answer of another broker."),
     int32(
