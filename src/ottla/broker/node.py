@@ -125,6 +125,9 @@ class Broker:
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
         self._roles = read_roles(config)
+        if self._roles.is_broker:
+            listeners(config)
+        controller_listeners(config)  # before anything is touched: what would protect nothing is refused
         if self._roles.is_in_zookeeper:
             self._zookeeper = await _among_zookeeper(self.world, config, self._roles)
             self.node_id = config.node_id  # it may have been generated

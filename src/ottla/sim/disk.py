@@ -260,7 +260,7 @@ class SimDisk:
         used = sum(len(inode.written) for inode in self.files.values())
         return VOLUME_BYTES, max(0, VOLUME_BYTES - used)
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
         if path not in self.folders:
             await self.step("make_dirs", path)
             self.folders.update(dict.fromkeys([path, *parents(path)]))

@@ -89,7 +89,7 @@ def _plan_in_zookeeper(place: Place, cluster: ClusterFile, node_id: int, zookeep
 
 def check(plans: Iterable[NodePlan]) -> None:
     """INVALID_CONFIG for what no node could start with, before any of them tries."""
-    from ottla.broker.requests.listeners import listeners
+    from ottla.broker.requests.listeners import controller_listeners, listeners
     from ottla.broker.roles import read_roles
     from ottla.config import BrokerConfig
 
@@ -98,6 +98,7 @@ def check(plans: Iterable[NodePlan]) -> None:
         config = BrokerConfig(plan.properties)
         read_roles(config)
         listeners(config)
+        controller_listeners(config)
         unknown |= config.unknown
     for name, hint in unknown.items():
         complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
