@@ -342,6 +342,7 @@ class Broker:
         image = delta.new
         if self._others is not None:
             self._others.follow(image)
+        self.controller.note_brokers(image)
         self._leader_upkeep.follow(delta)
         self.throttling.follow(image)
         self.gate.follow(image)

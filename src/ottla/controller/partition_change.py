@@ -13,8 +13,8 @@ Source: KIP-455, KIP-631, KIP-704, KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ottla.messages.metadata_records import PartitionChangeRecord
@@ -34,7 +34,8 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 class Rules:
     """What holds for a partition beside what it is.
 
-    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can.
+    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can, and one of the ``young``, which
+    have a number each (the highest came last), only when nobody else can who is not.
     """
 
     is_up: IsUp
@@ -42,6 +43,7 @@ class Rules:
     has_elr: bool
     may_be_unclean: bool = False
     suspected: Container[int] = ()
+    young: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def _leader(
     for node in (wanted, partition.leader):
         if node in candidates and rules.is_up(node):
             return node, False
-    in_order = sorted(replicas, key=lambda node: node in rules.suspected)
+    in_order = sorted(replicas, key=lambda node: (node in rules.suspected, rules.young.get(node, -1)))
     for node in in_order:
         if node in candidates and rules.is_up(node):
             return node, False

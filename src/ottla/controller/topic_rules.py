@@ -5,8 +5,8 @@ A replica may lead when its broker serves: it is registered, not fenced, not sto
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.controller.features import ELR_VERSION, MIN_ISR
@@ -26,6 +26,8 @@ class TopicRules:
     image: ClusterImage
     static_min_isr: int = 1
     is_static_unclean: bool = False
+    young: Mapping[int, int] = field(default_factory=dict)
+    """Brokers that came just now (``arrivals.py``)."""
 
     def min_isr(self, topic: str) -> int:
         """``min.insync.replicas`` of the topic."""
@@ -47,6 +49,7 @@ class TopicRules:
             has_elr=self.image.features.get(ELR_VERSION, 0) > 0,
             may_be_unclean=self.may_be_unclean(topic),
             suspected=suspected,
+            young=self.young,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,6 +17,7 @@ from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
+from ottla.controller.arrivals import Arrivals
 from ottla.controller.decided import Decided
 from ottla.controller.elections import elections_in
 from ottla.controller.features import MIN_ISR, first_features
@@ -58,6 +59,7 @@ class ActiveController:
         self.replicates = False  # whether this is a node of several, in which partitions have replicas
         self.absent_brokers: Callable[[], Collection[int]] = lambda: ()
         """Brokers of the cluster that are not registered while they are down; none where registrations last."""
+        self._arrivals = Arrivals()
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
         self.election_count = 0
         """Leaders that this controller has elected, but for those of new partitions."""
@@ -155,7 +157,17 @@ class ActiveController:
 
     def rules(self, image: ClusterImage) -> TopicRules:
         """What holds for partitions of that image."""
-        return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN))
+        self.note_brokers(image)
+        return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN), self.young)
+
+    def note_brokers(self, image: ClusterImage) -> None:
+        """This node knows since when the image's brokers serve."""
+        self._arrivals.note(image.brokers, self._world.clock.monotonic_ms())
+
+    @property
+    def young(self) -> Mapping[int, int]:
+        """Brokers that came just now, as far as this node knows."""
+        return self._arrivals.young(self._world.clock.monotonic_ms())
 
     # -- deciding
 
