@@ -120,6 +120,14 @@ class AmongZookeeper(AmongOthers):
         address = self.home.leader_address
         return broker_id == self.home.leader_id and address is not None and self._home_peers.is_connected(address)
 
+    def awaited(self) -> str | None:
+        if not self.home.session.is_connected:
+            return f"ZooKeeper at {self._config['zookeeper.connect']} to answer"
+        return super().awaited()
+
+    def _awaited_controller(self) -> str:
+        return f"a broker to be elected the controller in ZooKeeper at {self._config['zookeeper.connect']}"
+
     def leader_address(self) -> Address | None:
         return self.home.leader_address
 
