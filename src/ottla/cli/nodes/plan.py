@@ -55,15 +55,7 @@ def voters_among(node_ids: list[int]) -> list[int]:
 def replicating(count: int) -> dict[str, str]:
     """What a new cluster of so many nodes begins with: as many replicas as survive the loss of any one node without an outage."""
     factor, min_isr = str(min(REPLICAS, count)), str(MIN_ISR if count >= REPLICAS else 1)
-    return {
-        "default.replication.factor": factor,
-        "min.insync.replicas": min_isr,
-        "offsets.topic.replication.factor": factor,
-        "transaction.state.log.replication.factor": factor,
-        "transaction.state.log.min.isr": min_isr,
-        "share.coordinator.state.topic.replication.factor": factor,
-        "share.coordinator.state.topic.min.isr": min_isr,
-    }
+    return {"default.replication.factor": factor, "min.insync.replicas": min_isr, "offsets.topic.replication.factor": factor}
 
 
 def replication_of(cluster: ClusterFile) -> str:
