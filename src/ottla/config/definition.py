@@ -65,6 +65,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
     pattern: str | None = None  # what the whole text (of a list, each item) has to match
     scope: Scope = Scope.READ_ONLY
     is_internal: bool = False  # accepted in a file, and not returned by DescribeConfigs
+    is_shown_when_set: bool = False  # returned by DescribeConfigs only where it has a value of its own, and without its default
     broker_key: str | None = None  # of a topic's or group's key: where its default comes from
     without_effect: str | None = None  # why the value is accepted and changes nothing
     harmless: tuple[str, ...] | None = None  # the only values taken: any other would be believed to protect, and protects nothing
