@@ -6,6 +6,10 @@ with its defaults sends with acks=all to six partitions of three replicas, min.i
 the kill to the acknowledgement of a record that was sent after it. Between two kills librdkafka's reconnect backoff passes (10 s at most),
 or the client would shun the new leader for having died a moment ago. OTHER_KILLS are those of three nodes of Apache Kafka 4.3, beside it
 where Java and Maven are there, and of nodes in ZooKeeper mode, with sessions of 18 s.
+
+``python -m bench.failover quick [KILLS [SECONDS]]``: the leader of one partition is killed, and the next one so many seconds (0)
+after the killed one is in sync again, in both homes. librdkafka backs off from a broker for up to 10 s after a connection that was refused,
+and doubles that each time unless more than 10 s have passed: whoever leads next should be the one that was killed the longest ago.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from ottla.errors import KafkaError
 from ottla.sync import Admin, NewTopic
 
 KILLS: Final = 20
+QUICK_KILLS: Final = 30
 TOPIC: Final = "failover"
 PARTITIONS: Final = 6
 PERIOD_SECONDS: Final = 0.005
@@ -40,10 +45,11 @@ BACKOFF_SECONDS: Final = 11
 
 
 class Stream(threading.Thread):
-    """A record to each partition every 5 ms. ``gaps`` are those since ``watch`` was called, by partition, in seconds."""
+    """A record to each of so many partitions every 5 ms. ``gaps`` are those since ``watch`` was called, by partition, in seconds."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, partitions: int = PARTITIONS) -> None:
         super().__init__(daemon=True)
+        self._partitions = range(partitions)
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
         self._stopping = threading.Event()
         self._since = float("inf")
@@ -57,7 +63,7 @@ class Stream(threading.Thread):
     def run(self) -> None:
         while not self._stopping.is_set():
             sent_at = time.monotonic()
-            for partition in range(PARTITIONS):
+            for partition in self._partitions:
                 self._producer.produce(TOPIC, b"x" * 100, partition=partition, on_delivery=partial(self._note, partition, sent_at))
             while (left := sent_at + PERIOD_SECONDS - time.monotonic()) > 0:
                 self._producer.poll(left)
@@ -92,8 +98,8 @@ def is_settled(admin: Admin) -> bool:
     return False
 
 
-def wait_for_gaps(stream: Stream) -> dict[int, float]:
-    return eventually(lambda: dict(stream.gaps), lambda found: len(found) == PARTITIONS)
+def wait_for_gaps(stream: Stream, partitions: int = PARTITIONS) -> dict[int, float]:
+    return eventually(lambda: dict(stream.gaps), lambda found: len(found) == partitions)
 
 
 def measure(cluster: Cluster, kill_count: int) -> Figures:
@@ -135,12 +141,58 @@ def measure(cluster: Cluster, kill_count: int) -> Figures:
     return figures | ({"failover of a controller p50, ms": statistics.median(led[True])} if led[True] else {})
 
 
+def measure_quick(cluster: Cluster, kill_count: int, pause_seconds: float = 0.0) -> list[float]:
+    """The gaps of one partition, in ms, whose leader is killed whenever all three replicas are in sync."""
+    gaps: list[float] = []
+    with Admin(cluster.bootstrap) as admin:
+
+        def leader() -> int:
+            """-1 while a replica is missing."""
+            try:
+                partition = admin.describe_topic(TOPIC).partitions[0]
+            except (KafkaError, KeyError):
+                return -1
+            return partition.leader if len(partition.in_sync) == len(NODES) else -1
+
+        topic = NewTopic(TOPIC, 1, len(NODES), configs={"min.insync.replicas": "2"})
+        eventually(lambda: admin.create_topics([topic])[TOPIC], lambda error: error is None)
+        eventually(leader, lambda found: found > 0)
+        stream = Stream(cluster.bootstrap, 1)
+        stream.watch(time.monotonic())
+        stream.start()
+        wait_for_gaps(stream, 1)
+        for number in range(kill_count):
+            eventually(leader, lambda found: found > 0)
+            time.sleep(pause_seconds)
+            victim = eventually(leader, lambda found: found > 0)
+            stream.watch(time.monotonic())
+            cluster.kill(victim)
+            gaps.append(1000 * wait_for_gaps(stream, 1)[0])
+            note(f"{cluster.name}: kill {number + 1} of node {victim}, {gaps[-1]:.0f} ms")
+            cluster.start(victim)
+        stream.stop()
+    above = [round(gap) for gap in gaps if gap > 1000]
+    p90 = sorted(gaps)[-(kill_count // 10) - 1]
+    figures = f"p50 {statistics.median(gaps):.0f} ms, p90 {p90:.0f} ms, longest {max(gaps):.0f} ms, above 1 s: {above}"
+    sys.stdout.write(f"{cluster.name}: {kill_count} kills in quick succession: {figures}, {len(stream.failures)} records failed\n")
+    return gaps
+
+
 def percentile_99(values: list[float]) -> float:
     """The smallest value that 99 of 100 do not exceed."""
     return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["quick"]:
+        for made in (ottla_cluster, zookeeper_cluster):
+            with made() as cluster:
+                measure_quick(
+                    cluster,
+                    int(sys.argv[2]) if len(sys.argv) > 2 else QUICK_KILLS,
+                    float(sys.argv[3]) if len(sys.argv) > 3 else 0.0,
+                )
+        return
     kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     other_count = int(sys.argv[2]) if len(sys.argv) > 2 else kill_count
     with tempfile.TemporaryDirectory() as folder:

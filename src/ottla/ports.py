@@ -144,7 +144,9 @@ class Disk(Protocol):
         """Names in the directory, sorted. FileNotFoundError when absent."""
         ...
 
-    async def make_dirs(self, path: str) -> None: ...
+    async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
+        """The directory exists. With ``is_private`` only this user may read it and the files in it, those that are made later, too."""
+        ...
 
     async def space(self, path: str) -> tuple[int, int]:
         """Bytes of the volume that holds the path, and how many of them may still be used."""

@@ -318,3 +318,26 @@ def test_the_only_voter_is_described_where_it_has_no_listener_of_its_own(tmp_pat
 
 def client_port(broker: BrokerThread) -> int:
     return next(iter(broker.addresses.values()))[1]
+
+
+def test_throttles_are_listed_where_they_are_set_and_nowhere_else(tmp_path: Path) -> None:
+    """They are no keys of Kafka's brokers: its ReassignPartitionsCommandTest looks whether any is left."""
+    names = {f"{side}.replication.throttled.rate" for side in ("leader", "follower")} | {"replica.alter.log.dirs.io.max.bytes.per.second"}
+    with running(tmp_path) as broker, client_of(broker) as client:
+
+        def listed(*asked: str) -> dict[str, tuple[str, int, list[int]]]:
+            wanted = [DescribeConfigsResource(RESOURCE_BROKER, "1", list(asked) or None)]
+            [result] = client.ask(DescribeConfigsRequest(wanted, True), 4).results
+            assert result.error_code == 0
+            found = [entry for entry in result.configs if entry.name in names]
+            return {entry.name: (entry.value, entry.config_source, [known.source for known in entry.synonyms]) for entry in found}
+
+        assert listed() == listed(*names) == {}
+        for name in names:
+            change = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig(name, 0, "1000")])
+            assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+        assert listed() == dict.fromkeys(names, ("1000", 2, [2]))
+        for name in names:
+            change = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig(name, 1, None)])
+            assert client.ask(IncrementalAlterConfigsRequest([change]), 1).responses[0].error_code == 0
+        assert listed() == {}

@@ -257,3 +257,28 @@ def test_what_no_honest_client_sends_so_many_of_is_refused(client: RawClient) ->
     assert described.error_code == ErrorCode.INVALID_REQUEST
     updated = client.ask(UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(f"f{number}", 1) for number in range(1001)]), 1)
     assert updated.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_two_large_requests_are_worked_on_at_a_time_and_who_leaves_gives_up_its_turn(tmp_path: Path) -> None:
+    """The others are held as the bytes that they came as: decoded they would take a multiple of that."""
+
+    async def act(broker: Broker, transport: Transport) -> None:
+        transports = [transport, *(Transport(may_end=True) for _ in range(7))]
+        connections = [broker.router.accept(peer, "PLAINTEXT") for peer in transports]
+        for connection in connections:
+            connection.on_data(memoryview(bytearray(frame_of(1, epochs_of(MANY), OFFSET_FOR_LEADER_EPOCH, 2))))
+        decoded = broker.router._large._turns
+        most = len(decoded)
+        held = broker.router.request_memory.held
+        assert held > 8 * MANY * 8, "what waits is counted"
+        for peer in transports[1::2]:
+            peer.abort()
+        while any(peer.sends.empty() for peer in transports[::2]):
+            await asyncio.sleep(0)
+            most = max(most, len(decoded))
+        assert most == 2
+        while decoded:
+            await asyncio.sleep(0)
+        assert broker.router.request_memory.held == 0
+
+    play(tmp_path, act, may_end=True)

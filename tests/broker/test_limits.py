@@ -280,6 +280,30 @@ def test_above_queued_max_requests_no_socket_is_read_and_no_connection_accepted(
         assert late.receive().error_code == 0
 
 
+def test_above_queued_max_request_bytes_no_socket_is_read_until_half_of_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"queued.max.request.bytes": "5000"})))
+        create_synced_topics(broker, "a", "b")
+        disk = HungDisk()
+        monkeypatch.setattr(os, "fdatasync", disk.sync)
+        stack.callback(disk.is_let_go.set)
+        first, second, third = (stack.enter_context(RawClient(port_of(broker))) for _ in range(3))
+        first.send(produce_request("a", batch_of(b"x" * 4000)), 9)
+        assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
+        assert is_served(third), "4,000 bytes are below the limit"
+        second.send(produce_request("b", batch_of(b"x" * 4000)), 9)
+        assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
+        third.send(ApiVersionsRequest(), 0)
+        assert hears_nothing(broker, third)
+        disk.is_let_go.set()
+        for client in (first, second):
+            assert client.receive().responses[0].partition_responses[0].error_code == 0
+        assert third.receive().error_code == 0
+        assert is_served(third)
+
+
 def test_members_that_wait_for_their_group_and_fetches_that_wait_for_records_are_no_work(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         limits = {"queued.max.requests": "1", "group.initial.rebalance.delay.ms": "600000"}

@@ -499,7 +499,7 @@ async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool
 
 
 def _failing(make_dirs: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:
-    async def fails_for_the_spare_folder(path: str) -> None:
+    async def fails_for_the_spare_folder(path: str, *, is_private: bool = False) -> None:
         if path.startswith("/spare"):
             raise OSError(errno.EIO, "the disk fails", path)
         await make_dirs(path)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
+from ottla.cli.main import COMMANDS, LazyGroup
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition as Partition
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.types import TopicPartition
 
 
@@ -71,14 +75,41 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
             assert found["seen"]["partitions"]["could_lead"] == [2]
             assert found["seen"]["controller"] in (1, 3)
             problems = {problem["problem"]: problem["remedy"] for problem in found["problems"]}
-            assert problems["1 partition (one-0) has no leader and cannot be read or written"].startswith("start broker 2, which had")
-            assert problems["1 partition (two-0) has too few replicas in sync: acks=all is refused"] == "start broker 2"
+            assert problems["1 partition (one-0) has no leader and cannot be read or written"].startswith("start broker 2 (`ottla")
+            assert problems["1 partition (two-0) has too few replicas in sync: acks=all is refused"].startswith("start broker 2 (")
             assert "`ottla cluster restart 2`" in problems["broker 2 is registered and does not serve"]
             screen = (await health(cluster))[1]
             assert "3 registered, 1 fenced (2)" in screen
             assert "4: 1 offline, 1 below min ISR, 2 at min ISR, 4 under replicated" in screen
             await cluster.start(2)
             await eventually_is(code, 0)
+
+    asyncio.run(body())
+
+
+def test_a_cluster_in_zookeeper_mode_is_well_when_it_is(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """One of the brokers is the controller, and a broker that is down is not registered."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, zookeeper=f"{zookeeper.address}/{tmp_path.name}") as cluster:
+            async with asking(cluster, 1) as admin:
+                topic = NewTopic("three", assignments={0: [1, 2, 3]}, configs={"min.insync.replicas": "2"})
+                assert await admin.create_topics([topic]) == {"three": None}
+
+            async def code() -> int | None:
+                return (await health(cluster))[0]
+
+            await eventually_is(code, 0)
+            controller = next(iter(cluster.nodes.values())).controller.replica.leader_id
+            screen = (await health(cluster))[1]
+            assert f"controller   {controller} is active in ZooKeeper mode" in screen
+            gone = next(node for node in (2, 3) if node != controller)
+            await cluster.stop(gone)
+            await eventually_is(code, 1)
+            _, found = await seen(cluster)
+            problems = {problem["problem"]: problem["remedy"] for problem in found["problems"]}
+            assert f"`ottla cluster restart {gone}`" in problems[f"broker {gone} holds replicas and is not registered"]
+            assert not any("controller" in problem for problem in problems)
 
     asyncio.run(body())
 
@@ -122,3 +153,49 @@ def test_single_replicas_are_at_their_minimum_and_well() -> None:
     states.add(TopicPartition("t", 0), partition(1, [1], [1]), min_isr=2, adding=[], serving={1})
     assert states.at_min_isr == ["t-0"]
     assert problems(replace(WELL, partitions=states)) == []
+
+
+KAFKAS = {"kafka-reassign-partitions.sh": set[str](), "kafka-cluster.sh": {"unregister", "--id"}}
+"""Commands of Apache Kafka's that do what ottla has no command for."""
+
+
+def check_command(text: str) -> None:
+    """The command exists, with its subcommand and options."""
+    program, *words = text.split()
+    if program in KAFKAS:
+        assert {word for word in words if not word.isdigit()} <= KAFKAS[program], text
+        return
+    assert program == "ottla", text
+    assert words[0] in COMMANDS, text
+    group = LazyGroup().get_command(click.Context(click.Group()), words[0])
+    assert isinstance(group, click.Group)
+    command = group.commands[words[1]]
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words[2:] if word.startswith("-")} <= options, text
+
+
+def test_every_advice_names_a_command_that_exists() -> None:
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(2, [2, 3], [2]), min_isr=1, adding=[], serving={1, 3})  # offline
+    states.add(TopicPartition("t", 1), partition(1, [1, 2, 3, 4], [1]), min_isr=2, adding=[], serving={1, 3})  # too few
+    states.add(TopicPartition("t", 2), partition(1, [1, 2], [1]), min_isr=1, adding=[], serving={1, 3})  # none to spare
+    nobodys = PartitionStates()
+    nobodys.add(TopicPartition("t", 0), partition(-1, [2], []), min_isr=1, adding=[], serving={1, 3})
+    lagging = PartitionStates()
+    lagging.add(TopicPartition("t", 1), partition(1, [1, 2, 3], [1]), min_isr=2, adding=[], serving={1, 2, 3})
+    ill = replace(
+        WELL, controller=None, controller_problem="why", fenced=[2], partitions=states, voters=[Voter(2, -1, True)],
+        offline_log_dirs=[(1, "/d")], silent=[3],
+    )  # fmt: skip
+    all_found = [
+        finding
+        for health in (ill, replace(ill, is_in_zookeeper=True), replace(WELL, partitions=nobodys), replace(WELL, partitions=lagging))
+        for finding in findings(health)
+    ]
+    kinds = {re.sub(r"\d+|\(.*\)", "", finding.problem) for finding in all_found}
+    assert len(kinds) >= 9, kinds
+    for finding in all_found:
+        commands = re.findall(r"`([^`]+)`", finding.remedy)
+        assert commands, finding
+        for command in commands:
+            check_command(command)

@@ -151,6 +151,17 @@ def test_compatibility_lists_the_keys_without_effect_under_their_reasons() -> No
         assert listed == names_of[reason], f"the row of: {reason}"
 
 
+def test_compatibility_lists_the_keys_that_are_refused_because_they_would_protect_nothing() -> None:
+    text = (ROOT / "COMPATIBILITY.md").read_text()
+    row = re.search(r"^Of these keys, (.*?) are refused with any value that would be believed to protect", text, re.MULTILINE | re.DOTALL)
+    assert row is not None
+    assert re.findall(r"`([\w.]+)`", row[1]) == sorted(key.name for key in ALL_KEYS if key.harmless is not None)
+
+
+def test_keys_that_only_exist_as_dynamic_values_are_shown_when_they_are_set() -> None:
+    assert {key.name for key in BROKER_KEYS.values() if key.is_shown_when_set} == DYNAMIC_ONLY
+
+
 def test_a_key_narrowed_to_a_listener_is_that_key() -> None:
     assert find_broker_key("listener.name.internal.ssl.keystore.location") is BROKER_KEYS["ssl.keystore.location"]
     assert find_broker_key("listener.name.internal.scram-sha-256.sasl.jaas.config") is BROKER_KEYS["sasl.jaas.config"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.controller.in_one import unfence_broker
 from tests.controller.test_brokers import Cluster
 
 from ottla.config import BrokerConfig
-from ottla.controller.brokers import unfence_broker
 from ottla.controller.configs import ConfigChange, Operation, change_configs, replace_configs
 from ottla.controller.decided import Recorded
 from ottla.controller.features import ELR_VERSION, FEATURES, MIN_ISR, FeatureUpdate, UpgradeType, update_features

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config import BrokerConfig
+from ottla.controller.partitions import create_partitions
 from ottla.controller.topics import NewTopic, TopicCreation, create_topic, delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerEndpoint, BrokerRegistrationChangeRecord, RegisterBrokerRecord
@@ -107,6 +108,33 @@ def test_a_replica_that_is_fenced_or_stops_does_not_begin_in_sync_and_somebody_h
     partition = replay(image, creation.records).topics["t"].partitions[0]
     assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (3,), 3)
     assert code_of(image, NewTopic("t", assignments={0: [1, 2]})) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_topic_is_made_while_one_of_its_brokers_is_down_and_another_stops() -> None:
+    """Brokers that are registered count; those that do not serve are last, never the leader, and not in sync."""
+    image = replay(
+        cluster(1, 2, 3),
+        [BrokerRegistrationChangeRecord(1, 0, fenced=1), BrokerRegistrationChangeRecord(2, 0, in_controlled_shutdown=1)],
+    )
+    made = replay(image, create(image, NewTopic("t", 4, 3)).records)
+    for partition in made.topics["t"].partitions.values():
+        assert (set(partition.replicas), partition.replicas[0]) == ({1, 2, 3}, 3)
+        assert (partition.isr, partition.leader) == ((3,), 3)
+    grown = replay(made, create_partitions(made, "t", 6, None, start=0, shift=0).records).topics["t"].partitions
+    assert {(grown[index].replicas[0], grown[index].isr) for index in (4, 5)} == {(3, (3,))}
+    assert code_of(image, NewTopic("u", 1, 4)) == ErrorCode.INVALID_REPLICATION_FACTOR
+    nobody = replay(image, [BrokerRegistrationChangeRecord(3, 0, fenced=1)])
+    assert code_of(nobody, NewTopic("u", 1, 1)) == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_broker_that_is_absent_and_not_registered_is_counted_as_fenced() -> None:
+    """As in ZooKeeper, where a broker's registration ends with its session."""
+    image = cluster(1, 2)
+    creation = create_topic(image, NewTopic("t", 2, 3), config=BrokerConfig(), topic_id=ID, start=0, shift=0, absent={2, 3})
+    partitions = replay(image, creation.records).topics["t"].partitions
+    assert [partition.replicas for partition in partitions.values()] == [(1, 2, 3), (2, 1, 3)]
+    assert all(partition.isr == partition.replicas[:2] for partition in partitions.values())
+    assert code_of(image, NewTopic("u", 1, 3)) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_a_topic_is_deleted_by_name_or_by_id() -> None:

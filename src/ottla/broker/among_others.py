@@ -45,7 +45,7 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
 from ottla.ports import World
 from ottla.storage.directory.predecessors import Predecessors
-from ottla.types import uuid_bytes
+from ottla.types import NO_LEADER, uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
@@ -258,6 +258,21 @@ class AmongOthers:
 
         self._lifecycle.on_registered = registered
         await self._lifecycle.join()
+
+    def awaited(self) -> str | None:
+        """What this node waits for, to serve or to have anything changed; None when it waits for nothing."""
+        leader_id, lifecycle = self._replica.leader_id, self._lifecycle
+        if leader_id == NO_LEADER:
+            return self._awaited_controller()
+        if lifecycle is None:
+            return None
+        if lifecycle.broker_epoch < 0:
+            return f"controller {leader_id} to register this broker" + (f": {lifecycle.refusal}" if lifecycle.refusal else "")
+        return f"controller {leader_id} to unfence this broker, whose epoch is {lifecycle.broker_epoch}" if lifecycle.is_fenced else None
+
+    def _awaited_controller(self) -> str:
+        voters = ", ".join(f"{voter}@{host}:{port}" for voter, (host, port) in sorted(self._roles.voters.items()))
+        return f"a majority of the controllers to elect a leader ({voters}); that needs {len(self._roles.voters) // 2 + 1} of them"
 
     @property
     def broker_epoch(self) -> int:

@@ -60,6 +60,8 @@ class Lifecycle:
         self._untold_ms: int | None = None  # since when there are others
         self.broker_epoch = -1
         self.is_fenced = True
+        self.refusal = ""
+        """Why the controller has not registered this broker yet, as it said last."""
         self.on_failed: Callable[[str], None] = lambda reason: None
         self.on_registered: Callable[[int], None] = lambda epoch: None
         self.on_duplicate: Callable[[], None] = lambda: None
@@ -111,6 +113,7 @@ class Lifecycle:
                 raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
             if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 self.on_duplicate()
+            self.refusal = code.name
             log.debug("broker_registration_repeated", reason=code.name)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)

@@ -41,6 +41,7 @@ from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import NodeRoles, read_roles
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
+from ottla.broker.tasks.waits import Waits
 from ottla.broker.upkeep.cleaner import LogCleaner
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.broker.upkeep.scrubber import Scrubber
@@ -80,6 +81,7 @@ class Broker:
             self.throttling,
             frame_bytes_max=config["socket.request.max.bytes"],
             requests_max=config["queued.max.requests"],
+            request_bytes_max=config["queued.max.request.bytes"],
         )
         self.gate = self.router.doorkeeper = Gatekeeper(world, config, self.router)
         self.parts: Parts  # all that follows is there once the log directories are open
@@ -99,6 +101,7 @@ class Broker:
         self.mover: ReplicaMover
         self._parking = Parking(world)
         self._full: FullDirectories
+        self._waits = Waits(world)
         self.directories: LogDirectories
         self.failure: str | None = None  # why the broker cannot go on
         self.on_failure: Callable[[], None] = lambda: None
@@ -127,12 +130,19 @@ class Broker:
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
         self._roles = read_roles(config)
+        if self._roles.is_broker:
+            listeners(config)
+        controller_listeners(config)  # before anything is touched: what would protect nothing is refused
+        if not self._roles.is_lone:
+            self._waits.begin()
         if self._roles.is_in_zookeeper:
+            self._waits.what = lambda: f"ZooKeeper at {config['zookeeper.connect']} to answer"
             self._zookeeper = await _among_zookeeper(self.world, config, self._roles)
             self.node_id = config.node_id  # it may have been generated
         cluster_id = config["cluster.id"] if self._zookeeper is None else self._zookeeper.home.cluster_id
         self.directories = await LogDirectories.open(self.world, config, self._roles, cluster_id)
         if self._roles.bootstrap:
+            self._waits.what = lambda: f"one of controller.quorum.bootstrap.servers to name the voters: {self._roles.bootstrap}"
             found = await find_voters(self.world, self._roles.bootstrap, f"node-{self.node_id}-finding")
             self._roles = replace(self._roles, voters=found)
         await self._make_parts()
@@ -165,6 +175,7 @@ class Broker:
         for name, reason in () if self._roles.is_in_zookeeper else self.config.contradictions():
             log.warning("config_contradiction", key=name, reason=reason)
         await self._bind()
+        self._waits.what = others.awaited
         others.prepare(self.gate, self.router, self._own_registration)
         self._metadata.start()
         if self._roles.is_broker:
@@ -276,6 +287,7 @@ class Broker:
         """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
         await self.leave()
         log.info("broker_stopping", node_id=self.node_id)
+        self._waits.end()
         await self.gate.close()
         await self.housekeeping.stop()
         self._full.stop()
@@ -346,6 +358,7 @@ class Broker:
         image = delta.new
         if self._others is not None:
             self._others.follow(image)
+        self.controller.note_brokers(image)
         self._leader_upkeep.follow(delta)
         self.throttling.follow(image)
         self.gate.follow(image)

@@ -55,6 +55,7 @@ def data_option(function: Any) -> Any:
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
+@click.option("--detach", "is_detached", is_flag=True, help="Give the shell back once clients are served; `ottla cluster stop` ends it.")
 @data_option
 def start(
     count: int | None,
@@ -64,18 +65,25 @@ def start(
     is_restarting: bool,
     log_level: str,
     as_json: bool,
+    is_detached: bool,
     data: str | None,
 ) -> None:
     """Start a cluster and serve until SIGTERM, Ctrl-C or `ottla cluster stop`.
+
+    Topics of a new cluster have three replicas and min.insync.replicas=2, as far as there are nodes: any one may be down. -X sets others.
 
     A directory that has a cluster already is resumed, with all its nodes, on the ports that they had. The first three nodes are
     brokers and controllers, the others are brokers; with --zookeeper all are brokers, and any may be the controller. A node that dies is
     reported, and not started again unless --restart is given.
     """
     from ottla.cli.nodes.at_zookeeper import begin_home
+    from ottla.cli.nodes.detached import start_detached, take_descriptor
     from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
     from ottla.cli.nodes.plan import check, check_free, cluster_plans
 
+    if is_detached:
+        sys.exit(start_detached([argument for argument in sys.argv[sys.argv.index("start") + 1 :] if argument != "--detach"]))
+    waiting = take_descriptor()
     place = place_of(data)
     place.lock()
     found, is_new = described(place, count, port, overrides, zookeeper)
@@ -94,7 +102,12 @@ def start(
         place.write(found)  # with what -X has changed
         manner = Manner(log_level, "text", has_log_files=True, is_restarting=is_restarting)
         return Foreground(
-            place, found, plans, manner, on_served=lambda state: announce(state, place, as_json), plan_another=lambda: another(place, found)
+            place,
+            found,
+            plans,
+            manner,
+            on_served=lambda state: announce(state, place, found, as_json=as_json, waiting=waiting),
+            plan_another=lambda: another(place, found),
         )
 
     try:
@@ -120,7 +133,7 @@ def described(
     from ottla.broker.formatting import random_uuid
     from ottla.cli.config import key_and_value
     from ottla.cli.nodes.place import ClusterFile, PlaceError
-    from ottla.cli.nodes.plan import FIRST_PORT, HOST, check_shared, is_free, voters_among
+    from ottla.cli.nodes.plan import FIRST_PORT, HOST, check_shared, is_free, replicating, voters_among
     from ottla.runtime.world import real_world
 
     properties = dict(map(key_and_value, overrides))
@@ -131,7 +144,9 @@ def described(
             raise PlaceError(f"{place.path} has {place.foreign_entries[0]} and is no cluster's directory; choose a new or empty one")
         nodes = list(range(1, (count or 3) + 1))
         voters = [] if zookeeper else voters_among(nodes)
-        made = ClusterFile("cluster", random_uuid(real_world(io_threads=1)), nodes, voters, properties=properties)
+        made = ClusterFile(
+            "cluster", random_uuid(real_world(io_threads=1)), nodes, voters, properties=replicating(len(nodes)) | properties
+        )  # fmt: skip
         made.zookeeper, made.zookeeper_port = (None, 0) if zookeeper == OWN else (zookeeper, None)
         needed = number_ports(made, port)
         first = min(made.ports.values())
@@ -191,8 +206,11 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
     return plan
 
 
-def announce(state: PlaceState, place: Place, as_json: bool) -> None:
-    """On standard output, once all nodes serve; a reader that has gone away stops no cluster."""
+def announce(state: PlaceState, place: Place, found: ClusterFile, *, as_json: bool, waiting: int | None) -> None:
+    """On standard output, once all nodes serve, or where another command waits; a reader that has gone away stops no cluster."""
+    from ottla.cli.nodes.detached import announce_detached
+    from ottla.cli.nodes.plan import replication_of
+
     if as_json:
         line = {"bootstrap": state.bootstrap, "data": place.path, "cluster_id": state.cluster_id}
         lines = [msgspec.json.encode(line | {"nodes": {node.node_id: node.pid for node in state.nodes}}).decode()]
@@ -202,9 +220,13 @@ def announce(state: PlaceState, place: Place, as_json: bool) -> None:
             f"ottla cluster: {len(state.nodes)} nodes serve Kafka clients",
             f"  bootstrap  {state.bootstrap}",
             f"  data       {place.path}  (logs in node-1/node.log and so on)",
+            f"  topics     {replication_of(found)}",
             f"  try        ottla cluster status{option}   |   ottla cluster kill 2{option}   |   ottla cluster add{option}",
-            "Press Ctrl-C to stop it.",
+            "Press Ctrl-C to stop it." if waiting is None else f"It runs on; `ottla cluster stop{option}` stops it.",
         ]
+    if waiting is not None:
+        announce_detached(waiting, "\n".join(lines) + "\n", place)
+        return
     try:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
-from ottla.errors import OttlaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
 NAMES_MAX: Final = 5
+HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster restart {}` for a cluster of this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,10 @@ class PartitionStates:
 
 @dataclass(slots=True)
 class Health:
-    """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves."""
+    """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves.
+
+    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered.
+    """
 
     cluster_id: str
     brokers: list[int]
@@ -94,6 +98,7 @@ class Health:
     log_dir_count: int
     offline_log_dirs: list[tuple[int, str]]
     silent: list[int]
+    is_in_zookeeper: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +113,18 @@ def look(admin: Admin) -> Health:
     """As the cluster answers now. KafkaError when no broker does."""
     cluster = admin.describe_cluster(include_fenced=True)
     serving = {node.node_id for node in cluster.nodes} - cluster.fenced
+    quorum, problem, is_in_zookeeper = None, None, False
     try:
-        quorum, problem = admin.describe_quorum(), None
+        quorum = admin.describe_quorum()
     except OttlaError as error:
-        quorum, problem = None, str(error)
+        problem = str(error)
+        is_in_zookeeper = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
+    controller = None if quorum is None else quorum.leader_id
+    if is_in_zookeeper:  # one of the brokers is the controller; there is no quorum to describe
+        controller = cluster.controller_id if cluster.controller_id >= 0 else None
+        problem = None if controller is not None else "none is elected in ZooKeeper"
     partitions = admin.describe_partitions()
-    moving = admin.list_partition_reassignments() if quorum is not None else {}
+    moving = admin.list_partition_reassignments() if controller is not None else {}
     min_isrs = min_isr_of(admin, {key.topic for key in partitions})
     states = PartitionStates()
     for key, partition in sorted(partitions.items()):
@@ -133,7 +144,7 @@ def look(admin: Admin) -> Health:
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
         fenced=sorted(cluster.fenced),
-        controller=None if quorum is None else quorum.leader_id,
+        controller=controller,
         epoch=-1 if quorum is None else quorum.leader_epoch,
         voters=[] if quorum is None else list(_voters(quorum)),
         controller_problem=problem,
@@ -141,6 +152,7 @@ def look(admin: Admin) -> Health:
         log_dir_count=len(log_dirs),
         offline_log_dirs=[(broker, path) for broker, path, is_offline in log_dirs if is_offline],
         silent=silent,
+        is_in_zookeeper=is_in_zookeeper,
     )
 
 
@@ -154,20 +166,26 @@ def _voters(quorum: PartitionQuorum) -> Iterator[Voter]:
 
 
 def findings(health: Health) -> Iterator[Finding]:
-    """What is wrong, the worst first."""
+    """What is wrong, the worst first. Each remedy names a command."""
     states, fenced = health.partitions, health.fenced
-    restart = f"start {_brokers(fenced)}" if fenced else "see that all brokers run and reach each other"
+    absent = sorted(states.missing.keys() - set(health.brokers))
+    down = sorted({*fenced, *absent})
+    restart = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
     if health.controller is None:
+        voters = f"start the voters of controller.quorum.voters that are down, of which a majority must run ({HOW_TO_START.format('NODE')})"
+        zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
         yield Finding(
             f"no controller is active: nothing can be created or changed, and no leader elected ({health.controller_problem})",
-            "start the voters of controller.quorum.voters that are down: a majority of them must run",
+            zookeeper if health.is_in_zookeeper else voters,
         )
     if states.offline:
         owners = sorted(states.could_lead)
-        lossless = f"start {_brokers(owners)}, which had everything" if owners else "start the brokers that have replicas of them"
+        unknown = "start the brokers that have replicas: `ottla topic describe --unavailable`"
+        lossless = f"{_start(owners)}: they had everything" if owners else unknown
+        unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
         yield Finding(
             f"{_count(states.offline)} no leader and cannot be read or written",
-            f"{lossless}; only if they never return: unclean.leader.election.enable=true on the topic, which may lose records",
+            f"{lossless}; only if they never return: {unclean}",
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -175,31 +193,40 @@ def findings(health: Health) -> Iterator[Finding]:
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
-        yield Finding(
-            f"broker {broker} is registered and does not serve",
-            f"start it (`ottla cluster restart {broker}` for a cluster of this machine), or move its replicas to others and unregister it",
-        )
+        forget = f"move its replicas to others (`kafka-reassign-partitions.sh`) and forget it (`kafka-cluster.sh unregister --id {broker}`)"
+        yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}, or {forget}")
+    for broker in absent:
+        move = "move its replicas to others (`kafka-reassign-partitions.sh`)"
+        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {move}")
     for broker in health.silent:
         yield Finding(
-            f"broker {broker} serves, and does not answer", "see whether it is overloaded, stopped (SIGSTOP) or cut off from here"
+            f"broker {broker} serves, and does not answer",
+            "see whether it is overloaded, stopped (SIGSTOP) or cut off from here: `ottla cluster status` says what others see",
         )
-    lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in fenced}
+    lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
             f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
-            "it catches up by itself after a start; if the number does not fall, look at its log, its disk and its network",
+            "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its log, "
+            "its disk and its network",
         )
     for voter in health.voters:
         if voter.is_silent:
+            majority = f"of {len(health.voters)} controllers a majority must run, or nothing can be changed"
             yield Finding(
                 f"controller {voter.node_id} does not follow the metadata log",
-                f"start node {voter.node_id}: of {len(health.voters)} controllers a majority must run, or nothing can be changed",
+                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}): {majority}",
             )
     for broker, path in health.offline_log_dirs:
         yield Finding(
             f"log directory {path} of broker {broker} is offline",
-            "replace the disk and restart the broker; its replicas are fetched again from their leaders",
+            f"replace the disk and restart the broker ({HOW_TO_START.format(broker)}); its replicas are fetched again from their leaders",
         )
+
+
+def _start(brokers: list[int]) -> str:
+    numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
+    return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:
@@ -212,8 +239,10 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     if health.controller is None:
         yield "controller   none is active"
     else:
+        where = "in ZooKeeper mode"
         lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
-        yield f"controller   {health.controller} is active in epoch {health.epoch}; lag of the voters: {lags}"
+        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}"
+        yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
     yield (
         f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "
         f"{len(states.at_min_isr)} at min ISR, {len(states.under_replicated)} under replicated"

@@ -7,6 +7,7 @@ with. ``[]`` always gives the value in force, so code that reads it when it is n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
 
@@ -154,6 +155,11 @@ class BrokerConfig:
 
 
 def _parsed(raw: Mapping[str, str]) -> dict[str, Any]:
-    """Values that were checked before they were recorded; one that a later version of ottla knew is passed over."""
-    keys = {name: find_broker_key(name) for name in raw}
-    return {name: key.parse(raw[name]) for name, key in keys.items() if key is not None}
+    """Values that were checked before they were recorded; what another broker took and this one does not know or take is passed over."""
+    parsed = {}
+    for name, text in raw.items():
+        key = find_broker_key(name)
+        if key is not None:
+            with suppress(KafkaError):
+                parsed[name] = key.parse(text)
+    return parsed

@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode, KafkaError
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
+UNPROTECTED: Final = "TLS, SASL and ACLs are not supported yet; remove it, and let only trusted hosts reach the listeners"
 
 
 class ConfigType(Enum):
@@ -64,8 +65,10 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
     pattern: str | None = None  # what the whole text (of a list, each item) has to match
     scope: Scope = Scope.READ_ONLY
     is_internal: bool = False  # accepted in a file, and not returned by DescribeConfigs
+    is_shown_when_set: bool = False  # returned by DescribeConfigs only where it has a value of its own, and without its default
     broker_key: str | None = None  # of a topic's or group's key: where its default comes from
     without_effect: str | None = None  # why the value is accepted and changes nothing
+    harmless: tuple[str, ...] | None = None  # the only values taken: any other would be believed to protect, and protects nothing
 
     @property
     def is_dynamic(self) -> bool:
@@ -98,6 +101,8 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
                 raise self.refuse(raw, f"is not one of {', '.join(self.choices)}")
             if self.pattern is not None and not re.fullmatch(self.pattern, item):
                 raise self.refuse(raw, f"is not of the form {self.pattern}")
+        if self.harmless is not None and text not in self.harmless:
+            raise self.refuse(raw, f"would protect nothing: {UNPROTECTED}")
         return value
 
     def _is_choice(self, item: str, choices: tuple[str, ...]) -> bool:

@@ -32,7 +32,13 @@ def _index(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
     return {key.name: key for key in keys}
 
 
-OWN_KEYS: Final = _index((string("cluster.id", None, "The cluster's id; made at the first start when absent. A key of ottla's own."),))
+OWN_KEYS: Final = _index(
+    (
+        string("cluster.id", None, "The cluster's id; made at the first start when absent. A key of ottla's own."),
+        *security.AUTHORIZER_KEYS,
+    )
+)
+"""Those that Kafka's reference does not have."""
 BROKER_KEYS: Final = {
     **_index(key for topic in (server, logs, groups, share_groups, cluster, transactions) for key in topic.KEYS),
     **_index(key for topic in (security, oauth, tls, tiered, zookeeper) for key in topic.KEYS),

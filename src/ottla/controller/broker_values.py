@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.config import BrokerConfig
+from ottla.config.definition import UNPROTECTED, parse_list
 from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
 
+PROTOCOLS: Final = "listener.security.protocol.map"
 CLEANER_BUFFER: Final = "log.cleaner.dedupe.buffer.size"
 CLEANER_BUFFER_BYTES_MIN: Final = 1 << 20  # for each thread
 
@@ -22,6 +24,9 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     bare = sorted(OF_LISTENERS & changed.keys())
     if bare:
         raise _refused(f"{', '.join(bare)}: set for one listener, as listener.name.<listener>.{bare[0]}")
+    guarded = [pair for pair in parse_list(changed.get(PROTOCOLS, "")) if _is_guarded(pair, config)]
+    if guarded:
+        raise _refused(f"{PROTOCOLS}: {guarded[0]} would protect nothing: {UNPROTECTED}")
     for name in THREADS:
         if name in changed:
             _check_threads(name, changed[name], config[name])
@@ -32,6 +37,13 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     threads, buffer = (changed.get(name, config[name]) for name in (CLEANER_THREADS, CLEANER_BUFFER))
     if {CLEANER_THREADS, CLEANER_BUFFER} & changed.keys() and buffer // threads < CLEANER_BUFFER_BYTES_MIN:
         raise _refused(f"{CLEANER_BUFFER}={buffer} is below {CLEANER_BUFFER_BYTES_MIN} for each of {threads} cleaner threads")
+
+
+def _is_guarded(pair: str, config: BrokerConfig) -> bool:
+    """Whether the pair of listener and protocol is about a listener that is in use, and has it guarded."""
+    name, _, protocol = (part.strip().upper() for part in pair.partition(":"))
+    used = {listener.partition("://")[0].upper() for listener in config["listeners"]}
+    return protocol != "PLAINTEXT" and name in used | {other.upper() for other in config["controller.listener.names"] or ()}
 
 
 def _check_threads(name: str, wanted: int, current: int) -> None:

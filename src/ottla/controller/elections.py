@@ -68,10 +68,10 @@ def is_imbalanced(image: ClusterImage, partition: PartitionImage, suspected: Con
 
 
 def give_back(image: ClusterImage, topic: str, index: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """The first replica leads, if it does not, and could; nothing to record otherwise."""
+    """The first replica leads, if it does not, and could, and has been up for long enough; nothing to record otherwise."""
     found = image.topics.get(topic)
     partition = found.partitions.get(index) if found is not None else None
-    if found is None or partition is None or not is_imbalanced(image, partition, suspected):
+    if found is None or partition is None or not is_imbalanced(image, partition, suspected) or partition.replicas[0] in rules.young:
         return Recorded(())
     record = with_preferred_leader(found.topic_id, index, partition, rules.of(topic, partition, suspected))
     return Recorded(() if record is None else (record,))

@@ -7,22 +7,20 @@ stay so, or nobody could ever lead the partition again. Source: KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ottla.messages.metadata_records import ClearElrRecord, PartitionChangeRecord
-from ottla.metadata.image import ClusterImage, TopicImage
+from ottla.metadata.image import ClusterImage
 from ottla.wire.schema import Stored
 
 
 def end_eligibility(image: ClusterImage, topic: str = "") -> list[Stored]:
     """Nobody is eligible any more in the partitions of the topic that have an ISR; of all topics, for an empty name."""
-    topics: Iterable[TopicImage] = [image.topics[topic]] if topic else image.topics.values()
-    has_eligible, kept = False, list[Stored]()
-    for found in topics:
-        for index, partition in found.partitions.items():
-            if partition.elr or partition.last_known_elr:
-                has_eligible |= bool(partition.isr)
-                if not partition.isr:
-                    known, last = list(partition.elr), list(partition.last_known_elr)
-                    kept.append(PartitionChangeRecord(index, found.topic_id, eligible_leader_replicas=known, last_known_elr=last))
+    places, has_eligible, kept = image.index.with_elr, False, list[Stored]()
+    for name in [topic] if topic else list(places):
+        found = image.topics[name]
+        for index in places.get(name, ()):
+            partition = found.partitions[index]
+            has_eligible |= bool(partition.isr)
+            if not partition.isr:
+                known, last = list(partition.elr), list(partition.last_known_elr)
+                kept.append(PartitionChangeRecord(index, found.topic_id, eligible_leader_replicas=known, last_known_elr=last))
     return [ClearElrRecord(topic), *kept] if has_eligible else []

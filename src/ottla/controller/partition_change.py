@@ -14,8 +14,8 @@ Source: KIP-455, KIP-631, KIP-704, KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.messages.metadata_records import PartitionChangeRecord
@@ -35,7 +35,8 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 class Rules:
     """What holds for a partition beside what it is.
 
-    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can.
+    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can, and one of the ``young``, which
+    have a number each (the highest came last), only when nobody else can who is not.
     """
 
     is_up: IsUp
@@ -43,6 +44,7 @@ class Rules:
     has_elr: bool
     may_be_unclean: bool = False
     suspected: Container[int] = ()
+    young: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,9 @@ def without_replicas(
     def may_lead(node: int) -> bool:
         return node not in gone and rules.is_up(node)
 
-    known = Rules(
-        is_up=may_lead, min_isr=rules.min_isr, has_elr=rules.has_elr, may_be_unclean=rules.may_be_unclean, suspected=rules.suspected
+    known = Rules(  # ``replace`` costs as much as all the rest, and there may be very many partitions
+        is_up=may_lead, min_isr=rules.min_isr, has_elr=rules.has_elr, may_be_unclean=rules.may_be_unclean, suspected=rules.suspected,
+        young=rules.young,
     )  # fmt: skip
     return change(topic_id, index, partition, Target.of(partition, isr), known, ineligible=() if is_clean else gone)
 
@@ -185,7 +188,7 @@ def _leader(
     for node in (wanted, partition.leader):
         if node in candidates and rules.is_up(node):
             return node, False
-    in_order = sorted(replicas, key=lambda node: node in rules.suspected)
+    in_order = sorted(replicas, key=lambda node: (node in rules.suspected, rules.young.get(node, -1)))
     for node in in_order:
         if node in candidates and rules.is_up(node):
             return node, False

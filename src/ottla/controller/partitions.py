@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ottla.controller.decided import Recorded
 from ottla.controller.placement import assign_replicas
-from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, check_replicas, new_partition
+from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, brokers_for_replicas, check_replicas, new_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.types import INTERNAL_TOPICS
 
 
 def create_partitions(
-    image: ClusterImage, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, start: int, shift: int
+    image: ClusterImage,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    *,
+    start: int,
+    shift: int,
+    absent: Collection[int] = (),
 ) -> Recorded:
     """The topic has ``count`` partitions, the new ones placed as requested, or as ``placement`` does; KafkaError with Kafka's code."""
     topic = image.topics.get(name)
@@ -27,15 +34,16 @@ def create_partitions(
     if count - first > PARTITIONS_PER_TOPIC_MAX:
         text = f"{count - first} more partitions; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    rows = _placed(image, topic, count, start, shift) if assignments is None else _assigned(image, topic, count, assignments)
+    rows = _placed(image, topic, count, start, shift, absent) if assignments is None else _assigned(image, topic, count, assignments)
     return Recorded(tuple(new_partition(index, topic.topic_id, row, image) for index, row in enumerate(rows, first)))
 
 
-def _placed(image: ClusterImage, topic: TopicImage, count: int, start: int, shift: int) -> list[list[int]]:
+def _placed(image: ClusterImage, topic: TopicImage, count: int, start: int, shift: int, absent: Collection[int]) -> list[list[int]]:
     first = len(topic.partitions)
-    brokers = {broker.broker_id: broker.rack for broker in image.live_brokers}
+    serving, fenced = brokers_for_replicas(image, absent)
     return assign_replicas(
-        brokers,
+        serving,
+        fenced=fenced,
         partition_count=count - first,
         replication_factor=_replication_factor(topic),
         start=start,

@@ -5,7 +5,7 @@ A replica may lead when its broker serves: it is registered, not fenced, not sto
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +26,8 @@ class TopicRules:
     image: ClusterImage
     static_min_isr: int = 1
     is_static_unclean: bool = False
+    young: Mapping[int, int] = field(default_factory=dict)
+    """Brokers that came just now (``arrivals.py``)."""
     _found: dict[str, tuple[int, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """By topic, what its partitions share; many of them are asked for, one after the other."""
 
@@ -52,6 +54,7 @@ class TopicRules:
             has_elr=self.image.features.get(ELR_VERSION, 0) > 0,
             may_be_unclean=found[1],
             suspected=suspected,
+            young=self.young,
         )
 
 

@@ -6,7 +6,7 @@ records returned do, once they are in the metadata log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.config import BrokerConfig, parse_topic_configs
@@ -45,8 +45,10 @@ class TopicCreation:
     records: tuple[Stored, ...]
 
 
-def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, topic_id: bytes, start: int, shift: int) -> TopicCreation:
-    """The creation, or a KafkaError with the code that Kafka gives."""
+def create_topic(
+    image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, topic_id: bytes, start: int, shift: int, absent: Collection[int] = ()
+) -> TopicCreation:
+    """The creation, or a KafkaError with the code that Kafka gives. ``absent`` are brokers that will return, and are not registered."""
     problem = topic_name_problem(topic.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
@@ -59,7 +61,7 @@ def create_topic(image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, 
         text = f"topic {topic.name!r} collides with {collision!r}: '.' and '_' count as the same character in metric names"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     configs = parse_topic_configs(topic.configs)
-    replicas = _assignment(image, topic, config, start, shift)
+    replicas = _assignment(image, topic, config, start, shift, absent)
     records: list[Stored] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(RESOURCE_TOPIC, topic.name, name, value) for name, value in sorted(configs.items())]
     records += [new_partition(index, topic_id, nodes, image) for index, nodes in sorted(replicas.items())]
@@ -89,7 +91,9 @@ def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, conf
     return TopicDeletion(name, (RemoveTopicRecord(topic.topic_id),))
 
 
-def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, start: int, shift: int) -> dict[int, list[int]]:
+def _assignment(
+    image: ClusterImage, topic: NewTopic, config: BrokerConfig, start: int, shift: int, absent: Collection[int]
+) -> dict[int, list[int]]:
     if topic.assignments:
         if topic.partition_count != -1 or topic.replication_factor != -1:
             text = f"topic {topic.name!r}: an assignment excludes a partition count and a replication factor; send -1 for both"
@@ -100,9 +104,17 @@ def _assignment(image: ClusterImage, topic: NewTopic, config: BrokerConfig, star
     if count > PARTITIONS_PER_TOPIC_MAX:
         text = f"{count} partitions in one topic; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    brokers = {broker.broker_id: broker.rack for broker in image.live_brokers}
-    rows = assign_replicas(brokers, partition_count=count, replication_factor=factor, start=start, shift=shift)
+    serving, fenced = brokers_for_replicas(image, absent)
+    rows = assign_replicas(serving, fenced=fenced, partition_count=count, replication_factor=factor, start=start, shift=shift)
     return dict(enumerate(rows))
+
+
+def brokers_for_replicas(image: ClusterImage, absent: Collection[int]) -> tuple[dict[int, str | None], dict[int, str | None]]:
+    """Those that serve, and those that are fenced, stopping or absent, with their racks."""
+    fenced: dict[int, str | None] = dict.fromkeys(absent)
+    fenced |= {broker.broker_id: broker.rack for broker in image.brokers.values()}
+    serving = {node: fenced.pop(node) for node in list(fenced) if is_serving(image, node)}
+    return serving, fenced
 
 
 def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[int]]:

@@ -152,7 +152,7 @@ class RealDisk:
 
     async def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, flags, _mode_in(os.path.dirname(path)) if create else 0o644)
         if descriptor >= self._descriptors_max:
             os.close(descriptor)
             raise OSError(errno.EMFILE, f"too many open files: logs may have {self._descriptors_max} of {limit()} (ulimit -n)", path)
@@ -180,8 +180,10 @@ class RealDisk:
         volume = await self._hop(lambda: os.statvfs(path))
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
         os.makedirs(path, exist_ok=True)
+        if is_private:
+            _make_private(path)
 
     async def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -270,11 +272,27 @@ def _sync_file_system(path: str) -> None:
         os.close(descriptor)
 
 
+def _make_private(path: str) -> None:
+    os.chmod(path, 0o700)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o077:
+                os.chmod(entry.path, 0o600)
+
+
+def _mode_in(folder: str) -> int:
+    """Of a new file: nobody may read it who may not read its directory."""
+    try:
+        return 0o644 & (os.stat(folder).st_mode | 0o600)
+    except FileNotFoundError:
+        return 0o644  # opening it will say so
+
+
 def _write_atomically(path: str, data: bytes) -> None:
-    temporary = path + ".tmp"
-    with open(temporary, "wb") as file:
+    temporary, folder = path + ".tmp", os.path.dirname(path)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_in(folder)), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.rename(temporary, path)
-    _sync(os.path.dirname(path))
+    _sync(folder)

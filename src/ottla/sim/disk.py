@@ -273,7 +273,7 @@ class SimDisk:
         await self.look("space", path)
         return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes)
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
         if path not in self.folders:
             await self.step("make_dirs", path)
             self.folders.update(dict.fromkeys([path, *parents(path)]))

@@ -9,7 +9,7 @@ there, without a copy (``room``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.errors import DecodeError
 from ottla.wire.frame_memory import FrameMemory
@@ -19,15 +19,24 @@ ROOM_BYTES_MIN: Final = 1 << 17
 """Less is received with what follows it, in one call."""
 
 
+class Account(Protocol):
+    """Who counts what frames hold while they are cut."""
+
+    def receive(self, received: int, missing: int) -> None:
+        """So many bytes of the frame are there; nothing is missing once it is complete."""
+        ...
+
+
 class FrameCutter:
     """Cuts one connection's bytes into frames. ``limit_bytes`` may be changed between calls (it is small before authentication).
 
     ``memory`` is that of all connections of a loop.
     """
 
-    __slots__ = ("_collected", "_filled", "_head", "_length", "_memory", "limit_bytes")
+    __slots__ = ("_account", "_collected", "_filled", "_head", "_length", "_memory", "limit_bytes")
 
-    def __init__(self, limit_bytes: int, memory: FrameMemory | None = None) -> None:
+    def __init__(self, limit_bytes: int, memory: FrameMemory | None = None, account: Account | None = None) -> None:
+        self._account = account
         self.limit_bytes = limit_bytes
         self._memory = FrameMemory() if memory is None else memory
         self._head = b""  # up to three bytes of a length
@@ -54,6 +63,7 @@ class FrameCutter:
         if self._length:
             position = self._collect(data, 0)
             if self._filled < self._length:
+                self._count()
                 return
             yield self._take()
         elif self._head:
@@ -90,6 +100,11 @@ class FrameCutter:
         self._collected = self._memory.lend(length)
         self._filled = 0
         self._collect(data, position)
+        self._count()
+
+    def _count(self) -> None:
+        if self._account is not None:
+            self._account.receive(self._filled, self._length - self._filled)
 
     def _collect(self, data: memoryview, position: int) -> int:
         """Takes what belongs to the frame; memory that is too short for it grows by an eighth more than that."""
@@ -104,6 +119,8 @@ class FrameCutter:
 
     def _take(self) -> tuple[memoryview, bool]:
         frame = memoryview(self._collected)[: self._length]
+        if self._account is not None:
+            self._account.receive(self._length, 0)
         self._memory.take_back(self._collected)
         self._length, self._filled, self._collected = 0, 0, bytearray()
         return frame, False

@@ -67,17 +67,22 @@ class GroupShards:
             return
         config = self._config
         factor = config["offsets.topic.replication.factor"]
-        if not config.is_given("offsets.topic.replication.factor"):
-            live = len(self._controller.image.live_brokers) if self._controller.replicates else 1
-            factor = max(1, min(factor, live))
+        smallest = factor if config.is_given("offsets.topic.replication.factor") else 1
+        if smallest == 1 and not self._controller.replicates:
+            factor = 1
         segment_bytes = config["offsets.topic.segment.bytes"]
         configs: dict[str, str | None] = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
         }
-        topic = NewTopic(GROUP_METADATA_TOPIC, config["offsets.topic.num.partitions"], factor, configs=configs)
-        [result] = await self._controller.create_topics([topic])
+        count = config["offsets.topic.num.partitions"]
+        while True:  # the controller knows how many brokers there are, with those that are down
+            [result] = await self._controller.create_topics([NewTopic(GROUP_METADATA_TOPIC, count, factor, configs=configs)])
+            is_too_large = isinstance(result, KafkaError) and result.code == ErrorCode.INVALID_REPLICATION_FACTOR
+            if not is_too_large or factor <= smallest:
+                break
+            factor -= 1
         if isinstance(result, KafkaError) and result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
             await self._controller.published()
         elif isinstance(result, KafkaError):

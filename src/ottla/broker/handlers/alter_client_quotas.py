@@ -10,6 +10,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
+from ottla.controller.operation_size import too_many_records
 from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryData, EntryResult
@@ -37,7 +38,9 @@ async def handle(parts: Parts, context: RequestContext, request: AlterClientQuot
         entity = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda pair: (pair[0], pair[1] or "")))
         if first.setdefault(entity, entry) is not entry:
             repeated.add(entity)
-    outcomes = await parts.controller.decide(map(_decision, first.values()), validate_only=request.validate_only)
+    excess = too_many_records(sum([len(entry.ops) async for entry in slices.over(first.values())]))
+    decisions = map(_decision, first.values())
+    outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only, refused=excess)
     async for (entity, entry), outcome in slices.over(zip(first.items(), drained(outcomes), strict=True)):
         result = EntryResult(error_message=None, entity=entry.entity)
         if entity in repeated:

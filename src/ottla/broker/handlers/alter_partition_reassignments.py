@@ -1,6 +1,7 @@
 """AlterPartitionReassignments, versions 0-1: one result for each partition (KIP-455).
 
 Null replicas cancel a move: NO_REASSIGNMENT_IN_PROGRESS where there is none. v1 may forbid a change of the replication factor (KIP-860).
+More than 10,000 partitions in one request are refused entirely, POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
+from ottla.controller.operation_size import too_many_records
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
 from ottla.messages.alter_partition_reassignments import (
@@ -34,7 +36,9 @@ async def handle(parts: Parts, context: RequestContext, request: AlterPartitionR
         for topic in request.topics
         for wanted in topic.partitions
     )
-    outcomes = drained(await parts.controller.decide(decisions))
+    count = sum([len(topic.partitions) async for topic in slices.over(request.topics)])
+    excess = too_many_records(count)
+    outcomes = drained(await parts.controller.decide(decisions, refused=excess))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )

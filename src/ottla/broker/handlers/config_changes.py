@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
+from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
 
@@ -37,7 +38,10 @@ Result = tuple[int, str | None, int, str]
 async def alter_each(
     parts: Parts, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError], *, validate_only: bool
 ) -> AsyncIterator[Result]:
-    """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times."""
+    """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times.
+
+    Changes of more than 10,000 values in one request are refused entirely, POLICY_VIOLATION.
+    """
     slices = Slices(parts.world.clock)
     counts = await count_names(slices, ((resource.resource_type, resource.resource_name) for resource in resources))
 
@@ -46,7 +50,9 @@ async def alter_each(
         change = problem or alteration(resource)
         return _refusing(change) if isinstance(change, KafkaError) else change
 
-    outcomes = await parts.controller.decide(map(decision, resources), validate_only=validate_only)
+    excess = too_many_records(sum([len(resource.configs) async for resource in slices.over(resources)]))
+    decisions = map(decision, resources)
+    outcomes = await parts.controller.decide(decisions, validate_only=validate_only, refused=excess)
     async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
         code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
         yield code, text, resource.resource_type, resource.resource_name

@@ -55,7 +55,7 @@ def default_config_entries(values: Mapping[str, str]) -> Entries:
 
 
 def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, Mapping[str, str]]) -> Entries:
-    """Every broker key, with its own value: a key that takes its value from another one has none.
+    """Every broker key, with its own value: a key that takes its value from another one has none. Throttles are there when they are set.
 
     Keys that are narrowed to a listener come along where they are set, and so do unknown ones of ``dynamic``.
     """
@@ -63,7 +63,7 @@ def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, M
         yield _unknown_entry(name, [source for source, values in dynamic.items() if name in values])
     for name in sorted({*BROKER_KEYS, *config.names}):
         key = find_broker_key(name)
-        if key is None or key.is_internal:
+        if key is None or key.is_internal or (key.is_shown_when_set and name not in config.names):
             continue
         own = next((value for _, synonym, value in config.layers(name) if synonym == name), None)
         yield _entry(key, key.format(own), _broker_synonyms(config, name), read_only=not key.is_dynamic, name=name)
@@ -101,6 +101,8 @@ def _broker_synonyms(config: BrokerConfig, name: str) -> list[DescribeConfigsSyn
     for source, synonym, value in config.layers(name):
         key = find_broker_key(synonym)
         assert key is not None, "layers are those of known keys"
+        if key.is_shown_when_set and source is ConfigSource.DEFAULT:
+            continue
         synonyms.append(DescribeConfigsSynonym(synonym, _shown(key, key.format(value)), source))
     return synonyms
 

@@ -1,6 +1,7 @@
 """CreatePartitions, versions 0-3: one result for each topic.  v2 flexible.
 
 A topic that is listed twice in one request is refused, both times; assignments name the replicas of the new partitions only.
+More than 10,000 new partitions in one request are refused entirely, POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
+from ottla.controller.operation_size import too_many_records, too_much_growth
 from ottla.controller.partitions import create_partitions
 from ottla.errors import KafkaError
 from ottla.messages.create_partitions import (
@@ -44,7 +46,8 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
     decisions: Iterator[Callable[[ClusterImage], Recorded]] = (_decision(parts, topic) for topic in wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
-    outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only)
+    excess = too_many_records(len(wanted)) or too_much_growth(parts.image, ((topic.name, topic.count) for topic in wanted))
+    outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only, refused=excess)
     async for topic, outcome in slices.over(zip(wanted, drained(outcomes), strict=True)):
         if isinstance(outcome, KafkaError):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, outcome.code, outcome.message or None)
@@ -54,7 +57,15 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
 def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterImage], Recorded]:
     start, shift = parts.controller.random_place()
     rows = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
-    return partial(create_partitions, name=topic.name, count=topic.count, assignments=rows, start=start, shift=shift)
+    return partial(
+        create_partitions,
+        name=topic.name,
+        count=topic.count,
+        assignments=rows,
+        start=start,
+        shift=shift,
+        absent=parts.controller.absent_brokers(),
+    )
 
 
 SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)

@@ -1,7 +1,7 @@
 """CreateTopics, versions 2-7: one result for each topic, in order.
 
 -1 partitions or replication factor mean the broker's default. v5 answers with the counts and configs, v7 with the id. A
-name that is listed twice in one request is refused, both times.
+name that is listed twice in one request is refused, both times; a request for too much is refused entirely, POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ottla.broker.handlers.repeated_names import count_names, refused_as_repeate
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
+from ottla.controller.operation_size import too_many_topics
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -48,7 +49,8 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
     decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(parts.controller.creation, wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
-    created = await parts.controller.decide(decisions, validate_only=request.validate_only)
+    excess = too_many_topics(wanted, partitions_default=parts.config["num.partitions"])
+    created = await parts.controller.decide(decisions, validate_only=request.validate_only, refused=excess)
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
     async for new, result in slices.over(zip(wanted, drained(created), strict=True)):
         if isinstance(result, KafkaError):

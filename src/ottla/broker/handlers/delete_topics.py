@@ -1,6 +1,7 @@
 """DeleteTopics, versions 1-6: by name, from v6 also by id; one result each.
 
 The data is deleted with the topic: its directories are renamed at once and removed after the answer.
+More than 10,000 in one request are refused entirely, POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ottla.broker.handlers.repeated_names import count_names, refused_as_repeate
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
+from ottla.controller.operation_size import too_many_records
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -43,7 +45,8 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
             accepted.append((result, state.name, state.topic_id))
     budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
     decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=parts.config)) for _, name, topic_id in accepted)
-    deleted = await parts.controller.decide(decisions)
+    excess = too_many_records(len(accepted))
+    deleted = await parts.controller.decide(decisions, refused=excess)
     async for (result, _, _), outcome in slices.over(zip(accepted, drained(deleted), strict=True)):
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,9 +17,11 @@ from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
+from ottla.controller.arrivals import Arrivals
 from ottla.controller.decided import Decided
 from ottla.controller.elections import elections_in
 from ottla.controller.features import MIN_ISR, first_features
+from ottla.controller.operation_size import too_many_topics
 from ottla.controller.producer_ids import next_block
 from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import UNCLEAN, TopicRules
@@ -56,6 +58,9 @@ class ActiveController:
         self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
         self.remote: RemoteController | None = None  # where other nodes' controllers may be the active one
         self.replicates = False  # whether this is a node of several, in which partitions have replicas
+        self.absent_brokers: Callable[[], Collection[int]] = lambda: ()
+        """Brokers of the cluster that are not registered while they are down; none where registrations last."""
+        self._arrivals = Arrivals()
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
         self.election_count = 0
         """Leaders that this controller has elected, but for those of new partitions."""
@@ -153,7 +158,17 @@ class ActiveController:
 
     def rules(self, image: ClusterImage) -> TopicRules:
         """What holds for partitions of that image."""
-        return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN))
+        self.note_brokers(image)
+        return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN), self.young)
+
+    def note_brokers(self, image: ClusterImage) -> None:
+        """This node knows since when the image's brokers serve."""
+        self._arrivals.note(image.brokers, self._world.clock.monotonic_ms())
+
+    @property
+    def young(self) -> Mapping[int, int]:
+        """Brokers that came just now, as far as this node knows."""
+        return self._arrivals.young(self._world.clock.monotonic_ms())
 
     # -- deciding
 
@@ -161,7 +176,8 @@ class ActiveController:
         """One result a topic, in order. What was created here can be written to when this returns."""
         if self.remote is not None and not self.is_active:
             return await self.remote.create_topics(topics)
-        return await self.decide(self.creation(topic) for topic in topics)
+        excess = too_many_topics(topics, partitions_default=self._config["num.partitions"])
+        return await self.decide(map(self.creation, topics), refused=excess)
 
     async def sweep(self, sweep: Sweep, *, is_followed: bool = False) -> KafkaError | None:
         """What it decides is committed, a slice at a time, with others' turns between them. What it is refused with, if it is.
@@ -179,16 +195,20 @@ class ActiveController:
         is_followed: bool = True,
         slice_size: int = SLICE_DECISIONS,
         is_kept: bool = True,
+        refused: KafkaError | None = None,
     ) -> list[D | KafkaError]:
         """One result each, in order; what they record and rest on is committed when this returns, and with ``is_followed`` followed here.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
-        in slices, with others' between them, and each is asked for when its turn comes. NOT_CONTROLLER when this node's controller is
-        not active, or was no longer before its decisions were committed: they may be, or not. Without ``is_kept`` only errors are results:
-        what was decided on hundreds of thousands of partitions would be freed in one turn of the loop.
+        in slices, with others' between them, and each is asked for when its turn comes. With ``refused`` nothing is decided: that is
+        every result. NOT_CONTROLLER when this node's controller is not active, or was no longer before its decisions were committed: they
+        may be, or not. Without ``is_kept`` only errors are results: what was decided on hundreds of thousands of partitions would be freed
+        in one turn of the loop.
         """
         if self._is_closed:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is stopping")
+        if refused is not None:
+            return [refused async for _ in sliced(decisions, SLICE_DECISIONS)]
         results: list[D | KafkaError] = []
         has_records = False
         added_max = -1
@@ -268,7 +288,10 @@ class ActiveController:
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
         start, shift = self.random_place()
-        return lambda image: create_topic(image, topic, config=self._config, topic_id=topic_id, start=start, shift=shift)
+        absent = self.absent_brokers()
+        return lambda image: create_topic(
+            image, topic, config=self._config, topic_id=topic_id, start=start, shift=shift, absent=absent
+        )  # fmt: skip
 
     def random_place(self) -> tuple[int, int]:
         """Start and shift for ``placement``."""

@@ -16,6 +16,7 @@ from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
+from ottla.controller.arrivals import YOUNG_MS
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import elect_uncleanly, give_back, is_imbalanced
 from ottla.controller.topic_rules import UNCLEAN, may_lead, partitions_of
@@ -82,7 +83,7 @@ class LeaderUpkeep:
         eager.run(work(), _ended)
 
     async def _balance_once(self) -> None:
-        """Preferred replicas that can lead do."""
+        """Preferred replicas that can lead do, when they have been up for as long as clients may back off from them."""
 
         def decision(topic: str, index: int) -> Decision:
             return lambda image: give_back(image, topic, index, rules=self._controller.rules(image), suspected=self._evidence.suspected)
@@ -90,8 +91,14 @@ class LeaderUpkeep:
         while self._controller.is_active:
             image, suspected, slices = self._controller.image, self._evidence.suspected, Slices(self._world.clock)
             found: list[Decision] = []
+            young = self._controller.young
+            has_young = False
             async for topic, _, index, partition in slices.over(partitions_of(image)):
-                if is_imbalanced(image, partition, suspected):
+                if not is_imbalanced(image, partition, suspected):
+                    continue
+                if partition.replicas[0] in young:
+                    has_young = True
+                else:
                     found.append(decision(topic, index))
                     if len(found) == ELECTIONS_MAX:
                         break
@@ -99,7 +106,15 @@ class LeaderUpkeep:
             if count:
                 log.info("leaders_balanced", partitions=count)
             if count < ELECTIONS_MAX:
+                if has_young and "young" not in self._timers:
+                    self._timers["young"] = self._world.timers.call_later_ms(YOUNG_MS, self._balance_again)
                 return
+
+    def _balance_again(self) -> None:
+        """Brokers that were young are not any more."""
+        self._timers.pop("young", None)
+        if not self._balance.is_running:
+            self._run(self._balance)
 
     async def _elect_uncleanly_once(self) -> None:
         """Partitions without a leader have one where that is allowed, whatever is lost."""

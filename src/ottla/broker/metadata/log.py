@@ -73,7 +73,7 @@ class MetadataLog:
     async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS) -> MetadataLog:
         """The log, recovered. StorageError, and nothing is touched, when what was committed is damaged."""
         folder = f"{data_folder}/{FOLDER_NAME}"
-        await disk.make_dirs(folder)
+        await disk.make_dirs(folder, is_private=True)
         snapshots = Snapshots(disk, folder)
         found = await snapshots.all()
         newest = found[-1] if found else SnapshotFile(0, 0, 0)
@@ -320,7 +320,7 @@ def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:
 async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
     """There is a metadata log, still empty, what its cluster begins with, and a voter that has never voted."""
     folder = f"{data_folder}/{FOLDER_NAME}"
-    await disk.make_dirs(folder)
+    await disk.make_dirs(folder, is_private=True)
     await disk.sync_dir(data_folder)
     await write_bootstrap(disk, folder, records)
     await disk.write_file_atomic(f"{folder}/{election_state.FILE_NAME}", election_state.encode(ElectionState()))

@@ -19,6 +19,7 @@ from ottla.broker.roles import Role
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.messages.produce import ProduceRequest
+from ottla.net.request_memory import RequestMemory
 from ottla.net.response_queue import Place, ResponseQueue
 from ottla.ports import Connection
 from ottla.wire.frame_memory import FrameMemory
@@ -38,6 +39,7 @@ class Dispatcher(Pipeline, Protocol):
     """What begins the requests of a connection, and ends its bursts."""
 
     frame_memory: FrameMemory
+    request_memory: RequestMemory
 
     @property
     def is_held(self) -> bool:
@@ -64,6 +66,10 @@ class Dispatcher(Pipeline, Protocol):
         """``callback`` runs after what the loop has to do now."""
         ...
 
+    def end_large(self, connection: BrokerConnection) -> None:
+        """A request of it that was decoded in steps will not be worked on."""
+        ...
+
     def forget(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
         ...
@@ -73,9 +79,9 @@ class BrokerConnection:
     """A ``ports.ConnectionHandler``."""
 
     __slots__ = (
-        "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_responses", "behind", "decoded", "head_misses",
-        "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "role", "transport", "unwritten_count",
-        "watches",
+        "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_received_bytes", "_responses", "_work_bytes", "behind",
+        "decoded", "head_misses", "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "role",
+        "share", "transport", "unwritten_count", "watches",
     )  # fmt: skip
 
     def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, role: Role, *, frame_bytes_max: int) -> None:
@@ -84,7 +90,8 @@ class BrokerConnection:
         self.listener = listener
         self.role = role  # of those who connect there
         self.principal = ANONYMOUS
-        self._cutter = FrameCutter(frame_bytes_max, pipeline.frame_memory)
+        self.share = pipeline.request_memory.share(self.update_reading, self._give_up)
+        self._cutter = FrameCutter(frame_bytes_max, pipeline.frame_memory, self.share)
         self._responses = ResponseQueue()
         self._out: list[Any] = []
         self._in_burst = False
@@ -99,6 +106,8 @@ class BrokerConnection:
         self.unwritten_count = 0  # produce requests whose records are being written by a thread
         self.behind: list[memoryview] = []  # frames that wait: for those records, or for the connection's next turn
         self._goes_on = False  # that turn is coming
+        self._received_bytes = 0  # of the burst
+        self._work_bytes = 0  # of requests whose records are being written
         self.decoded: Request | None = None  # what the first of those frames says, when it was decoded in steps
 
     @property
@@ -118,20 +127,31 @@ class BrokerConnection:
         return self._cutter.room()
 
     def on_data(self, data: memoryview) -> bool:
+        self._received_bytes = len(data) + self.share.received
         return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
 
     def expect_write(self, count: int) -> None:
         """The records of so many produce requests are being written: other requests wait for them."""
         self.unwritten_count += count
+        size, self._received_bytes = self._received_bytes, 0
+        self._work_bytes += size
+        self.share.begin_work(size)
 
     def written(self, count: int) -> None:
         """The records of produce requests are in their logs, or were refused: what had to wait for them continues."""
         self.unwritten_count -= count
+        if self.unwritten_count == 0:
+            self.share.begin_work(-self._work_bytes)
+            self._work_bytes = 0
         self._go_on()
 
     def refuse(self, error: DecodeError) -> None:
         """The client sends what is no request: the connection ends."""
         log.info("connection_refused_input", peer=self.client_host, reason=error.message)
+        self.transport.abort()
+
+    def _give_up(self) -> None:
+        log.info("connection_refused_input", peer=self.client_host, reason="requests hold more memory than queued.max.request.bytes allows")
         self.transport.abort()
 
     def hold(self) -> None:
@@ -148,6 +168,8 @@ class BrokerConnection:
         self._goes_on = False
         if self.behind and self._may_go_on and not self.transport.is_closed:
             behind, self.behind = self.behind, []
+            self._received_bytes = sum(map(len, behind))
+            self.share.keep(-self._received_bytes)
             self._work(iter(behind), are_kept=True)
 
     @property
@@ -179,6 +201,7 @@ class BrokerConnection:
             for frame in frames:
                 if behind or timing.is_long or self._hold_count or not pipeline.dispatch(self, frame):
                     behind.append(frame if are_kept else memoryview(bytearray(frame)))
+                    self.share.keep(len(frame))
         except DecodeError as error:
             self.refuse(error)
         except Exception as error:
@@ -225,7 +248,7 @@ class BrokerConnection:
 
     def update_reading(self) -> None:
         """Nothing more is read while the connection, or the broker, has enough to do."""
-        has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0
+        has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0 or self.share.is_waiting
         is_paused = has_enough or self.pipeline.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:
             self._is_paused = is_paused
@@ -238,6 +261,9 @@ class BrokerConnection:
         self._leave()
 
     def on_close(self, error: Exception | None) -> None:
+        self.share.end()
+        if self.decoded is not None:
+            self.pipeline.end_large(self)
         self.pipeline.forget(self)
         for parked in [*self.parked, *self.watches]:
             parked.abandon()

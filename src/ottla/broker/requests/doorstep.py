@@ -29,6 +29,7 @@ class Doorstep:
         self._incarnation_id = incarnation_id
         self._connections: dict[BrokerConnection, bool] = {}  # and whether each has asked for more
         self.frame_memory = router.frame_memory
+        self.request_memory = router.request_memory
         self.timing = router.timing
 
     @property
@@ -78,6 +79,9 @@ class Doorstep:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._router.call_soon(callback)
+
+    def end_large(self, connection: BrokerConnection) -> None:
+        self._router.end_large(connection)
 
     def reply_in_steps(self, context: RequestContext, response: Response) -> None:
         self._router.reply_in_steps(context, response)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
-from ottla.config.definition import parse_list
+from ottla.config.definition import UNPROTECTED, parse_list
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 
@@ -45,8 +45,7 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
         protocol = protocols.get(listener.name)
         if protocol is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener.security.protocol.map has no protocol for the listener {listener.name}")
-        if protocol != "PLAINTEXT":
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {listener.name} speaks {protocol}; only PLAINTEXT is supported")
+        _check_plaintext(listener.name, protocol)
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")
@@ -54,10 +53,15 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 
 def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Where to bind for tools that ask the controller (``--bootstrap-controller``, KIP-919). One that should be guarded is not opened."""
+    """Where to bind for nodes and tools that ask the controller (``--bootstrap-controller``, KIP-919).
+
+    INVALID_CONFIG as for ``listeners``, also for the controllers' listeners of other nodes, which this one would connect to.
+    """
     protocols, own = _protocols(config), controller_names(config)
+    for name in sorted(own):
+        _check_plaintext(name, protocols.get(name, "PLAINTEXT"))
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
-    return [replace(listener, role=Role.CONTROLLER) for listener in parsed if protocols.get(listener.name, "PLAINTEXT") == "PLAINTEXT"]
+    return [replace(listener, role=Role.CONTROLLER) for listener in parsed]
 
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
@@ -91,6 +95,12 @@ def _endpoints(written: list[ListenerAddress], given: dict[str, ListenerAddress]
 def controller_names(config: BrokerConfig) -> set[str]:
     """The listeners that are the controller's."""
     return {name.upper() for name in config["controller.listener.names"] or ()}
+
+
+def _check_plaintext(name: str, protocol: str) -> None:
+    if protocol != "PLAINTEXT":
+        text = f"listener {name} speaks {protocol}, and only PLAINTEXT is supported: {UNPROTECTED}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _protocols(config: BrokerConfig) -> dict[str, str]:

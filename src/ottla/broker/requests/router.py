@@ -24,6 +24,7 @@ from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
 from ottla.metrics import RequestMeters
+from ottla.net.request_memory import RequestMemory
 from ottla.ports import Connection, World
 from ottla.wire.compiler import decode_from
 from ottla.wire.frame_memory import FrameMemory
@@ -34,6 +35,7 @@ from ottla.wire.schema import Response
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 QUICK_FRAME_BYTES: Final = 1 << 15
 """A produce request up to this size takes a few milliseconds at most, whatever its records."""
+LOOK_MS: Final = 1000
 
 
 class Doorkeeper(Protocol):
@@ -49,7 +51,7 @@ class Doorkeeper(Protocol):
 
 
 class Router:
-    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``).
+    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.
 
     Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
     the bound no socket is read, and no connection accepted, until half of it is done.
@@ -63,6 +65,7 @@ class Router:
         *,
         frame_bytes_max: int,
         requests_max: int,
+        request_bytes_max: int = -1,
     ) -> None:
         self._services = services
         self._produce = services[Role.BROKER][ApiKey.PRODUCE]
@@ -71,7 +74,7 @@ class Router:
         self.quotas = throttling
         self._frame_bytes_max = frame_bytes_max
         self._requests_max = requests_max
-        self._large = LargeMessages(self)
+        self._large = LargeMessages(self, world.timers)
         self.timing = BurstTiming(world.clock)
         self._keeps_received = False  # a decoder still needs the bytes that the burst received
         self.burst = ProduceBurst(self)
@@ -84,6 +87,11 @@ class Router:
         self.is_held = False
         self.connections: dict[BrokerConnection, None] = {}
         self.frame_memory = FrameMemory()
+        self.request_memory = RequestMemory(
+            bytes_max=request_bytes_max, frame_bytes_max=frame_bytes_max, now_ms=world.clock.monotonic_ms
+        )  # fmt: skip
+        self.request_memory.on_short = self._look_at_memory
+        self.request_memory.on_full = self._hold_or_not
 
     def serve(self, services: Mapping[Role, Mapping[int, Service]]) -> None:
         """These requests are served from now on, and no others; each of them was among those that the router was made with."""
@@ -110,6 +118,9 @@ class Router:
 
     def close_burst(self) -> None:
         self.timing.close()
+
+    def end_large(self, connection: BrokerConnection) -> None:
+        self._large.ended(connection)
 
     def reply_in_steps(self, context: RequestContext, response: Response) -> None:
         self._large.reply(context, response)
@@ -163,7 +174,7 @@ class Router:
                 return True
         if connection.decoded is not None:
             request, connection.decoded = connection.decoded, None
-            handle = service.handle_many or handle
+            handle = self._large.working(connection, service.handle_many or handle, waits_for_others=service.waits_for_others)
         else:
             try:  # bytes after the request are passed over, as Kafka does: librdkafka's Metadata v9+ for all topics has three too many
                 request, _ = decode_from(api.request, version, frame, position, Form.FEW)
@@ -215,14 +226,24 @@ class Router:
     def begin_work(self, count: int) -> None:
         self.working_count += count
         if self.working_count >= self._requests_max and not self.is_held:
-            self._hold(True)
+            self._hold_or_not()
 
     def end_work(self, count: int) -> None:
         self.working_count -= count
         if self.is_held and self.working_count <= self._requests_max // 2:
-            self._hold(False)
+            self._hold_or_not()
 
-    def _hold(self, is_held: bool) -> None:
+    def _look_at_memory(self) -> None:
+        """Every second while memory for requests is short."""
+        self.request_memory.look()
+        if self.request_memory.is_short:
+            self._timers.call_later_ms(LOOK_MS, self._look_at_memory)
+
+    def _hold_or_not(self) -> None:
+        count_max = self._requests_max // 2 + 1 if self.is_held else self._requests_max
+        is_held = self.working_count >= count_max or self.request_memory.is_full
+        if is_held == self.is_held:
+            return
         self.is_held = is_held
         self.doorkeeper.hold(is_held)
         for connection in self.connections:

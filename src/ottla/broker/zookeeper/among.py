@@ -95,6 +95,7 @@ class AmongZookeeper(AmongOthers):
         """Of this node's controller."""
         notices = Notices(self._world, self._config, controller)
         made = ZookeeperMembership(self._world, self._config, controller, self.home, self.evidence, self._follows)
+        controller.absent_brokers = made.absent
         lost = LostReplicas(controller, self._home_peers, self._between_brokers)
         made.on_came = lost.on_came
         self.home.while_active = (
@@ -119,6 +120,14 @@ class AmongZookeeper(AmongOthers):
         """Whether it is the controller, and connected: of two that see each other's ports closed, the one may still reach the other."""
         address = self.home.leader_address
         return broker_id == self.home.leader_id and address is not None and self._home_peers.is_connected(address)
+
+    def awaited(self) -> str | None:
+        if not self.home.session.is_connected:
+            return f"ZooKeeper at {self._config['zookeeper.connect']} to answer"
+        return super().awaited()
+
+    def _awaited_controller(self) -> str:
+        return f"a broker to be elected the controller in ZooKeeper at {self._config['zookeeper.connect']}"
 
     def leader_address(self) -> Address | None:
         return self.home.leader_address

@@ -23,6 +23,7 @@ from ottla.controller.brokers import unregistering
 from ottla.controller.decided import Recorded
 from ottla.controller.reconciliation import WithoutTheAbsent, broker_coming
 from ottla.controller.sweeps import Sweep
+from ottla.controller.topic_rules import partitions_of
 from ottla.coordination import CoordinationError, Delete, MultiFailedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -57,13 +58,19 @@ class ZookeeperMembership(Membership):
         self._follows = follows
         self._registered_offsets: dict[tuple[int, int], int] = {}
         self._proven: set[tuple[int, int]] = set()
+        self._absent: set[int] = set()
         self.on_came: Callable[[int], None] = lambda broker_id: None
         """Another process of the broker has registered."""
 
     def begin(self, *, is_own_silent: bool = False) -> None:
         self._registered_offsets.clear()
         self._proven.clear()
+        self._absent.clear()
         super().begin()
+
+    def absent(self) -> frozenset[int]:
+        """Brokers that have no znode and have replicas, or had a znode since this node's controller became active."""
+        return frozenset(self._absent)
 
     async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
         """Brokers register in ZooKeeper."""
@@ -108,6 +115,7 @@ class ZookeeperMembership(Membership):
     def _gone(self, broker: BrokerImage) -> Sweep:
         broker_id, epoch = broker.broker_id, broker.broker_epoch
         self._sessions.end(broker_id)
+        self._absent.add(broker_id)
         if not broker.is_fenced:
             reason = _ENDED if (broker_id, epoch) in self._proven else _GONE
             self.fenced_counts[reason] += 1
@@ -117,6 +125,7 @@ class ZookeeperMembership(Membership):
 
     def _came(self, found: Registered) -> Sweep:
         broker_id, epoch = found.broker_id, found.epoch
+        self._absent.discard(broker_id)
         sweep = broker_coming(found.image(), self._controller.rules, suspected=lambda: self._evidence.suspected)
 
         def on_step(end_offset: int) -> None:
@@ -134,6 +143,8 @@ class ZookeeperMembership(Membership):
     async def _complete(self, reign: Reign) -> None:
         found = self._home.found
         assert found is not None, "a controller has read the znodes"
+        image = self._controller.replica.draft
+        self._absent |= {node for *_, partition in partitions_of(image) for node in partition.replicas} - set(image.brokers)
         for name in found.unnamed:
             topic = self._controller.replica.draft.topics.get(name)
             if topic is not None:

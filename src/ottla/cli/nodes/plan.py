@@ -17,6 +17,8 @@ from ottla.cli.output import complain
 from ottla.errors import ErrorCode, KafkaError
 
 VOTERS_MAX: Final = 3
+REPLICAS: Final = 3
+MIN_ISR: Final = 2
 HOST: Final = "127.0.0.1"
 CONTROLLER: Final = "CONTROLLER"
 FIRST_PORT: Final = 9092
@@ -48,6 +50,23 @@ class NodePlan:
 def voters_among(node_ids: list[int]) -> list[int]:
     """Two nodes are two voters: a change of the metadata needs both, and so it would with a voter alone."""
     return node_ids[:VOTERS_MAX]
+
+
+def replicating(count: int) -> dict[str, str]:
+    """What a new cluster of so many nodes begins with: as many replicas as survive the loss of any one node without an outage."""
+    factor, min_isr = str(min(REPLICAS, count)), str(MIN_ISR if count >= REPLICAS else 1)
+    return {"default.replication.factor": factor, "min.insync.replicas": min_isr, "offsets.topic.replication.factor": factor}
+
+
+def replication_of(cluster: ClusterFile) -> str:
+    """What topics get that say nothing else, and what that means."""
+    from ottla.config import BrokerConfig
+
+    config = BrokerConfig(cluster.properties)
+    factor, min_isr = config["default.replication.factor"], config["min.insync.replicas"]
+    spare = min(factor, len(cluster.nodes)) - min_isr
+    meaning = f"{spare} of {len(cluster.nodes)} nodes may be down" if spare > 0 else "no node may be down"
+    return f"replication factor {factor}, min.insync.replicas {min_isr}: {meaning} without an outage"
 
 
 def check_shared(properties: Mapping[str, str]) -> None:
@@ -89,7 +108,7 @@ def _plan_in_zookeeper(place: Place, cluster: ClusterFile, node_id: int, zookeep
 
 def check(plans: Iterable[NodePlan]) -> None:
     """INVALID_CONFIG for what no node could start with, before any of them tries."""
-    from ottla.broker.requests.listeners import listeners
+    from ottla.broker.requests.listeners import controller_listeners, listeners
     from ottla.broker.roles import read_roles
     from ottla.config import BrokerConfig
 
@@ -98,6 +117,7 @@ def check(plans: Iterable[NodePlan]) -> None:
         config = BrokerConfig(plan.properties)
         read_roles(config)
         listeners(config)
+        controller_listeners(config)
         unknown |= config.unknown
     for name, hint in unknown.items():
         complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))

@@ -186,6 +186,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second that leaders send to throttled replicas.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
+        is_shown_when_set=True,
     ),
     int64(
         "follower.replication.throttled.rate",
@@ -193,6 +194,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second that followers fetch for throttled replicas.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
+        is_shown_when_set=True,
     ),
     int64(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -200,6 +202,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Bytes a second when replicas move between log directories.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
+        is_shown_when_set=True,
     ),
     int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between log directories.", without_effect=DESIGN),
     int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1),

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import ConfigKey, Scope, class_name, double, int16, int32, int64, password, string, strings
+from ottla.config.definition import ConfigKey, Scope, boolean, class_name, double, int16, int32, int64, password, string, strings
 from ottla.config.keys.reasons import JAVA, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    string("authorizer.class.name", "", "A Java class that authorizes requests; empty for none.", without_effect=SECURITY),
+    string("authorizer.class.name", "", "A Java class that authorizes requests; empty for none.", without_effect=SECURITY, harmless=("",)),
     class_name(
         "principal.builder.class",
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "A Java class that builds the principal of a connection.",
         scope=Scope.PER_BROKER,
         without_effect=JAVA,
+        harmless=("", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
     ),
     int64(
         "connections.max.reauth.ms",
         0,
         "How long a SASL session lasts before the client has to authenticate again; 0 for no limit.",
         without_effect=SECURITY,
+        harmless=("0",),
     ),
     string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
     password(
@@ -120,3 +122,16 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         without_effect=SECURITY,
     ),
 )
+
+AUTHORIZER_KEYS: Final[tuple[ConfigKey, ...]] = (
+    string("super.users", "", "Principals that may do everything.", is_internal=True, without_effect=SECURITY, harmless=("",)),
+    boolean(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether everyone may do what no ACL is about.",
+        is_internal=True,
+        without_effect=SECURITY,
+        harmless=("", "false"),
+    ),
+)
+"""Kafka's authorizers read them beside its configuration."""

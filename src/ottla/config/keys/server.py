@@ -48,6 +48,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         without_effect=SECURITY,
+        harmless=("PLAINTEXT",),
     ),
     strings("early.start.listeners", None, "Listeners that open before the authorizer is ready.", without_effect=SECURITY),
     int32(
@@ -74,8 +75,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "queued.max.request.bytes",
         -1,
-        "Bytes of requests that may be dispatched and not yet answered; -1 means no limit.",
-        without_effect=DESIGN,
+        "Bytes of requests that may be received, or wait for the disk, at a time; at the limit, sockets are not read. -1 means 32 MiB.",
     ),
     int32("request.timeout.ms", 30000, "How long a broker waits for the answer of another broker."),
     int32(

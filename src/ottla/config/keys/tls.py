@@ -15,6 +15,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         choices=("required", "requested", "none"),
         scope=Scope.PER_BROKER,
         without_effect=SECURITY,
+        harmless=("none",),
     ),
     string("ssl.keystore.type", "JKS", "Form of the key store: JKS, PKCS12 or PEM.", scope=Scope.PER_BROKER, without_effect=SECURITY),
     string("ssl.keystore.location", None, "The file of the key store.", scope=Scope.PER_BROKER, without_effect=SECURITY),

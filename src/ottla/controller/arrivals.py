@@ -1,0 +1,50 @@
+"""Which brokers have come only just now: their clients may still back off from them, and they should lead only what others cannot.
+
+A client that found a broker dead tries it again after pauses that grow, to 10 s in librdkafka (``reconnect.backoff.max.ms``). Every node
+sees in the images that it follows when each broker begins to serve, whether or not its controller is active: the next controller knows it,
+too. Brokers that come together, as when a cluster starts, are equals. A node that finds brokers at work when it starts does not know since
+when; the broker epochs, which are in the image, tell who of them came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.metadata.image import BrokerImage
+
+YOUNG_MS: Final = 10_000
+TOGETHER_MS: Final = 2_000
+
+
+class Arrivals:
+    """Of one node's images."""
+
+    def __init__(self) -> None:
+        self._brokers: Mapping[int, BrokerImage] = {}
+        self._since_ms: dict[int, tuple[int, int]] = {}  # the epoch that each broker serves with, and since when
+        self._has_seen = False
+        self._unsure_until_ms = 0  # what was found at work is of unknown age until then
+
+    def note(self, brokers: Mapping[int, BrokerImage], now_ms: int) -> None:
+        """The image has these brokers."""
+        if brokers is self._brokers:
+            return
+        self._brokers = brokers
+        known = self._since_ms
+        self._since_ms = {}
+        for node, broker in brokers.items():
+            if not broker.is_fenced:
+                epoch, since_ms = known.get(node, (-1, 0))
+                self._since_ms[node] = (epoch, since_ms) if epoch == broker.broker_epoch else (broker.broker_epoch, now_ms)
+        if not self._has_seen and self._since_ms:
+            self._has_seen = True
+            if len(self._since_ms) > 1:
+                self._unsure_until_ms = now_ms + YOUNG_MS
+
+    def young(self, now_ms: int) -> dict[int, int]:
+        """Those that serve for less than ``YOUNG_MS``, and came after others, each with its epoch: the lowest has come first."""
+        first_ms = min((since_ms for _, since_ms in self._since_ms.values()), default=0)
+        latest_ms = first_ms if now_ms < self._unsure_until_ms else first_ms + TOGETHER_MS
+        found = {node: epoch for node, (epoch, since_ms) in self._since_ms.items() if since_ms >= latest_ms}
+        return {node: epoch for node, epoch in found.items() if now_ms - self._since_ms[node][1] < YOUNG_MS}

@@ -1,0 +1,126 @@
+"""What would be believed to protect the cluster, and protects nothing, is refused: in files, in variables, while the broker runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.broker.test_node import properties
+
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.config.definition import UNPROTECTED
+from ottla.config.lint import Severity, lint
+from ottla.controller.configs import ConfigChange, Operation, change_configs
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.metadata_records import RegisterBrokerRecord
+from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_BROKER
+from ottla.metadata.replay import replay
+from ottla.runtime.world import real_world
+
+BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+REFUSED: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "true",
+    "ssl.client.auth": "required",
+    "listener.name.plaintext.ssl.client.auth": "requested",
+    "security.inter.broker.protocol": "SASL_SSL",
+    "connections.max.reauth.ms": "3600000",
+    "listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": "1000",
+    "principal.builder.class": "com.example.Builder",
+}
+TAKEN: Final = {
+    "authorizer.class.name": "",
+    "super.users": "",
+    "allow.everyone.if.no.acl.found": "false",
+    "ssl.client.auth": "none",
+    "security.inter.broker.protocol": "PLAINTEXT",
+    "connections.max.reauth.ms": "0",
+    "principal.builder.class": BUILDER,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_the_reason_and_the_way_out(name: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        BrokerConfig({name: REFUSED[name]})
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+    assert REFUSED[name] in caught.value.message
+    assert UNPROTECTED in caught.value.message
+    [finding] = lint({name: REFUSED[name]})
+    assert finding.severity is Severity.ERROR
+
+
+def test_what_means_nothing_is_taken() -> None:
+    config = BrokerConfig(TAKEN)
+    assert not config.unknown
+    assert {name: config[name] for name in TAKEN} == {
+        **TAKEN, "allow.everyone.if.no.acl.found": False, "connections.max.reauth.ms": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ssl.client.auth", "required"),
+        ("listener.name.plaintext.ssl.client.auth", "required"),
+        ("principal.builder.class", "com.example.Builder"),
+        ("super.users", "User:admin"),
+        ("listener.security.protocol.map", "PLAINTEXT:SASL_PLAINTEXT,OTHER:SSL"),
+    ],
+)
+def test_it_is_refused_while_the_broker_runs(key: str, value: str) -> None:
+    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, fenced=False)])
+    with pytest.raises(KafkaError) as caught:
+        change_configs(
+            image, resource_type=RESOURCE_BROKER, name="1", changes=[ConfigChange(key, Operation.SET, value)], config=BrokerConfig({})
+        )
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_map_of_protocols_may_have_listeners_that_are_not_used() -> None:
+    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, fenced=False)])
+    change = ConfigChange("listener.security.protocol.map", Operation.SET, "PLAINTEXT:PLAINTEXT,OTHER:SSL")
+    assert change_configs(image, resource_type=RESOURCE_BROKER, name="1", changes=[change], config=BrokerConfig({})).records
+
+
+def test_what_another_broker_took_is_passed_over() -> None:
+    """As an Apache Kafka broker of the same cluster may: a value in the metadata log ends no node."""
+    config = BrokerConfig({})
+    assert config.set_dynamic(own={"ssl.client.auth": "required", "log.retention.ms": "7"}, default={})
+    assert (config["ssl.client.auth"], config["log.retention.ms"]) == ("none", 7)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"listeners": "PLAINTEXT://127.0.0.1:0,OWN://127.0.0.1:0", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OWN:SASL_SSL"},
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+        },
+        {
+            "process.roles": "broker",
+            "node.id": "2",
+            "controller.listener.names": "SSL",
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+        },
+    ],
+    ids=["brokers", "own controller", "controllers elsewhere"],
+)
+def test_a_listener_that_should_be_guarded_is_refused_and_nothing_is_touched(tmp_path: Path, given: dict[str, str]) -> None:
+    async def start() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path) | given))
+        with pytest.raises(KafkaError) as caught:
+            await broker.start()
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+        assert UNPROTECTED in caught.value.message
+
+    before = sorted(tmp_path.rglob("*"))
+    asyncio.run(start())
+    assert sorted(tmp_path.rglob("*")) == before
