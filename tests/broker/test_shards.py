@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
 from ottla.machine import Command, Decision, StoredRecord, Timer
-from ottla.messages.group_records import OffsetCommitKey
+from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,6 +25,8 @@ from ottla.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from ottla.metadata.image import RESOURCE_TOPIC
+from ottla.records.builder import BatchBuilder
+from ottla.records.control import build_end_marker
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
@@ -228,5 +230,33 @@ def test_what_comes_during_a_large_decision_is_decided_after_it(monkeypatch: pyt
         assert order == ["large", "small"]
         offsets = await admin.committed_offsets("g")
         assert [offsets[TopicPartition("t", index)].offset for index in (0, 4, 5, PARTITIONS - 1)] == [9, 9, 8, 8]
+
+    play(act)
+
+
+@pytest.mark.parametrize(("is_commit", "wanted"), [(True, 99), (False, 7), (None, 7)])
+def test_a_group_that_is_loaded_has_the_offsets_of_transactions_that_were_committed_and_of_no_others(
+    is_commit: bool | None, wanted: int
+) -> None:
+    """Kafka's brokers in the cluster write them today."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
+        log = partition.log
+        value = OffsetCommitValue(offset=99, metadata="", commit_timestamp=1)
+        key, data = encode_record(StoredRecord(OffsetCommitKey("g", "t", 0), value))
+        builder = BatchBuilder()
+        builder.append(key, data, timestamp_ms=1)
+        view = builder.build(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        log.stage(memoryview(view), leader_epoch=partition.led_epoch, now_ms=1, from_client=False)
+        if is_commit is not None:
+            marker = build_end_marker(is_commit=is_commit, producer_id=5, producer_epoch=0, coordinator_epoch=1, timestamp_ms=1)
+            log.stage(memoryview(marker), leader_epoch=partition.led_epoch, now_ms=1, from_client=False)
+        await broker.machine.run(partition.flush())
+        await broker.stop()
+        await broker.start()
+        offsets = await Admin(broker.client("asking")).committed_offsets("g")
+        assert offsets[TopicPartition("t", 0)].offset == wanted
 
     play(act)

@@ -9,9 +9,12 @@ import pytest
 from tests.storage.batches import FOLDER, aborted_by_walking, append, batch, open_log, stage
 
 from ottla.errors import DecodeError
-from ottla.records.control import build_end_marker
+from ottla.records.batch import iterate_batches
+from ottla.records.control import build_end_marker, end_marker_of
+from ottla.records.iteration import iterate_records
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replay import decided_between
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
@@ -213,3 +216,40 @@ def test_the_file_is_kafkas() -> None:
     for wrong in (to_bytes([entry])[:-1], b"\0\1" + to_bytes([entry])[2:], twice, swapped):
         with pytest.raises(DecodeError):
             from_bytes(wrong)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_replayed_is_what_was_decided_in_the_order_of_the_decisions(seed: int) -> None:
+    """A machine that took records of aborted transactions would know what never was; of open ones, what may never be."""
+    log = open_log(InstantDisk(), **SMALL)
+    transactions = Transactions(log, seed)
+    transactions.go_on(60)
+    wanted, batch_count = list[int](), 0
+    waiting: dict[int, list[int]] = {}
+    for segment in log.segments:
+        data = run(run(segment.opened()).pread(0, segment.size))
+        for position, header in iterate_batches(data):
+            batch_count += 1
+            if header.is_control:
+                marker = end_marker_of(iterate_records(data, position)[0])
+                decided = waiting.pop(header.producer_id, [])
+                wanted += decided if marker is not None and marker.is_commit else []
+            elif header.is_transactional:
+                waiting.setdefault(header.producer_id, []).append(header.base_offset)
+            else:
+                wanted.append(header.base_offset)
+    assert run(replayed(log)) == wanted
+    assert 0 < len(wanted) < batch_count - 10
+
+
+async def replayed(log: PartitionLog) -> list[int]:
+    return [record.offset async for found in decided_between(log, 0, log.log_end_offset) for record in found]
+
+
+def test_a_transaction_whose_marker_was_compacted_away_counts() -> None:
+    log = open_log(InstantDisk())
+    write(log, 1, 0)
+    run(log.flush())
+    assert run(replayed(log)) == [], "it is open"
+    log.producers.states[1].transaction_first_offset = -1
+    assert run(replayed(log)) == [0]

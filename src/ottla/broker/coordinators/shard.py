@@ -31,7 +31,7 @@ from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Ti
 from ottla.ports import TimerHandle, World
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record
-from ottla.storage.log.replay import batches_between
+from ottla.storage.log.replay import decided_between
 
 log = get_logger(__name__)
 R = TypeVar("R")
@@ -125,7 +125,7 @@ class Shard:
 
     async def _read_log(self, slices: Slices) -> None:
         opened = self.partition.log
-        async for batch in batches_between(opened, opened.log_start_offset, opened.log_end_offset):
+        async for batch in decided_between(opened, opened.log_start_offset, opened.log_end_offset):
             for count, record in enumerate(batch):
                 if count % _LOOK_EVERY == 0:
                     await slices.next()
