@@ -74,9 +74,12 @@ def test_a_broker_is_young_for_a_while_after_it_began_to_serve() -> None:
     assert arrivals.young(2 * YOUNG_MS) == {}
     arrivals.note(served | {1: broker(1, 20)}, 3 * YOUNG_MS)
     assert arrivals.young(3 * YOUNG_MS) == {1: 20}, "another process"
-    arrivals.note({2: served[2]}, 5 * YOUNG_MS)
-    arrivals.note(served, 5 * YOUNG_MS)
-    assert arrivals.young(5 * YOUNG_MS) == {1: 10, 3: 12}, "as in ZooKeeper mode, where one that is away is not registered"
+    again = served | {1: broker(1, 20)}
+    arrivals.note({}, 5 * YOUNG_MS)
+    arrivals.note(again | {1: replace(again[1], is_fenced=True)}, 5 * YOUNG_MS)
+    assert arrivals.young(5 * YOUNG_MS) == {}
+    arrivals.note(again, 5 * YOUNG_MS)
+    assert arrivals.young(5 * YOUNG_MS) == {}, "another controller in ZooKeeper mode begins with no broker at all"
 
 
 def test_brokers_that_a_node_finds_at_work_are_told_apart_by_their_epochs() -> None:

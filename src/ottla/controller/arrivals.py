@@ -21,30 +21,28 @@ class Arrivals:
     """Of one node's images."""
 
     def __init__(self) -> None:
-        self._brokers: Mapping[int, BrokerImage] = {}
-        self._since_ms: dict[int, tuple[int, int]] = {}  # the epoch that each broker serves with, and since when
+        self._serving: list[int] = []
+        self._since_ms: dict[int, tuple[int, int]] = {}  # the epoch that each broker served with last, and since when
         self._has_seen = False
         self._unsure_until_ms = 0  # what was found at work is of unknown age until then
 
     def note(self, brokers: Mapping[int, BrokerImage], now_ms: int) -> None:
-        """The image has these brokers."""
-        if brokers is self._brokers:
-            return
-        self._brokers = brokers
-        known = self._since_ms
-        self._since_ms = {}
-        for node, broker in brokers.items():
-            if not broker.is_fenced:
-                epoch, since_ms = known.get(node, (-1, 0))
-                self._since_ms[node] = (epoch, since_ms) if epoch == broker.broker_epoch else (broker.broker_epoch, now_ms)
-        if not self._has_seen and self._since_ms:
+        """The image has these brokers. None is forgotten: the first image of another controller in ZooKeeper mode has none."""
+        self._serving = [node for node, broker in brokers.items() if not broker.is_fenced]
+        for node in self._serving:
+            epoch = brokers[node].broker_epoch
+            known = self._since_ms.get(node)
+            if known is None or known[0] != epoch:
+                self._since_ms[node] = epoch, now_ms
+        if not self._has_seen and self._serving:
             self._has_seen = True
-            if len(self._since_ms) > 1:
+            if len(self._serving) > 1:
                 self._unsure_until_ms = now_ms + YOUNG_MS
 
     def young(self, now_ms: int) -> dict[int, int]:
         """Those that serve for less than ``YOUNG_MS``, and came after others, each with its epoch: the lowest has come first."""
-        first_ms = min((since_ms for _, since_ms in self._since_ms.values()), default=0)
+        since_ms = {node: self._since_ms[node][1] for node in self._serving}
+        first_ms = min(since_ms.values(), default=0)
         latest_ms = first_ms if now_ms < self._unsure_until_ms else first_ms + TOGETHER_MS
-        found = {node: epoch for node, (epoch, since_ms) in self._since_ms.items() if since_ms >= latest_ms}
-        return {node: epoch for node, epoch in found.items() if now_ms - self._since_ms[node][1] < YOUNG_MS}
+        found = [node for node, came_ms in since_ms.items() if came_ms >= latest_ms and now_ms - came_ms < YOUNG_MS]
+        return {node: self._since_ms[node][0] for node in found}
