@@ -9,6 +9,7 @@ Class c (worker-process jobs) runs in a worker process; jobs that no caller wait
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import math
@@ -255,9 +256,14 @@ def _sync_file_system(path: str) -> None:
 
 def _write_atomically(path: str, data: bytes) -> None:
     temporary = path + ".tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:  # on a full disk it would take the room of what comes next
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     _sync(os.path.dirname(path))
