@@ -14,8 +14,9 @@ from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.peers import Address
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.sim.cluster import Simulation
@@ -33,6 +34,9 @@ class Controller:
 
     def answer_heartbeats(self, answers: list[Any]) -> None:
         self._answers[BrokerHeartbeatRequest] = answers
+
+    def answer(self, request: type[Any], answers: list[Any]) -> None:
+        self._answers[request] = answers
 
     async def ask(self, request: Any, response_type: type[Any]) -> Any:
         await asyncio.sleep(0.001)
@@ -197,5 +201,29 @@ def test_a_broker_ends_whose_failed_log_directory_no_controller_hears_of(is_hear
             assert controller.asked[-1].offline_log_dirs == [b"failed"]
         else:
             assert failed == ["no controller has heard of a failed log directory for 10000 ms (log.dir.failure.timeout.ms)"]
+
+    in_world(body)
+
+
+@pytest.mark.parametrize(
+    ("finalized", "text"),
+    [
+        ([("metadata.version", 30), ("kraft.version", 1)], "kraft.version at level 1"),
+        ([("metadata.version", 31), ("x", 2)], "metadata.version at level 31, x at level 2"),
+        ([], ""),
+    ],
+)
+def test_a_broker_that_is_refused_for_a_feature_says_which_it_lacks(finalized: list[tuple[str, int]], text: str) -> None:
+    async def body() -> None:
+        refusal = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        controller = Controller([refusal], [])
+        found = ApiVersionsResponse(finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in finalized])
+        controller.answer(ApiVersionsRequest, [found])
+        joining = lifecycle(controller)
+        joining._registration.features = [Feature("metadata.version", 7, 30)]
+        with pytest.raises(KafkaError) as caught:
+            await joining.join()
+        why = f": the cluster has {text}, which this broker does not support" if text else ""
+        assert caught.value.message.endswith(f"the controller refuses this broker{why}")
 
     in_world(body)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import resource
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -313,5 +315,35 @@ def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(t
         assert durable == [first], "the second one was written after that fsync had begun"
         await log.replica.committed(second)
         assert (on_flushed.flushed_offset, syncs) == (second, 2)
+
+    run(body)
+
+
+def test_what_a_process_left_half_written_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    async def body() -> None:
+        await (await LoneReplica.open(tmp_path)).replica.stop()
+        left = [tmp_path / FOLDER_NAME / name for name in ("00000000000000000009-0000000001.checkpoint.tmp", "arriving.part")]
+        for path in left:
+            path.write_bytes(b"half")
+        await LoneReplica.open(tmp_path)
+        assert not any(path.exists() for path in left)
+
+    run(body)
+
+
+def test_a_snapshot_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def body() -> None:
+        log = await LoneReplica.open(tmp_path)
+        await log.record(*[topic(number) for number in range(1, 500)])
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                await log.replica.log.snapshots.write(log.image, 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+        assert not list((tmp_path / FOLDER_NAME).glob("*.tmp"))
 
     run(body)

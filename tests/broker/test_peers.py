@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import Peers, SetUp
+from ottla.broker.peers.voters import _older
+from ottla.consensus.calls import Vote, VoteAnswer
+from ottla.consensus.wire_form import from_answer_message, to_message
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.ports import Connection
 from ottla.sim.cluster import Simulation
@@ -72,3 +79,28 @@ def test_each_connection_that_cannot_be_made_is_waited_for_twice_as_long_up_to_a
         peers.close()
 
     run(body())
+
+
+class Written:
+    """A connection on which everything is written."""
+
+    peer = "old"
+
+    def __init__(self) -> None:
+        self.frames: list[Sequence[bytes]] = []
+
+    def send(self, pieces: Sequence[bytes]) -> None:
+        self.frames.append(pieces)
+
+
+@pytest.mark.parametrize(("version_max", "is_pre", "is_sent"), [(1, True, False), (2, True, True), (1, False, True)])
+def test_a_pre_vote_is_not_sent_to_a_voter_that_would_take_it_for_a_vote(version_max: int, is_pre: bool, is_sent: bool) -> None:
+    """It counts as willing: nothing was promised by that, and its vote of the epoch is still its own."""
+    connection, written, answers = PeerConnection("c", lambda: None), Written(), list[Any]()
+    connection._transport = written  # type: ignore[assignment]
+    connection._versions = {ApiKey.VOTE: (0, version_max)}
+    call = Vote(7, 2, 6, 40, is_pre)
+    connection.send(to_message(call), answers.append, 0, _older(call))
+    assert bool(written.frames) is is_sent
+    found = [from_answer_message(answer) for answer in answers]
+    assert found == ([] if is_sent else [VoteAnswer(0, 7, -1, is_granted=True)])

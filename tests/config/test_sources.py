@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BrokerConfig, from_environment, parse_properties, read_properties
+from ottla.config.sources import key_name
 from ottla.errors import KafkaError
 
 # The keys of the file that Kafka 4 ships for one combined node, with the values an operator would see there.
@@ -85,15 +86,23 @@ def test_variables_become_keys_as_in_kafkas_images() -> None:
     environ = {
         "KAFKA_LOG_DIRS": "/data",
         "KAFKA_LISTENER_NAME_CLIENT_SCRAM___SHA___256_SASL_JAAS_CONFIG": "x",
-        "KAFKA_A__B_C": "1",
         "KAFKA_HEAP_OPTS": "-Xmx1g",
         "CLUSTER_ID": "an-id",
         "PATH": "/bin",
     }
     assert from_environment(environ) == {
-        "log.dirs": "/data", "listener.name.client.scram-sha-256.sasl.jaas.config": "x", "a_b.c": "1", "cluster.id": "an-id",
+        "log.dirs": "/data", "listener.name.client.scram-sha-256.sasl.jaas.config": "x", "cluster.id": "an-id",
     }  # fmt: skip
 
 
 def test_ottlas_own_variables_win_and_may_be_something_else() -> None:
     assert from_environment({"KAFKA_NODE_ID": "1", "OTTLA_NODE_ID": "2", "OTTLA_BOOTSTRAP": "x:1"}) == {"node.id": "2"}
+
+
+def test_a_variable_that_no_key_begins_as_is_none_and_a_mistyped_key_comes_along() -> None:
+    assert from_environment({"KAFKA_LIBS": "/opt/libs", "KAFKA_CLASSPATH": "x", "KAFKA_LOG_DIRZ": "/data"}) == {"log.dirz": "/data"}
+    assert from_environment({"KAFKA_LISTENER_NAME_INTERNAL_SSL_KEYSTORE_LOCATION": "k"}) != {}
+
+
+def test_underscores_of_a_variable_are_dots_underscores_and_dashes() -> None:
+    assert key_name("KAFKA_A__B_C___D", "KAFKA_") == "a_b.c-d"

@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ottla import __version__
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.peers.controller_channel import RETRY_MS, RETRY_MS_MAX, ControllerChannel
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from ottla.ports import World
@@ -108,7 +110,8 @@ class Lifecycle:
                 return
             code = ErrorCode.NOT_CONTROLLER if answer is None else ErrorCode(answer.error_code)
             if code in _REFUSED_FOR_GOOD:
-                raise KafkaError(code, "the controller refuses this broker")
+                lacking = await self._lacking() if code == ErrorCode.UNSUPPORTED_VERSION else ""
+                raise KafkaError(code, f"the controller refuses this broker{lacking}")
             if self._world.clock.monotonic_ms() >= deadline_ms:
                 raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
             if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
@@ -117,6 +120,17 @@ class Lifecycle:
             log.debug("broker_registration_repeated", reason=code.name)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
+
+    async def _lacking(self) -> str:
+        """Which of the cluster's features this broker does not have, in words; empty when the controller does not say."""
+        answer = await self._channel.ask(ApiVersionsRequest("ottla", __version__), ApiVersionsResponse)
+        own = {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in self._registration.features}
+        lacking = [
+            f"{found.name} at level {found.max_version_level}"
+            for found in (() if answer is None else answer.finalized_features)
+            if not own.get(found.name, (0, 0))[0] <= found.max_version_level <= own.get(found.name, (0, 0))[1]
+        ]
+        return f": the cluster has {', '.join(lacking)}, which this broker does not support" if lacking else ""
 
     async def _beat(self) -> None:
         while not (self._is_stopping and self._world.clock.monotonic_ms() - self._answered_ms > 2 * self._interval_ms):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
-from ottla.config.registry import find_broker_key
+from ottla.config.registry import BROKER_KEYS, find_broker_key
 
 _KAFKA: Final = "KAFKA_"
 _OTTLA: Final = "OTTLA_"
@@ -22,12 +23,24 @@ NOT_KEYS: Final = frozenset(
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """KAFKA_LOG_DIRS is log.dirs: ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``; CLUSTER_ID is cluster.id.
 
-    A KAFKA_ variable that is no key comes along, to be warned about; an OTTLA_ variable, which wins, may be something else.
+    A KAFKA_ variable that is no key comes along, to be warned about, where it begins as a key does; an OTTLA_ variable, which wins, may be
+    something else.
     """
     values = {"cluster.id": environ["CLUSTER_ID"]} if "CLUSTER_ID" in environ else {}
-    values |= {key_name(name, _KAFKA): value for name, value in environ.items() if name.startswith(_KAFKA) and name not in NOT_KEYS}
+    values |= {key_name(name, _KAFKA): value for name, value in environ.items() if name.startswith(_KAFKA) and _may_be_a_key(name)}
     own = {key_name(name, _OTTLA): value for name, value in environ.items() if name.startswith(_OTTLA)}
     return values | {name: value for name, value in own.items() if find_broker_key(name) is not None}
+
+
+def _may_be_a_key(variable: str) -> bool:
+    """KAFKA_LIBS is no mistyped key, KAFKA_LOG_DIRZ is one."""
+    return variable not in NOT_KEYS and key_name(variable, _KAFKA).partition(".")[0] in _first_words()
+
+
+@cache
+def _first_words() -> frozenset[str]:
+    """Of all keys; of those that have others inside, as of a listener, it is the first one, too."""
+    return frozenset(name.partition(".")[0] for name in BROKER_KEYS) | {"listener", "metrics", "ottla"}
 
 
 def key_name(variable: str, prefix: str) -> str:

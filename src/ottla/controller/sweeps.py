@@ -163,6 +163,7 @@ class Leaving(Sweep):
         self._is_clean = is_clean
         self._suspected = suspected
         self._has_begun = False
+        self._is_of_leaders = False  # in this pass: where there are many, what it leads comes first
         self._kept = self._changed = 0  # in this pass: ISRs that it stays in, and partitions that were changed
         self._idle_passes = 0
         self.changed_count = 0
@@ -184,11 +185,15 @@ class Leaving(Sweep):
         if self._has_begun:
             return ()
         self._has_begun = True
+        index, broker_id = image.index, self._broker_id
+        self._is_of_leaders = index.in_sync.get(broker_id, 0) > CHANGED_MAX and broker_id in index.led
         return self._first(image)
 
     def _change(
         self, image: ClusterImage, rules: TopicRules, name: str, topic_id: bytes, number: int, partition: PartitionImage
     ) -> PartitionChangeRecord | None:
+        if self._is_of_leaders and partition.leader != self._broker_id:
+            return None
         broker_id, is_clean = self._broker_id, self._is_clean_now
         in_sync, was_eligible = broker_id in partition.isr, broker_id in partition.elr
         if not in_sync and (is_clean or not was_eligible):
@@ -210,6 +215,9 @@ class Leaving(Sweep):
         return record
 
     def _end(self, image: ClusterImage, records: list[Stored]) -> None:
+        if self._is_of_leaders:
+            self._is_of_leaders, self._walk = False, None
+            return
         if self._is_clear(image):
             self.is_done = True
             records += self._last(image, image.end_offset + len(records))

@@ -9,6 +9,7 @@ Class c (worker-process jobs) runs in a worker process; jobs that no caller wait
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import math
@@ -290,9 +291,14 @@ def _mode_in(folder: str) -> int:
 
 def _write_atomically(path: str, data: bytes) -> None:
     temporary, folder = path + ".tmp", os.path.dirname(path)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_in(folder)), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_in(folder)), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:  # on a full disk it would take the room of what comes next
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     _sync(folder)

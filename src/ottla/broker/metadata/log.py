@@ -75,6 +75,7 @@ class MetadataLog:
         folder = f"{data_folder}/{FOLDER_NAME}"
         await disk.make_dirs(folder, is_private=True)
         snapshots = Snapshots(disk, folder)
+        await snapshots.remove_leftovers()
         found = await snapshots.all()
         newest = found[-1] if found else SnapshotFile(0, 0, 0)
         config = LogConfig(
@@ -219,6 +220,7 @@ class MetadataLog:
         """The snapshot that has arrived takes the place of the whole log."""
         arrived = await self.snapshots.keep_arrived(end_offset, epoch)
         await self._start_over_at(end_offset)
+        _log.info("metadata_snapshot_installed", end_offset=end_offset, epoch=epoch, size=arrived.size)
         return arrived
 
     async def _start_over_at(self, offset: int) -> None:

@@ -69,6 +69,12 @@ class Snapshots:
                 await file.close()
         return sorted(found)
 
+    async def remove_leftovers(self) -> None:
+        """What was being written, or arriving, when a process ended is removed; others have no use for it."""
+        for name in await self._disk.list_dir(self._folder):
+            if name.endswith((f"{_SUFFIX}.tmp", ".part")):
+                await self._disk.remove(f"{self._folder}/{name}")
+
     async def newest_ms(self, otherwise: int) -> int:
         """When the newest was written, as the file system has it."""
         found = await self.all()

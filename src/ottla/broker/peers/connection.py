@@ -30,6 +30,13 @@ OnAnswer = Callable[[Response | None], None]
 """Gets the answer; None when there will be none: the connection has ended, or the node does not serve the request."""
 
 
+class Older(NamedTuple):
+    """A node that serves older versions than ``version_min`` alone is not asked: ``answer`` is taken for its answer."""
+
+    version_min: int
+    answer: Response
+
+
 class _Sent(NamedTuple):
     api: Api
     version: int
@@ -47,7 +54,7 @@ class PeerConnection:
         self._transport: Connection | None = None
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
         self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has told them
-        self._waiting: deque[tuple[Request, OnAnswer, int]] = deque()
+        self._waiting: deque[tuple[Request, OnAnswer, int, Older | None]] = deque()
         self._sent: deque[_Sent] = deque()
         self._last_correlation_id = 0
         self.is_closed = False
@@ -66,14 +73,14 @@ class PeerConnection:
         self._write(ApiVersionsRequest(), api, 0, self._on_versions, now_ms)
         return self
 
-    def send(self, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
-        """The request leaves as soon as it can."""
+    def send(self, request: Request, on_answer: OnAnswer, now_ms: int, older: Older | None = None) -> None:
+        """The request leaves as soon as it can. ``older`` is for one that means something else in older versions."""
         if self.is_closed:
             on_answer(None)
         elif self._versions is None:
-            self._waiting.append((request, on_answer, now_ms))
+            self._waiting.append((request, on_answer, now_ms, older))
         else:
-            self._send(request, on_answer, now_ms)
+            self._send(request, on_answer, now_ms, older)
 
     def _on_versions(self, response: Response | None) -> None:
         if response is None:
@@ -81,16 +88,18 @@ class PeerConnection:
         assert isinstance(response, ApiVersionsResponse), "an API has one response type"
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         waiting, self._waiting = self._waiting, deque()
-        for request, on_answer, sent_ms in waiting:
-            self.send(request, on_answer, sent_ms)  # the first one may find that the connection is broken
+        for request, on_answer, sent_ms, older in waiting:
+            self.send(request, on_answer, sent_ms, older)  # the first one may find that the connection is broken
 
-    def _send(self, request: Request, on_answer: OnAnswer, now_ms: int) -> None:
+    def _send(self, request: Request, on_answer: OnAnswer, now_ms: int, older: Older | None) -> None:
         api = API_OF_REQUEST[type(request)]
         low, high = (self._versions or {}).get(api.key, (0, -1))
         version = min(api.version_max, high)
         if version < max(low, api.version_min):
             log.warning("peer_does_not_serve", api=api.name, peer=self._transport and self._transport.peer)
             on_answer(None)
+        elif older is not None and version < older.version_min:
+            on_answer(older.answer)
         else:
             self._write(request, api, version, on_answer, now_ms)
 
@@ -149,7 +158,7 @@ class PeerConnection:
             return
         self.is_closed = True
         self._on_end()
-        lost = [sent.on_answer for sent in self._sent] + [on_answer for _, on_answer, _ in self._waiting]
+        lost = [sent.on_answer for sent in self._sent] + [on_answer for _, on_answer, _, _ in self._waiting]
         self._sent.clear()
         self._waiting.clear()
         for on_answer in lost:

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.peers.connection import OnAnswer, PeerConnection
+from ottla.broker.peers.connection import Older, OnAnswer, PeerConnection
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
@@ -57,7 +57,7 @@ class Peers:
         self._sweep_timer: TimerHandle | None = None
         self._is_closed = False
 
-    def send(self, address: Address, request: Request, on_answer: OnAnswer) -> None:
+    def send(self, address: Address, request: Request, on_answer: OnAnswer, older: Older | None = None) -> None:
         """The answer, or None, comes by callback: never before this returns unless the connection is known to be closed."""
         if self._is_closed:
             on_answer(None)
@@ -65,7 +65,7 @@ class Peers:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connect(address)
-        connection.send(request, on_answer, self._world.clock.monotonic_ms())
+        connection.send(request, on_answer, self._world.clock.monotonic_ms(), older)
 
     def is_connected(self, address: Address) -> bool:
         """Whether there is a connection to the node that has not ended."""

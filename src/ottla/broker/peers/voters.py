@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from ottla.broker.peers.connection import Older
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.peers.probe import Probe, Proof
 from ottla.broker.tasks import eager
-from ottla.consensus.calls import Answer, Request
-from ottla.consensus.wire_form import from_answer_message, to_message
+from ottla.consensus.calls import Answer, Request, Vote, VoteAnswer
+from ottla.consensus.wire_form import from_answer_message, to_answer_message, to_message
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
+
+PRE_VOTES_SINCE: Final = 2
+"""The version of Vote."""
 
 
 class Voters:
@@ -41,7 +46,7 @@ class Voters:
                 answer = None
             on_answer(answer)
 
-        self._peers.send(self._addresses[peer], to_message(request), answered)
+        self._peers.send(self._addresses[peer], to_message(request), answered, _older(request))
 
     def probe(self, peer: int, on_proof: Callable[[bool | None], None]) -> None:
         """Finds out whether the voter's process lives; with ``ottla.failure.detection=timeouts`` it never does."""
@@ -56,6 +61,14 @@ class Voters:
         proof = await probe.run()
         probe.close()
         return None if proof is Proof.NONE else proof is Proof.ALIVE
+
+
+def _older(request: Request) -> Older | None:
+    """To a voter without pre-votes (Kafka before 4.0) one would be a vote: it counts as willing, as before there were any (KIP-996)."""
+    if not isinstance(request, Vote) or not request.is_pre:
+        return None
+    willing = VoteAnswer(epoch=request.epoch, is_granted=True)
+    return Older(PRE_VOTES_SINCE, to_answer_message(willing))
 
 
 def _said(proof: bool | None, error: BaseException | None) -> bool | None:
