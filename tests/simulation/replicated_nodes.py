@@ -8,6 +8,7 @@ controllers have ever committed was sound.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import structlog
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, slow_stops, trouble, with_time
 from tests.simulation.replicated_trouble import Trouble
 from tests.simulation.replicated_watch import Watch
-from tests.simulation.replicated_work import PARTITION_COUNTS, TRIMMED, Work
+from tests.simulation.replicated_work import TRIMMED, Work
 
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.node import Broker
@@ -45,6 +46,7 @@ Records = list[tuple[int, int, bytes]]
 NodesOf = Callable[[Simulation], Sequence[QuorumNode]]
 Beside = Callable[[Simulation, list[QuorumNode], Run], Coroutine[Any, Any, None]]
 Kinds = Mapping[str, Callable[[QuorumNode], Awaitable[None]]]
+WorkOf = Callable[[Simulation, str, asyncio.Event, Counter[str]], Work]
 KindsOf = Callable[[Simulation, list[QuorumNode], Run], Kinds]
 Events = Sequence[Mapping[str, Any]]
 
@@ -74,12 +76,14 @@ def explore_replication(
     more_kinds: KindsOf = _no_more,
     *,
     may_have_elr: bool = True,
+    may_cut_power: bool = True,
     errors_of: Callable[[Events], list[str]] = all_errors,
+    work_of: WorkOf = Work,
 ) -> Run:
     """One run. ``findings`` is empty when every promise of acks=all was kept.
 
     ``beside`` is more trouble, which ends by itself, ``more_kinds`` are more of that which befalls one node at a time. ``errors_of`` finds
-    the errors that nodes should not have logged.
+    the errors that nodes should not have logged. ``work_of`` is what clients do.
     """
     result = Run()
     simulation = Simulation(seed)
@@ -93,12 +97,12 @@ def explore_replication(
             node.begin()
         bootstrap = ",".join(node.bootstrap for node in nodes)
         is_over = asyncio.Event()
-        work = Work(simulation, bootstrap, is_over, result.states)
+        work = work_of(simulation, bootstrap, is_over, result.states)
         watch = Watch(nodes, work.history, result)
         await work.create_topics()
         working = [loop.create_task(task) for task in work.tasks()]
         watching = loop.create_task(watch.run())
-        troubled = Trouble(simulation, nodes, result.states, has_elr=has_elr)
+        troubled = Trouble(simulation, nodes, result.states, has_elr=has_elr and may_cut_power)
         await asyncio.gather(
             trouble(
                 simulation,
@@ -153,7 +157,7 @@ async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, wa
         await asyncio.sleep(0.5)
     brokers = {node.node: node.broker for node in nodes if node.broker is not None}
     records = {key: await _records(brokers[found.leader], key) for key, found in _partitions(brokers[1]).items()}
-    logs = {key: [(offset, value) for offset, _, value in found] for key, found in records.items() if key.topic in PARTITION_COUNTS}
+    logs = {key: [(offset, value) for offset, _, value in found] for key, found in records.items() if key.topic in work.promised}
     result.states["acknowledged records"] = len(work.history.acknowledged)
     result.findings += acknowledged_are_kept(work.history, logs)
     result.findings += idempotent_producers_store_once_and_in_order(work.history, logs)

@@ -39,6 +39,8 @@ class Work:
         self._simulation = simulation
         self._is_over = is_over
         self._states = states
+        self.promised = set(PARTITION_COUNTS)
+        """Topics of which all that was acknowledged is kept."""
         self.trimmed_to = 0
         """Below, a client was answered, all records of topic TRIMMED are deleted."""
         self._read: dict[tuple[TopicPartition, int], bytes] = {}

@@ -223,3 +223,21 @@ def test_what_a_follower_cuts_meanwhile_is_not_in_the_copy(
         assert await records_of(opened) == await records_of(log)
 
     run(main())
+
+
+def test_an_epoch_that_is_entered_between_the_copy_and_the_switch_reaches_the_disk() -> None:
+    """Its batches are synced, so that no start asks them: a follower was told that the epoch before ends where it does not."""
+
+    async def main() -> None:
+        disk = disk_of()
+        log = await log_of(disk, 5)
+        copy = ReplicaCopy(disk, log, NEW)
+        await copy.catch_up(bytes_per_second=lambda: float("inf"), settled=at_once)
+        await copy.finish()
+        log.enter_epoch(5)
+        log.relocate(NEW, await copy.open_files(NEW))
+        await append(log, 40, leader_epoch=5)
+        again = await PartitionLog.open(disk, NEW, config=CONFIG, now_ms=NOW_MS, clean=False, recovery_point=log.recovery_point)
+        assert again.epochs.entries == log.epochs.entries == [(0, 0), (5, 5)]
+
+    run(main())

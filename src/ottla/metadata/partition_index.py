@@ -79,6 +79,7 @@ class IndexBuilder:
         self._is_own = False
         self._hosted: dict[int, dict[str, Collection[int]]] = {}  # those brokers' dictionaries that are copied
         self._sets: list[tuple[dict[str, Collection[int]], str]] = []  # where sets are, which grow
+        self._open: dict[tuple[int, str], set[int]] = {}  # those of ``hosted``
         self._led: dict[int, int] = {}
         self._in_sync: dict[int, int] = {}
         self._eligible: dict[int, int] = {}
@@ -106,42 +107,56 @@ class IndexBuilder:
                 else:
                     del places[name]
         self._sets.clear()
+        self._open.clear()
         self._hosted.clear()
         self._is_own = False
 
     def change(self, topic: str, number: int, old: Partition | None, new: Partition) -> None:
         """The partition is new, or another than before. ``draft`` was called since the index was sealed."""
-        if old is None or old.replicas != new.replicas:
-            before, after = () if old is None else old.replicas, new.replicas
+        if old is None:
+            self._add(topic, number, new)
+            return
+        if old.replicas != new.replicas:
+            before, after = old.replicas, new.replicas
             for node in after:
                 if node not in before:
                     self._places_of(node, topic).add(number)
             for node in before:
                 if node not in after:
                     self._places_of(node, topic).discard(number)
-        if old is None:
-            _count(self._in_sync, (), new.isr)
-            _count(self._eligible, (), new.elr)
-            _count(self._led, (), (new.leader,))
-        else:
-            if old.isr != new.isr:
-                _count(self._in_sync, old.isr, new.isr)
-            if old.elr != new.elr:
-                _count(self._eligible, old.elr, new.elr)
-            if old.leader != new.leader:
-                _count(self._led, (old.leader,), (new.leader,))
-        was_without = old is not None and old.leader == NO_LEADER
+        if old.isr != new.isr:
+            _count(self._in_sync, old.isr, new.isr)
+        if old.elr != new.elr:
+            _count(self._eligible, old.elr, new.elr)
+        if old.leader != new.leader:
+            _count(self._led, (old.leader,), (new.leader,))
+        was_without = old.leader == NO_LEADER
         if was_without is not (new.leader == NO_LEADER):
             self._put(self._leaderless, topic, number, is_in=not was_without)
-        had_elr = old is not None and bool(old.elr or old.last_known_elr)
+        had_elr = bool(old.elr or old.last_known_elr)
         if had_elr is not bool(new.elr or new.last_known_elr):
             self._put(self._with_elr, topic, number, is_in=not had_elr)
+
+    def _add(self, topic: str, number: int, new: Partition) -> None:
+        """Spelled out: a topic of thousands of partitions is added in one turn of the loop."""
+        places, in_sync, led, leader = self._open, self._in_sync, self._led, new.leader
+        for node in new.replicas:
+            (places.get((node, topic)) or self._places_of(node, topic)).add(number)
+        for node in new.isr:
+            in_sync[node] = in_sync.get(node, 0) + 1
+        led[leader] = led.get(leader, 0) + 1
+        if leader == NO_LEADER:
+            self._put(self._leaderless, topic, number, is_in=True)
+        if new.elr or new.last_known_elr:
+            _count(self._eligible, (), new.elr)
+            self._put(self._with_elr, topic, number, is_in=True)
 
     def remove(self, topic: Topic) -> None:
         """The topic and its partitions are deleted."""
         partitions = topic.partitions.values()
         for node in set(chain.from_iterable(partition.replicas for partition in partitions)):
             self._own_hosted(node).pop(topic.name, None)
+            self._open.pop((node, topic.name), None)
         _subtract(self._in_sync, chain.from_iterable(partition.isr for partition in partitions))
         _subtract(self._eligible, chain.from_iterable(partition.elr for partition in partitions))
         _subtract(self._led, (partition.leader for partition in partitions))
@@ -157,7 +172,8 @@ class IndexBuilder:
         return places
 
     def _places_of(self, node: int, topic: str) -> set[int]:
-        return self._set(self._own_hosted(node), topic)
+        found = self._open[node, topic] = self._set(self._own_hosted(node), topic)
+        return found
 
     def _put(self, places: dict[str, Collection[int]], topic: str, number: int, *, is_in: bool) -> None:
         found = self._set(places, topic)

@@ -6,6 +6,7 @@ Each function returns what is wrong, one line a finding. Source: KIP-631, KIP-70
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from ottla.types import NO_LEADER
@@ -69,6 +70,8 @@ def _is_available(broker: BrokerImage | None) -> bool:
 
 
 def _of_a_change(image: ClusterImage, before: PartitionImage, after: PartitionImage, *, may_lose: bool) -> Iterator[str]:
+    if after == replace(before, elr=(), last_known_elr=()):  # ClearElrRecord: of many partitions at once, without an epoch
+        return
     if after.partition_epoch <= before.partition_epoch:
         yield "it has changed without a new partition epoch"
     if after.leader_epoch < before.leader_epoch:

@@ -1,0 +1,260 @@
+"""The nodes of ``replicated_nodes``, and what a real machine does that their world did not: disks are slow for seconds, or full.
+
+Clients have five requests in flight, write to topics that were made just now, and change ``min.insync.replicas``, features and replicas
+meanwhile; strangers speak at every listener. A third of the seeds change values: under ``min.insync.replicas=1``, or without eligible
+leader replicas, one loss of power may cost what was acknowledged, so that no power is cut there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from tests.simulation.failing_disks import unexpected_errors
+from tests.simulation.quorum_nodes import CONTROLLER_PORT, WORK_SECONDS, QuorumNode, Run
+from tests.simulation.replicated_nodes import Events, all_errors, explore_replication
+from tests.simulation.replicated_work import ALL, REPLICATED, Work
+from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
+
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.producer import ProducerSettings
+from ottla.controller.configs import Operation
+from ottla.controller.features import ELR_VERSION, MIN_ISR, UpgradeType
+from ottla.errors import KafkaError
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.ports import Connection
+from ottla.sim.cluster import PORT, SimClient, Simulation
+from ottla.sim.disk import VOLUME_BYTES, SimDisk
+from ottla.sim.faults import Slow
+from ottla.sim.workload import count_while
+from ottla.types import TopicPartition
+
+SLOW_OPERATIONS: Final = ("append", "truncate", "sync", "create", "sync_dir", "rename")
+SLOW_MS: Final = (30, 150, 600, 3000)
+FRESH_PARTITIONS: Final = 2
+FULL_ERRORS: Final = frozenset(
+    {
+        *("log_append_failed", "shard_append_failed", "shard_not_loaded", "partition_offline", "checkpoints_not_written"),
+        *("log_start_not_written", "retention_without_checkpoints", "log_not_closed", "log_sync_failed", "log_start_not_written"),
+    }
+)
+"""Errors that a broker logs of a disk without room."""
+
+
+class HardWork(Work):
+    """Bursts, topics that are written at once, values that change, strangers."""
+
+    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, is_in_quorum: bool) -> None:
+        super().__init__(simulation, bootstrap, is_over, states)
+        self._is_in_quorum = is_in_quorum
+        self.changes_values = changes_values(simulation.seed)
+        self._fresh = 0
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        more = [*(self._burst(f"burst-{number}") for number in range(3)), self._strangers()]
+        changing = self._client("changing")
+        making = self._client("making")
+        more.append(making.machine.run(self._make_topics(making)))
+        if self.changes_values:
+            more.append(changing.machine.run(self._change_values(changing)))
+        return [*super().tasks(), *more]
+
+    async def _burst(self, name: str) -> None:
+        """Some hundred records as fast as they go, at moments of its own."""
+        rng = self._simulation.random(name)
+        client = self._client(name, 3000)
+        settings = ProducerSettings(acks="all", linger_ms=0, delivery_timeout_ms=600_000)
+
+        async def run() -> None:
+            count = 0
+            while not self._is_over.is_set():
+                await asyncio.sleep(rng.uniform(0.2, 3))
+                count += 1
+                sent = rng.randrange(10, 150)
+                await count_while(
+                    self.history, client.cluster(), f"{name}.{count}", [rng.choice(ALL)],
+                    goes_on=lambda number, sent=sent: number < sent, settings=settings, pause_seconds_max=0.005,  # type: ignore[misc]
+                )  # fmt: skip
+
+        await client.machine.run(run())
+
+    async def _make_topics(self, client: SimClient) -> None:
+        """Producers that have their ids already begin each topic as soon as it is there."""
+        admin, rng = Admin(client.cluster()), self._simulation.random("making")
+        writing = list[asyncio.Task[None]]()
+        while not self._is_over.is_set():
+            await asyncio.sleep(rng.uniform(0.5, 4))
+            self._fresh += 1
+            topic = f"fresh-{self._fresh}"
+            try:
+                [outcome] = (await admin.create_topics([NewTopic(topic, FRESH_PARTITIONS, 3)])).values()
+            except KafkaError:
+                continue
+            if outcome is not None:
+                continue
+            self.promised.add(topic)
+            self._states["topics made"] += 1
+            partitions = [TopicPartition(topic, index) for index in range(FRESH_PARTITIONS)]
+            settings = ProducerSettings(acks="all", linger_ms=0, delivery_timeout_ms=600_000)
+            writing.append(
+                asyncio.ensure_future(
+                    count_while(
+                        self.history, client.cluster(), topic, partitions, goes_on=lambda number: number < 40,
+                        settings=settings, pause_seconds_max=0.01,
+                    )
+                )
+            )  # fmt: skip
+        await asyncio.gather(*writing)
+        await admin.close()
+
+    async def _change_values(self, client: SimClient) -> None:
+        admin, rng = Admin(client.cluster()), self._simulation.random("changing")
+        while not self._is_over.is_set():
+            await asyncio.sleep(rng.uniform(0.3, 3))
+            try:
+                match rng.randrange(4 if self._is_in_quorum else 2):
+                    case 0 | 1:
+                        await admin.alter_configs(RESOURCE_TOPIC, REPLICATED, [_min_isr(rng.choice(["1", "2", "3", None]))])
+                        self._states["min.insync.replicas changed"] += 1
+                    case 2:
+                        await admin.alter_configs(RESOURCE_BROKER, "", [_min_isr(rng.choice(["1", "2"]))])
+                        self._states["min.insync.replicas of all changed"] += 1
+                    case _:
+                        level = rng.randrange(2)
+                        kind = UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE
+                        await admin.update_features({ELR_VERSION: level}, upgrade_type=kind)
+                        self._states[f"eligible leader replicas: {level}"] += 1
+            except KafkaError:
+                continue
+        for attempt in range(100):  # as it began: the judge waits for whole ISRs
+            try:
+                await admin.alter_configs(RESOURCE_TOPIC, REPLICATED, [_min_isr(None)])
+                break
+            except KafkaError:
+                await asyncio.sleep(0.2 * attempt)
+        await admin.close()
+
+    async def _strangers(self) -> None:
+        """Bytes of no protocol, lengths beyond all bounds, connections that say nothing."""
+        client, rng = self._client("stranger"), self._simulation.random("strangers")
+        world = client.machine.boot()
+        ports = [PORT, CONTROLLER_PORT] if self._is_in_quorum else [PORT]
+
+        async def run() -> None:
+            while not self._is_over.is_set():
+                await asyncio.sleep(rng.uniform(0.2, 2))
+                host, port = f"node-{rng.randrange(1, 4)}", rng.choice(ports)
+                try:
+                    async with asyncio.timeout(3):
+                        connection = await world.network.connect(host, port, _silent)
+                except OSError:
+                    continue
+                connection.send([_nonsense(rng.randrange(6), rng.randbytes(60))])
+                self._states["strangers"] += 1
+                await asyncio.sleep(rng.uniform(0, 1))
+                connection.close()
+
+        await client.machine.run(run())
+
+
+class _Silent:
+    def on_data(self, data: memoryview) -> bool:
+        return False
+
+    def room(self) -> memoryview | None:
+        return None
+
+    def on_drain(self) -> None: ...
+    def on_close(self, error: Exception | None) -> None: ...
+
+
+def _silent(connection: Connection) -> _Silent:
+    return _Silent()
+
+
+def _nonsense(kind: int, noise: bytes) -> bytes:
+    match kind:
+        case 0:
+            return noise
+        case 1:
+            return struct.pack(">i", 2**31 - 1) + noise
+        case 2:
+            return struct.pack(">i", -1) + noise
+        case 3:
+            return struct.pack(">ihhi", len(noise) + 8, noise[0] % 90, noise[1] % 14, 7) + noise
+        case 4:
+            return struct.pack(">i", 1000) + noise  # the rest never comes
+    return b""
+
+
+def _min_isr(value: str | None) -> tuple[str, int, str | None]:
+    return MIN_ISR, Operation.DELETE if value is None else Operation.SET, value
+
+
+def changes_values(seed: int) -> bool:
+    return seed % 3 == 0
+
+
+async def trouble_of_disks(simulation: Simulation, nodes: Sequence[QuorumNode], result: Run) -> None:
+    """Each for some time slow in all it does, slow in one operation, or full; all are well at the end."""
+    rng, states, loop = simulation.random("slow disks"), result.states, asyncio.get_running_loop()
+    end = loop.time() + WORK_SECONDS
+    await asyncio.sleep(8)
+    while loop.time() < end:
+        node = nodes[rng.randrange(len(nodes))]
+        disk, kind = node.machine.disk, rng.choice(["slow disk", "slow operations", "slow operations", "full disk"])
+        states[f"disks: {kind}"] += 1
+        if kind == "slow disk":
+            disk.slow_share, disk.slow_ms_max = rng.uniform(0.02, 0.3), rng.choice(SLOW_MS)
+            await asyncio.sleep(rng.uniform(0.2, 4))
+        elif kind == "slow operations":
+            for _ in range(rng.randrange(1, 6)):
+                suffix = rng.choice([".log", ".log", ".log", "", "checkpoint.tmp"])
+                disk.slow.append(Slow(rng.choice(SLOW_OPERATIONS), suffix, rng.uniform(10, rng.choice(SLOW_MS))))
+            await asyncio.sleep(rng.uniform(0.2, 2))
+        elif node.broker is not None:
+            disk.capacity_bytes = disk.used_bytes + rng.randrange(2000)
+            await asyncio.sleep(rng.uniform(0.5, 8))
+        _heal(disk)
+        await asyncio.sleep(rng.uniform(0.1, 2))
+
+
+def _heal(disk: SimDisk) -> None:
+    disk.slow_share = disk.slow_ms_max = 0.0
+    disk.slow.clear()
+    disk.capacity_bytes = VOLUME_BYTES
+
+
+def explore_hard(seed: int, home: str = "quorum") -> Run:
+    """One run in that home. ``findings`` is empty when every promise of acks=all was kept."""
+
+    def work(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> Work:
+        return HardWork(simulation, bootstrap, is_over, states, is_in_quorum=home == "quorum")
+
+    async def beside(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
+        more = [trouble_of_disks(simulation, nodes, result)]
+        if home == "zookeeper":
+            more.append(trouble_of_zookeeper(simulation, nodes, result))
+        await asyncio.gather(*more)
+
+    if home == "zookeeper":
+        return explore_replication(
+            seed,
+            nodes_in_zookeeper,
+            beside,
+            may_have_elr=False,
+            errors_of=_zookeeper_errors,
+            work_of=work,
+        )
+    return explore_replication(seed, beside=beside, may_cut_power=not changes_values(seed), errors_of=_errors, work_of=work)
+
+
+def _errors(events: Events) -> list[str]:
+    return all_errors([event for event in events if event["event"] not in FULL_ERRORS])
+
+
+def _zookeeper_errors(events: Events) -> list[str]:
+    return unexpected_errors([event for event in events if event["event"] not in FULL_ERRORS])
