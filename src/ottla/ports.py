@@ -188,6 +188,10 @@ class Disk(Protocol):
         """All that was written, created, renamed or removed on the volume that holds the path before the call survives a power cut."""
         ...
 
+    async def file_number(self, path: str) -> int:
+        """By which the file system knows the file: a copy has another one, a file that is renamed keeps its own. FileNotFoundError."""
+        ...
+
     async def modified_ms(self, path: str) -> int:
         """When the file was written to last, in wall-clock milliseconds. FileNotFoundError when absent."""
         ...

@@ -226,6 +226,9 @@ class RealDisk:
     async def sync_file_system(self, path: str) -> None:
         await self._hop(lambda: _sync_file_system(path))
 
+    async def file_number(self, path: str) -> int:
+        return os.stat(path).st_ino
+
     async def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 

@@ -25,7 +25,7 @@ from ottla.pace import Throttle
 from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
 from ottla.sim.faults import Fault, Slow, delay_of
-from ottla.sim.files import Argument, Inode, SimFile
+from ottla.sim.files import Argument, Inode, SimFile, surviving_content
 from ottla.sim.names import Names, is_in, is_within, is_within_any, moved, parents
 from ottla.sim.process import PowerCut, alive
 from ottla.sim.trace import Trace
@@ -33,7 +33,6 @@ from ottla.sim.trace import Trace
 Q = TypeVar("Q")
 R = TypeVar("R")
 
-SECTOR: Final = 512
 LOOK_SUSPENDS: Final = 0.15
 """How often what changes nothing (reads, listings, opening what is there) lets others come in between."""
 STEP_SUSPENDS: Final = 0.2
@@ -184,7 +183,7 @@ class SimDisk:
         self._durable_folders = Names(self.folders)
         self.files, self._durable_files = Names(), Names()
         for path, inode in sorted(names.items()):
-            self.put(path, self._surviving_content(inode, mode), modified_ms=inode.modified_ms)
+            self.put(path, surviving_content(self._rng, inode, mode), modified_ms=inode.modified_ms)
         self._renames.clear()
 
     def _surviving_names(self, mode: str) -> tuple[dict[str, Inode], list[tuple[str, str]]]:
@@ -213,22 +212,6 @@ class SimDisk:
             family = grown
         return min(family)
 
-    def _surviving_content(self, inode: Inode, mode: str) -> bytes:
-        written, durable = bytes(inode.written), inode.durable
-        if mode == "everything" or written == durable:
-            return written
-        if mode == "nothing":
-            return durable
-        if not written.startswith(durable):  # overwritten or cut: one of the two states
-            return written if self._rng.random() < 0.5 else durable
-        kept = len(durable) + self._rng.randrange(len(written) - len(durable) + 1)
-        if self._rng.random() < 0.5:
-            kept -= (kept - len(durable)) % SECTOR
-        torn = written[:kept]
-        if self._rng.random() < 0.3:  # the size was extended, the data never came
-            torn += bytes(min(self._rng.randrange(4 * SECTOR), len(written) - kept))
-        return torn
-
     # ports.Disk
 
     async def open(self, path: str, *, create: bool = False) -> SimFile:
@@ -245,9 +228,7 @@ class SimDisk:
 
     async def read_file(self, path: str) -> bytes:
         await self.look("read_file", path)
-        if path not in self.files:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return bytes(self.files[path].written)
+        return bytes(self._inode(path).written)
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
         temporary = await self.open(path + ".tmp", create=True)
@@ -363,9 +344,16 @@ class SimDisk:
 
     async def modified_ms(self, path: str) -> int:
         await self.look("modified_ms", path)
+        return self._inode(path).modified_ms
+
+    async def file_number(self, path: str) -> int:
+        await self.look("file_number", path)
+        return self._inode(path).number
+
+    def _inode(self, path: str) -> Inode:
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return self.files[path].modified_ms
+        return self.files[path]
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""

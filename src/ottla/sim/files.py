@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Final, Protocol
 
 from ottla.ports import Buffer
 
+SECTOR: Final = 512
 Argument = bytes | int | str
 
 
@@ -25,12 +28,14 @@ class Owner(Protocol):
 class Inode:
     """One file's contents. ``durable`` is what survives a power cut by itself."""
 
-    __slots__ = ("durable", "modified_ms", "reserved", "written")
+    __slots__ = ("durable", "modified_ms", "number", "reserved", "written")
+    _numbers: ClassVar = itertools.count(1)
 
     def __init__(self) -> None:
         self.written = bytearray()
         self.durable = b""
         self.modified_ms = 0
+        self.number = next(self._numbers)
         self.reserved = 0  # bytes that it takes up beside what was written
 
 
@@ -91,3 +96,20 @@ class SimFile:
 
     async def close(self) -> None:
         """Closing makes nothing durable."""
+
+
+def surviving_content(rng: random.Random, inode: Inode, mode: str) -> bytes:
+    written, durable = bytes(inode.written), inode.durable
+    if mode == "everything" or written == durable:
+        return written
+    if mode == "nothing":
+        return durable
+    if not written.startswith(durable):  # overwritten or cut: one of the two states
+        return written if rng.random() < 0.5 else durable
+    kept = len(durable) + rng.randrange(len(written) - len(durable) + 1)
+    if rng.random() < 0.5:
+        kept -= (kept - len(durable)) % SECTOR
+    torn = written[:kept]
+    if rng.random() < 0.3:  # the size was extended, the data never came
+        torn += bytes(min(rng.randrange(4 * SECTOR), len(written) - kept))
+    return torn

@@ -21,7 +21,7 @@ from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
-from ottla.storage.directory.predecessors import Predecessors
+from ottla.storage.directory.predecessors import Place, Predecessors
 from ottla.storage.directory.room import Room
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
@@ -109,7 +109,7 @@ class LogDirectory:
             await disk.remove(mark)
             await disk.sync_dir(path)
         elif await disk.exists(f"{path}/{RUNNING_NAME}"):  # it was killed: if nothing worse has happened, all that it wrote is there
-            predecessors = Predecessors.from_mark(await disk.read_file(f"{path}/{RUNNING_NAME}"), boot_id=disk.boot_id())
+            predecessors = Predecessors.from_mark(await disk.read_file(f"{path}/{RUNNING_NAME}"), place=await _place_of(disk, path))
         return cls(disk, path, identity, was_clean=was_clean, predecessors=predecessors)
 
     async def mark_clean(self, broker_epoch: int = -1) -> None:
@@ -124,7 +124,7 @@ class LogDirectory:
         is killed: it has to be marked before it asks for one, too.
         """
         known = self.predecessors if broker_epoch is None else Predecessors(broker_epoch)
-        mark = known.followed_by(incarnation).to_mark(self._disk.boot_id())
+        mark = known.followed_by(incarnation).to_mark(await _place_of(self._disk, self.path))
         await self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", mark)
         self._is_marked = True
 
@@ -257,6 +257,10 @@ async def read_identity(disk: Disk, path: str) -> FolderIdentity | None:
     if [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
         raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
     return None
+
+
+async def _place_of(disk: Disk, path: str) -> Place:
+    return Place.of(disk.boot_id(), await disk.file_number(f"{path}/{META_NAME}"))
 
 
 async def topic_id_in(disk: Disk, partition_path: str) -> str | None:

@@ -1,6 +1,7 @@
 """Whose records a log directory certainly has: what its marks of a clean stop and of a running process say (KIP-966).
 
-A process that is killed has lost nothing, as long as the machine runs on. Its mark names the machine's boot for that reason.
+A process that is killed has lost nothing, as long as the machine runs on and its directory is the one that it wrote to: a copy of that,
+made while it ran, lacks what came later. Its mark names the machine's boot and a file of the directory for that reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,18 @@ _INCARNATIONS_MAX: Final = 16  # that were killed one after the other before the
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process writes: since when the machine runs, and the number of the directory's first file, of fixed width."""
+
+    boot_id: str
+    file: str
+
+    @classmethod
+    def of(cls, boot_id: str, file_number: int) -> Place:
+        return cls(boot_id, f"{file_number:020d}")
+
+
+@dataclass(frozen=True, slots=True)
 class Predecessors:
     """The processes that had a log directory before, and of which nothing that they had written can be missing (KIP-966)."""
 
@@ -23,19 +36,20 @@ class Predecessors:
     """Of those that came after it, and may have been registered: each was killed before it could write down its epoch."""
 
     @classmethod
-    def from_mark(cls, mark: bytes, *, boot_id: str | None = None) -> Predecessors:
-        """Those that the mark names; none when it says nothing, as before KIP-966, or is of another boot than the given one."""
+    def from_mark(cls, mark: bytes, *, place: Place | None = None) -> Predecessors:
+        """Those that the mark names; none when it says nothing, as before KIP-966, or is of another place than the given one."""
         try:
             said = json.loads(mark or b"{}")
-            if boot_id is not None and (not boot_id or said.get("bootId") != boot_id):
+            if place is not None and (not place.boot_id or said.get("bootId") != place.boot_id or said.get("file") != place.file):
                 return cls()
             return cls(int(said.get("brokerEpoch", -1)), tuple(map(bytes.fromhex, said.get("incarnations", ()))))
         except (ValueError, TypeError, AttributeError):
             return cls()
 
-    def to_mark(self, boot_id: str) -> bytes:
+    def to_mark(self, place: Place) -> bytes:
         known = [incarnation.hex() for incarnation in self.incarnations]
-        return json.dumps({"brokerEpoch": self.broker_epoch, "bootId": boot_id, "incarnations": known}).encode()
+        said = {"brokerEpoch": self.broker_epoch, "bootId": place.boot_id, "file": place.file, "incarnations": known}
+        return json.dumps(said).encode()
 
     def followed_by(self, incarnation: bytes) -> Predecessors:
         """A process that is about to register is one of them: it may be killed before it hears of its epoch."""
