@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 from tests.foreign_clients.wire import batch_of
+from tests.hostile.wire_bytes import request
 
 from ottla.broker.node import Broker
 from ottla.broker.replicas.arrivals import CEASED_MS, OPENING_MS, UNHEARD_MS
@@ -21,7 +22,9 @@ from ottla.errors import ErrorCode
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.ports import Connection
 from ottla.records.builder import BatchBuilder
+from ottla.sim.cluster import PORT
 from ottla.sim.faults import ANY, Slow
 from ottla.types import TopicPartition
 
@@ -156,3 +159,67 @@ def test_who_led_until_just_now_says_so_at_once() -> None:
         assert await nodes.act(send) >= UNHEARD_MS
 
     play(body)
+
+
+def test_what_comes_early_is_not_taken_for_written_with_the_rest_of_its_burst() -> None:
+    """An earlier request of the burst waits for its disk; when that has written, all that was staged by then counted as in the log.
+
+    acks=all was answered for records that no other replica had (seed 1091 in ZooKeeper mode).
+    """
+
+    async def body(nodes: SimNodes) -> None:
+        for topic in ("slow", "open"):
+            await nodes.create(topic, [1])
+        disk = nodes.nodes[1].machine.disk
+        disk.slow.append(Slow("append", ".log", 2 * OPENING_SLOWLY_MS, within="/data/slow-0"))
+        await begin_topic(nodes, [1, 2])
+        disk.slow.append(Slow("append", ".log", 3 * OPENING_SLOWLY_MS, within="/data/t-0"))
+
+        image = nodes.nodes[2].broker.image  # type: ignore[union-attr]
+
+        def frame_of(*topics: str) -> bytes:
+            data = [TopicProduceData(topic, image.topics[topic].topic_id, [PartitionProduceData(0, batch_of(b"x"))]) for topic in topics]
+            return request(ProduceRequest(None, -1, 5000, data), 13)
+
+        answers = Answers()
+        client = nodes.simulation.machine("raw")
+        world = client.boot()
+
+        async def send() -> None:
+            connection = await world.network.connect("node-1", PORT, answers.made)
+            connection.send([frame_of("slow") + frame_of("open", "t")])  # one burst
+            nodes.simulation.fabric.slow_link("node-1", "node-2", OPENING_SLOWLY_MS)
+            await nodes.until(lambda: answers.count == 2)
+            assert nodes.partition(2, "t").log.log_end_offset == 1, "it was acknowledged by all"
+
+        await client.run(send())
+
+    play(body)
+
+
+class Answers:
+    """Counts the frames that come back."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def made(self, connection: Connection) -> Answers:
+        return self
+
+    @property
+    def count(self) -> int:
+        found, position = 0, 0
+        while position + 4 <= len(self._data):
+            position += 4 + int.from_bytes(self._data[position : position + 4])
+            found += position <= len(self._data)
+        return found
+
+    def on_data(self, data: memoryview) -> bool:
+        self._data += data
+        return False
+
+    def room(self) -> memoryview | None:
+        return None
+
+    def on_drain(self) -> None: ...
+    def on_close(self, error: Exception | None) -> None: ...

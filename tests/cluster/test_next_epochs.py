@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.handlers.produce import StagedProduce
+from ottla.broker.handlers.staged_produce import StagedProduce
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode, KafkaError

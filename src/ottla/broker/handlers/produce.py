@@ -8,21 +8,19 @@ acks=0 gets no answer at all; when such a request fails, the connection is close
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Sized
+import asyncio
+from collections.abc import Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.handlers.leader_hints import hint_of
+from ottla.broker.handlers.staged_produce import StagedProduce, refuse
 from ottla.broker.replicas.access import absent
-from ottla.broker.requests.context import Channel, RequestContext, fail_loudly
-from ottla.broker.requests.produce_burst import Flushable
+from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, RecordsRefused
 from ottla.messages.produce import (
     TOPIC_IDS_SINCE,
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -43,126 +41,6 @@ _ACKS = (0, 1, -1)
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
-class StagedProduce:
-    """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
-
-    __slots__ = ("_commit", "_response", "_wait_count", "acks", "context", "heavy", "late", "may_be_late", "parts", "staged", "timeout_ms")
-
-    def __init__(self, parts: Parts, context: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse) -> None:
-        self.parts = parts
-        self.timeout_ms = timeout_ms
-        self._commit: AwaitedCommit | None = None
-        self.context = context
-        self.acks = acks
-        self._response = response
-        self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
-        """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
-        self.heavy: list[tuple[Partition, bytes, PartitionProduceResponse]] = []
-        """The partitions, a copy of each one's batch, and what will be answered."""
-        self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
-        """What came before this broker leads its partition, and is held for that; its records are copies."""
-        self.may_be_late = True
-        self._wait_count = 1
-
-    @property
-    def connection(self) -> Channel:
-        return self.context.connection
-
-    def wait_once_more(self) -> None:
-        """The answer leaves with one more call of ``finish``."""
-        self._wait_count += 1
-
-    def finish(self, failed: Collection[Flushable]) -> None:
-        """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
-        for partition, drop_count, result in self.staged:
-            if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
-                self._unwritten(partition, drop_count, result)
-            elif partition.leading is not None and self.acks == -1:
-                self._wait_for_commit(partition, result)
-        if self._wait_count > 1:
-            self.staged.clear()
-            self._wait_count -= 1
-        else:
-            self._wait_count = 0
-            answer(self.context, self.acks, self._response)
-
-    def finish_one(self) -> None:
-        """One of those things has happened for which the answer waits."""
-        self._wait_count -= 1
-        if self._wait_count == 0:
-            answer(self.context, self.acks, self._response)
-
-    def settle(self, failed: Collection[Flushable]) -> None:
-        """As ``finish``, of what is staged so far; there is more to come before the answer."""
-        self._wait_count += 1
-        self.finish(failed)
-
-    def _unwritten(self, partition: Partition, drop_count: int, result: PartitionProduceResponse) -> None:
-        error = partition.unwritten(drop_count)
-        if partition.log.health.is_retired and partition.topic_id not in self.parts.image.topic_names:
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
-        self.refuse(partition.topic, result, error)
-
-    def _wait_for_commit(self, partition: Partition, result: PartitionProduceResponse) -> None:
-        """The answer waits until the partition's records are committed. What else was flushed with them is waited for, too."""
-        if self._commit is None or self._commit.is_done:
-            self._commit = AwaitedCommit(self)
-            self._wait_count += 1
-        self._commit.pending[result.index, partition.topic] = result
-        partition.wait_for_commit(partition.log.log_end_offset, self._commit, (partition.topic, result))
-
-    def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
-        """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
-        _fail(result, error)
-        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            hint = hint_of(self.parts, self.context, topic, result.index)
-            if hint is not None:
-                result.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
-                if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self._response.node_endpoints}:
-                    self._response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
-
-
-class AwaitedCommit:
-    """A request with acks=all whose records are in the log, until they are committed, or its time has passed."""
-
-    __slots__ = ("_staged", "is_done", "pending")
-
-    def __init__(self, staged: StagedProduce) -> None:
-        self._staged = staged
-        self.pending: dict[tuple[int, str], PartitionProduceResponse] = {}
-        self.is_done = False
-        staged.parts.parking.park(self, max(0, staged.timeout_ms))
-        staged.connection.parked[self] = None
-
-    def on_commit(self, what: tuple[str, PartitionProduceResponse], error: KafkaError | None) -> None:
-        topic, result = what
-        if self.pending.pop((result.index, topic), None) is None:
-            return
-        if error is not None:
-            self._staged.refuse(topic, result, error)
-        if not self.pending:
-            self._leave()
-            self._staged.finish_one()
-
-    def expire(self) -> None:
-        """They are in the log, and may be committed later."""
-        self._leave()
-        for (_, topic), result in self.pending.items():
-            self._staged.refuse(topic, result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not yet on all replicas in sync"))
-        self.pending.clear()
-        self._staged.finish_one()
-
-    def abandon(self) -> None:
-        """The client is gone: nobody is answered."""
-        self._leave()
-        self.pending.clear()
-
-    def _leave(self) -> None:
-        self.is_done = True
-        self._staged.connection.parked.pop(self, None)
-        self._staged.parts.parking.unpark()
-
-
 def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
@@ -176,6 +54,8 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
     if staged.heavy or staged.late:
         staged.wait_once_more()
         context.connection.hold()
+        if staged.staged:
+            staged.first_written = asyncio.get_running_loop().create_future()
     if staged.staged:
         parts.stage(staged)
     if parts.throttling.limits_produce:
@@ -238,7 +118,7 @@ def _try_to_stage(
         staged.refuse(topic.name or parts.image.topic_names.get(topic.topic_id, ""), result, error)
     except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
         fail_loudly("Produce", error)
-        _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+        refuse(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
     return result
 
 
@@ -256,6 +136,8 @@ async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError 
     The connection's later requests wait: none may overtake them.
     """
     try:
+        if staged.first_written is not None:
+            await staged.first_written
         await _write(parts, staged)
         await _append_late(parts, staged, problem)
         staged.finish(frozenset())
@@ -287,7 +169,7 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
             _refuse(staged, partition, batch, result, error)
         except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
             fail_loudly("Produce", error)
-            _fail(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+            refuse(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
     staged.heavy.clear()
     for partition in dict.fromkeys(partition for partition, _, _ in staged.staged):
         try:
@@ -295,15 +177,6 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
         except KafkaError:
             failed.add(partition)
     staged.settle(frozenset(failed))
-
-
-def answer(context: RequestContext, acks: int, response: ProduceResponse) -> None:
-    if acks:
-        context.reply(response)
-        return
-    context.reply_nothing()
-    if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
-        context.connection.transport.close()
 
 
 def _problem(request: ProduceRequest) -> KafkaError | None:
@@ -376,14 +249,6 @@ def _refuse(staged: StagedProduce, partition: Partition, records: Sized, result:
     staged.refuse(partition.topic, result, error)
     if isinstance(error, RecordsRefused):
         result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in error.record_errors]
-
-
-def _fail(result: PartitionProduceResponse, error: KafkaError) -> None:
-    result.error_code = error.code
-    result.error_message = error.message or None
-    result.base_offset = -1
-    result.log_append_time_ms = -1
-    result.log_start_offset = -1
 
 
 SERVICE = service(ProduceRequest, handle, handle_many=handle_many, listed_from=0)  # old librdkafka looks for v0 before it compresses

@@ -67,6 +67,7 @@ class MetadataLog:
         self.folder = folder
         self._log = log
         self._mark = mark
+        self._room = Room(disk, folder)  # without a reserve
         self.snapshots = snapshots
 
     @classmethod
@@ -112,7 +113,7 @@ class MetadataLog:
 
     def has_reserve(self, room: Room) -> None:
         """What must be written is written there when the disk is full."""
-        self._log.health.room = room
+        self._room = self._log.health.room = room
 
     async def shape(self) -> LogShape:
         """What the quorum has to know of it."""
@@ -159,6 +160,10 @@ class MetadataLog:
     def on_disk_failed(self, callback: Callable[[], None]) -> None:
         self._log.health.on_disk_failed = callback
 
+    async def write_piece(self, position: int, data: bytes) -> None:
+        """As ``Snapshots.write_piece``."""
+        await self._room.surely(lambda: self.snapshots.write_piece(position, data))
+
     # -- the election
 
     async def read_election(self) -> ElectionState | None:
@@ -169,7 +174,7 @@ class MetadataLog:
     async def write_election(self, election: ElectionState, voters: tuple[int, ...]) -> None:
         """Durable when this returns."""
         path = f"{self.folder}/{election_state.FILE_NAME}"
-        await self._disk.write_file_atomic(path, election_state.encode(election, voters=voters))
+        await self._room.surely(lambda: self._disk.write_file_atomic(path, election_state.encode(election, voters=voters)))
 
     # -- writing
 
@@ -206,13 +211,13 @@ class MetadataLog:
         """All that was written before the call survives a power cut. After a StorageError the log takes no more: the process must stop."""
         await self._log.sync()
         try:
-            await self._mark.move(self._log.recovery_point)
+            await self._room.surely(lambda: self._mark.move(self._log.recovery_point))
         except OSError as error:  # an older mark is true as well
             _log.warning("synced_offset_not_written", folder=self.folder, reason=str(error))
 
     async def truncate_to(self, offset: int) -> None:
         """Nothing is left at or after ``offset``, durably."""
-        await self._mark.lower(offset)
+        await self._room.surely(lambda: self._mark.lower(offset))
         await self._log.truncate_to(offset)
         await self._log.sync()
 
@@ -224,7 +229,7 @@ class MetadataLog:
         return arrived
 
     async def _start_over_at(self, offset: int) -> None:
-        await self._mark.lower(offset)
+        await self._room.surely(lambda: self._mark.lower(offset))
         await self._log.truncate_fully_and_start_at(offset)
 
     async def delete_below(self, offset: int) -> None:
@@ -274,7 +279,7 @@ class MetadataLog:
     async def close(self) -> None:
         await self.snapshots.forget_arriving()
         await self._log.close()
-        await self._mark.move(self._log.recovery_point)
+        await self._room.surely(lambda: self._mark.move(self._log.recovery_point))
         await self._mark.close()
 
 

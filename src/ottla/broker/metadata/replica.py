@@ -253,7 +253,7 @@ class MetadataReplica:
             case DeleteLog():
                 await self._sync(lambda: self._log.delete_below(effect.offset))
             case wanted.WriteSnapshotPiece():
-                await self._log.snapshots.write_piece(effect.position, effect.data)
+                await self._log.write_piece(effect.position, effect.data)
             case wanted.InstallSnapshot():
                 await self._install(effect)
             case wanted.HighWatermark():

@@ -80,7 +80,7 @@ class FullDirectories:
         self._probe_later(folder)
         self._on_change()
 
-    def _given_up(self, folder: LogDirectory, _: bool | None, error: BaseException | None) -> None:
+    def _given_up(self, folder: LogDirectory, _: None, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, asyncio.CancelledError):
             log.warning("log_dir_reserve_kept", folder=folder.path, reason=str(error))
 

@@ -7,11 +7,14 @@ the file can be made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from ottla.ports import Disk
-from ottla.storage.disk_errors import PASSING
+from ottla.storage.disk_errors import FULL, PASSING
+
+T = TypeVar("T")
 
 RESERVE_BYTES: Final = 2 * 1024 * 1024
 RESERVE_NAME: Final = ".ottla-reserve"
@@ -20,17 +23,20 @@ RESERVE_NAME: Final = ".ottla-reserve"
 class Room:
     """``on_full`` is called when a partition was refused for want of room."""
 
-    __slots__ = ("_disk", "_path", "is_full", "on_full")
+    __slots__ = ("_disk", "_folder", "_path", "is_full", "on_full")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk: Final = disk
+        self._folder: Final = folder
         self._path: Final = f"{folder}/{RESERVE_NAME}"
         self.is_full = False  # partitions take nothing more: who sets it asks again whether there is room
         self.on_full: Callable[[], None] = lambda: None
 
     async def keep_back(self) -> bool:
-        """Whether the reserve is there: it was, or there was room for it."""
+        """Whether the reserve is there: it was, or there is room for it, and for as much again while it is made."""
         try:
+            if not await self._disk.exists(self._path) and (await self._disk.space(self._folder))[1] < 2 * RESERVE_BYTES:
+                return False
             await self._disk.reserve(self._path, RESERVE_BYTES)
         except OSError as error:
             if error.errno not in PASSING:
@@ -38,10 +44,18 @@ class Room:
             return False
         return True
 
-    async def give_up(self) -> bool:
-        """The reserve can be used; False when there was none."""
+    async def surely(self, write: Callable[[], Awaitable[T]]) -> T:
+        """What ``write`` returns, which may be tried twice: into the reserve, where there is no other room."""
         try:
+            return await write()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        await self.give_up()
+        self.on_full()
+        return await write()
+
+    async def give_up(self) -> None:
+        """What the reserve took can be used, if there was one."""
+        with suppress(FileNotFoundError):  # somebody else was quicker
             await self._disk.remove(self._path)
-        except FileNotFoundError:
-            return False
-        return True

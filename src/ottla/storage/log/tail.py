@@ -11,7 +11,8 @@ caller of ``stage`` knows what became of it. Whether the log fails by it is deci
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -236,7 +237,7 @@ class Tail:
                 raise OSError(errno.ENOSPC, f"{segments.folder} has no room")
             if self._wants_roll:
                 self._wants_roll = False
-                await segments.roll(self.end_offset, self.producers.to_snapshot())
+                await self._surely(partial(segments.roll, self.end_offset, self.producers.to_snapshot()))
             while self._pending:
                 batches, self._pending = self._pending, []
                 buffers, self._buffers = self._buffers, []
@@ -248,7 +249,7 @@ class Tail:
                     sum(map(len, buffers)), len(batches), last.last_offset, self._staged_timestamp, self.config
                 ):
                     self._staged_timestamp = -1
-                    await self._append(segment, buffers)
+                    await self._surely(partial(segment.file.append, buffers))
                     for batch in batches:
                         self._count(segment, batch)
                 else:
@@ -275,23 +276,17 @@ class Tail:
             segment = self._segments.all[-1]
             end = start + self._fitting(segment, batches[start:])
             if end == start:
-                await self._segments.roll(batches[start].base_offset, self.producers.to_snapshot())
+                await self._surely(partial(self._segments.roll, batches[start].base_offset, self.producers.to_snapshot()))
                 continue
-            await self._append(segment, buffers[start:end])
+            await self._surely(partial(segment.file.append, buffers[start:end]))
             for batch in batches[start:end]:
                 self._count(segment, batch)
             start = end
 
-    async def _append(self, segment: Segment, buffers: list[memoryview]) -> None:
+    async def _surely(self, write: Callable[[], Awaitable[object]]) -> None:
         """What cannot be taken back is written into the directory's reserve when its disk is full."""
-        try:
-            await segment.file.append(buffers)
-        except OSError as error:
-            room = self._health.room
-            if error.errno not in FULL or not self.config.fails_when_full or room is None or not await room.give_up():
-                raise
-            room.on_full()
-            await segment.file.append(buffers)
+        room = self._health.room
+        await (write() if room is None or not self.config.fails_when_full else room.surely(write))
 
     def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
         """How many of the batches go to this segment before the next one begins; an empty one takes at least one."""

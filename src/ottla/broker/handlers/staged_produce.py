@@ -1,0 +1,179 @@
+"""A produce request on its way: what has its offsets, what a worker examines first, what came early, and when it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.leader_hints import hint_of
+from ottla.broker.requests.context import Channel, RequestContext
+from ottla.broker.requests.produce_burst import Flushable
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
+
+
+class StagedProduce:
+    """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
+
+    __slots__ = (
+        "_commit",
+        "_response",
+        "_wait_count",
+        "acks",
+        "context",
+        "first_written",
+        "heavy",
+        "late",
+        "may_be_late",
+        "parts",
+        "staged",
+        "timeout_ms",
+    )
+
+    def __init__(self, parts: Parts, context: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse) -> None:
+        self.parts = parts
+        self.timeout_ms = timeout_ms
+        self._commit: AwaitedCommit | None = None
+        self.context = context
+        self.acks = acks
+        self._response = response
+        self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
+        self.heavy: list[tuple[Partition, bytes, PartitionProduceResponse]] = []
+        """The partitions, a copy of each one's batch, and what will be answered."""
+        self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
+        """What came before this broker leads its partition, and is held for that; its records are copies."""
+        self.may_be_late = True
+        self.first_written: asyncio.Future[None] | None = None
+        """What was staged at once is in its logs, or is not: before that nothing more may be staged, or it would count as written, too."""
+        self._wait_count = 1
+
+    @property
+    def connection(self) -> Channel:
+        return self.context.connection
+
+    def wait_once_more(self) -> None:
+        """The answer leaves with one more call of ``finish``."""
+        self._wait_count += 1
+
+    def finish(self, failed: Collection[Flushable]) -> None:
+        """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
+        for partition, drop_count, result in self.staged:
+            if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
+                self._unwritten(partition, drop_count, result)
+            elif partition.leading is not None and self.acks == -1:
+                self._wait_for_commit(partition, result)
+        if self.first_written is not None and not self.first_written.done():
+            self.first_written.set_result(None)
+        if self._wait_count > 1:
+            self.staged.clear()
+            self._wait_count -= 1
+        else:
+            self._wait_count = 0
+            answer(self.context, self.acks, self._response)
+
+    def finish_one(self) -> None:
+        """One of those things has happened for which the answer waits."""
+        self._wait_count -= 1
+        if self._wait_count == 0:
+            answer(self.context, self.acks, self._response)
+
+    def settle(self, failed: Collection[Flushable]) -> None:
+        """As ``finish``, of what is staged so far; there is more to come before the answer."""
+        self._wait_count += 1
+        self.finish(failed)
+
+    def _unwritten(self, partition: Partition, drop_count: int, result: PartitionProduceResponse) -> None:
+        error = partition.unwritten(drop_count)
+        if partition.log.health.is_retired and partition.topic_id not in self.parts.image.topic_names:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message)
+        self.refuse(partition.topic, result, error)
+
+    def _wait_for_commit(self, partition: Partition, result: PartitionProduceResponse) -> None:
+        """The answer waits until the partition's records are committed. What else was flushed with them is waited for, too."""
+        if self._commit is None or self._commit.is_done:
+            self._commit = AwaitedCommit(self)
+            self._wait_count += 1
+        self._commit.pending[result.index, partition.topic] = result
+        partition.wait_for_commit(partition.log.log_end_offset, self._commit, (partition.topic, result))
+
+    def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
+        """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
+        refuse(result, error)
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hint = hint_of(self.parts, self.context, topic, result.index)
+            if hint is not None:
+                result.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
+                if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self._response.node_endpoints}:
+                    self._response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
+
+
+class AwaitedCommit:
+    """A request with acks=all whose records are in the log, until they are committed, or its time has passed."""
+
+    __slots__ = ("_staged", "is_done", "pending")
+
+    def __init__(self, staged: StagedProduce) -> None:
+        self._staged = staged
+        self.pending: dict[tuple[int, str], PartitionProduceResponse] = {}
+        self.is_done = False
+        staged.parts.parking.park(self, max(0, staged.timeout_ms))
+        staged.connection.parked[self] = None
+
+    def on_commit(self, what: tuple[str, PartitionProduceResponse], error: KafkaError | None) -> None:
+        topic, result = what
+        if self.pending.pop((result.index, topic), None) is None:
+            return
+        if error is not None:
+            self._staged.refuse(topic, result, error)
+        if not self.pending:
+            self._leave()
+            self._staged.finish_one()
+
+    def expire(self) -> None:
+        """They are in the log, and may be committed later."""
+        self._leave()
+        for (_, topic), result in self.pending.items():
+            self._staged.refuse(topic, result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not yet on all replicas in sync"))
+        self.pending.clear()
+        self._staged.finish_one()
+
+    def abandon(self) -> None:
+        """The client is gone: nobody is answered."""
+        self._leave()
+        self.pending.clear()
+
+    def _leave(self) -> None:
+        self.is_done = True
+        self._staged.connection.parked.pop(self, None)
+        self._staged.parts.parking.unpark()
+
+
+def answer(context: RequestContext, acks: int, response: ProduceResponse) -> None:
+    if acks:
+        context.reply(response)
+        return
+    context.reply_nothing()
+    if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
+        context.connection.transport.close()
+
+
+def refuse(result: PartitionProduceResponse, error: KafkaError) -> None:
+    """The partition's batch comes to nothing."""
+    result.error_code = error.code
+    result.error_message = error.message or None
+    result.base_offset = -1
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1
