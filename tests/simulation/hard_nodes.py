@@ -19,6 +19,7 @@ from tests.simulation.replicated_nodes import Events, all_errors, explore_replic
 from tests.simulation.replicated_work import ALL, REPLICATED, Work
 from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
 
+from ottla.broker.replicas.full_directories import has_full
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.producer import ProducerSettings
 from ottla.controller.configs import Operation
@@ -215,9 +216,11 @@ async def trouble_of_disks(simulation: Simulation, nodes: Sequence[QuorumNode], 
                 suffix = rng.choice([".log", ".log", ".log", "", "checkpoint.tmp"])
                 disk.slow.append(Slow(rng.choice(SLOW_OPERATIONS), suffix, rng.uniform(10, rng.choice(SLOW_MS))))
             await asyncio.sleep(rng.uniform(0.2, 2))
-        elif node.broker is not None:
+        elif (broker := node.broker) is not None and not has_full(broker.partitions):
             disk.capacity_bytes = disk.used_bytes + rng.randrange(2000)
-            await asyncio.sleep(rng.uniform(0.5, 8))
+            until = loop.time() + rng.uniform(0.5, 8)
+            while loop.time() < until and node.broker is broker:  # a start needs room, and a directory that is full again its reserve
+                await asyncio.sleep(0.02)
         _heal(disk)
         await asyncio.sleep(rng.uniform(0.1, 2))
 
