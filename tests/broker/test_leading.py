@@ -10,6 +10,7 @@ import pytest
 
 from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.waiting import AT_ONCE
+from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionImage
 
 
@@ -68,6 +69,25 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
     now_ms = 31_000
     leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
     leading.look_for_laggards()
+    assert partition.high_watermark == 6
+
+
+def test_whom_the_controller_does_not_take_into_the_isr_is_waited_for_no_more() -> None:
+    """Its disk is full. All others had everything, and rested: writes stood for half of replica.lag.time.max.ms."""
+    partition = Given(5, 5)
+    replication = replication_of()
+    asked: list[Leading] = []
+    replication.on_isr_change = asked.append
+    leading = Leading(partition, PartitionImage((1, 2, 3), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
+    leading.on_follower_fetch(3, broker_epoch=-1, offset=5, start_offset=0)
+    assert asked == [leading]
+    change = leading.machine.take_change()
+    assert change is not None
+    partition.log.log_end_offset = 6
+    leading.grew(100)
+    leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
+    assert partition.high_watermark == 5, "the third one is waited for"
+    assert not leading.on_isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
     assert partition.high_watermark == 6
 
 

@@ -123,7 +123,7 @@ class IsrRequests:
             code = ErrorCode(result.error_code) if result.error_code else ErrorCode.FENCED_LEADER_EPOCH
         self._replication.isr_meters.failed += 1
         log.info("isr_not_changed", partition=leading.name, reason=code.name)
-        if leading.has_ended or not leading.machine.on_refused(change, code):
+        if leading.has_ended or not leading.on_isr_refused(change, code):
             return False
         self._wanted.setdefault(leading.key, (leading, change))
         return True

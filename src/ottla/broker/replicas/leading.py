@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Replication
 from ottla.broker.replicas.waiting import AT_ONCE
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
@@ -137,6 +137,17 @@ class Leading:
         if self.machine.on_changed(change, partition_epoch=partition_epoch, isr=isr, end_offset=self._end_offset, now_ms=now_ms):
             self.committed()
         self._partition.tell_followers()
+
+    def on_isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
+        """The controller has not recorded it, or its answer is lost: True when it is to be asked again.
+
+        Whom it asked for is waited for no more: what was waiting for them alone is committed. Nobody else may say so for seconds, where all
+        followers have everything, and rest.
+        """
+        is_asked_again = self.machine.on_refused(change, error)
+        if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
+            self.committed()
+        return is_asked_again
 
     def committed(self) -> None:
         """The high watermark has moved, or the low one: those who wait for it are answered."""
