@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import ErrorCode
-from ottla.metadata.image import PartitionImage
+from ottla.metadata.image import LOST_DIRECTORY, PartitionImage
 
 
 class Given:
@@ -89,6 +89,24 @@ def test_whom_the_controller_does_not_take_into_the_isr_is_waited_for_no_more() 
     assert partition.high_watermark == 5, "the third one is waited for"
     assert not leading.on_isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
     assert partition.high_watermark == 6
+
+
+def test_a_fetch_that_was_on_its_way_when_its_replica_was_given_up_holds_nothing_back() -> None:
+    """Its disk is full. What it had asked for before seemed to say that it had caught up a moment ago, and was about to join."""
+    partition = Given(5, 5)
+    image = PartitionImage((1, 2, 3), (1, 2, 3), 1, 3, 5)
+    replication, asked = replication_of(), list[Leading]()
+    replication.on_isr_change = asked.append
+    leading = Leading(partition, image, replication, epoch_start_offset=5)
+    for node in (2, 3):
+        leading.on_follower_fetch(node, broker_epoch=-1, offset=5, start_offset=0)
+    partition.log.log_end_offset = 6
+    leading.grew(100)
+    leading.on_image(PartitionImage((1, 2, 3), (1, 2), 1, 3, 6, directories=(bytes(16), bytes(16), LOST_DIRECTORY)))
+    leading.on_follower_fetch(3, broker_epoch=-1, offset=5, start_offset=0)
+    if leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0):
+        leading.committed()
+    assert (partition.high_watermark, asked) == (6, [])
 
 
 def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_have_it() -> None:

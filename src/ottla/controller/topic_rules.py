@@ -11,10 +11,10 @@ from typing import Final
 
 from ottla.controller.features import ELR_VERSION, MIN_ISR
 from ottla.controller.partition_change import UNASSIGNED, IsUp, Rules
-from ottla.metadata.image import ClusterImage, PartitionImage, partitions_at
+from ottla.metadata.image import LOST_DIRECTORY, ClusterImage, PartitionImage, partitions_at
 
 UNCLEAN: Final = "unclean.leader.election.enable"
-LOST: Final = (2).to_bytes(16, "big")
+LOST: Final = LOST_DIRECTORY
 RESERVED_DIRECTORIES: Final = 100
 """Directory ids below this number have meanings of their own (unassigned, lost, migrating)."""
 

@@ -31,6 +31,10 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
+LOST_DIRECTORY: Final = (2).to_bytes(16, "big")
+"""Of a replica that its broker cannot serve (KIP-858)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
     """One partition. Invariant: ``isr`` and ``elr`` are within ``replicas`` and apart; ``leader`` is in ``isr`` or NO_LEADER."""
@@ -52,6 +56,13 @@ class PartitionImage:
     """The log directory of each replica, in their order (KIP-858); empty where none was told."""
     is_recovering: bool = False
     """The leader was elected uncleanly and has not yet said that it has recovered (KIP-704)."""
+
+    @property
+    def lost_replicas(self) -> frozenset[int]:
+        """Those whose brokers cannot serve them, as far as is recorded."""
+        if LOST_DIRECTORY not in self.directories:
+            return frozenset()
+        return frozenset(node for node, directory in zip(self.replicas, self.directories, strict=True) if directory == LOST_DIRECTORY)
 
     def __post_init__(self) -> None:
         if self.isr != self.replicas or self.elr:  # of new partitions, which come by the thousand, all replicas are in sync

@@ -40,6 +40,7 @@ _NEWER_IMAGE_COMES: Final = frozenset(
 
 
 NEVER_ENDS: Final = 2**63
+_NEVER_MS: Final = -(2**62)
 
 
 def _everything() -> int:
@@ -99,8 +100,8 @@ class Leader:
     """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
 
     __slots__ = (
-        "_deleted_offset", "_kept", "_lag_ms_max", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset", "followers",
-        "high_watermark", "isr", "leader_epoch", "min_isr", "partition_epoch",
+        "_deleted_offset", "_kept", "_lag_ms_max", "_lost", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset",
+        "followers", "high_watermark", "isr", "leader_epoch", "min_isr", "partition_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +134,7 @@ class Leader:
         self.partition_epoch = image.partition_epoch
         self.min_isr = min_isr  # as the topic is configured
         self.isr = image.isr
+        self._lost = image.lost_replicas
         self._proposed: tuple[int, ...] | None = None  # what the controller was asked for, and has not answered
         self.change: IsrChange | None = None
         """To be sent to the controller, and then taken away (``take_change``)."""
@@ -196,7 +198,7 @@ class Leader:
         before = follower.end_offset
         follower.end_offset, follower.start_offset, follower.broker_epoch = offset, start_offset, broker_epoch
         follower.fetched_ms, follower.leader_end_offset = now_ms, end_offset
-        if node not in self.isr and self._proposed is None and self._is_in_sync(follower) and self._may_join(node, broker_epoch):
+        if node not in self.isr and self._proposed is None and self._is_in_sync(follower) and self._may_join_now(node, broker_epoch):
             self._propose((*self.isr, node))
         return offset != before and self.advance(end_offset, now_ms)
 
@@ -234,7 +236,11 @@ class Leader:
 
     def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
         """Were the high watermark to run ahead of it, it would never reach it."""
-        return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join(node, follower.broker_epoch)
+        return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join_now(node, follower.broker_epoch)
+
+    def _may_join_now(self, node: int, broker_epoch: int) -> bool:
+        """A replica that its broker has given up is refused: waited for, it would hold everything back."""
+        return node not in self._lost and self._may_join(node, broker_epoch)
 
     def look_for_laggards(self, end_offset: int, now_ms: int) -> None:
         """The controller is asked to take those out of the ISR who have not been caught up for too long."""
@@ -288,6 +294,9 @@ class Leader:
         """
         if not self._is_pending(change):
             return False
+        if error == ErrorCode.INELIGIBLE_REPLICA:  # its disk is full, or its broker fenced: it has yet to come again
+            for node in set(self._proposed or ()).difference(self.isr):
+                self._followed_by(node).caught_up_ms = _NEVER_MS
         if error in _NOT_APPLIED:
             self._proposed = None
         return error not in _NOT_APPLIED and error not in _NEWER_IMAGE_COMES
@@ -305,7 +314,8 @@ class Leader:
         for node in set(self.isr).difference(image.isr) & self.followers.keys():  # it has yet to come again
             self.followers[node].stir()
             self.followers[node].caught_up_ms = behind_ms
-        self.partition_epoch, self.isr = image.partition_epoch, image.isr
+            self.followers[node].leader_end_offset = NO_OFFSET  # nor does a fetch count that was on its way
+        self.partition_epoch, self.isr, self._lost = image.partition_epoch, image.isr, image.lost_replicas
         others = [node for node in image.replicas if node != self._node_id]
         self.followers = {node: self.followers.get(node) or Follower(caught_up_ms=behind_ms) for node in others}
         return self.advance(end_offset, now_ms)
