@@ -39,6 +39,11 @@ ACKNOWLEDGEMENT_SECONDS = 0.3
 """Time enough for many acknowledgements that must not come."""
 
 
+def another_leader(admin: Admin, died: int) -> int:
+    """Who leads after that one."""
+    return eventually(lambda: leaders(admin, "t")[0], lambda found: found not in (died, NO_LEADER))
+
+
 class Stream(threading.Thread):
     """Records with acks=all, one after the other, by our own client; partition by turns. ``acknowledged`` by partition, in order.
 
@@ -165,7 +170,7 @@ def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_double
                 cluster.nodes[leader].kill()
                 for other in others:
                     other.send_signal(signal.SIGCONT)
-                successor = eventually(lambda: leaders(admin, "t")[0], lambda found, died=leader: found not in (died, NO_LEADER))
+                successor = another_leader(admin, leader)
                 wait_for_leader(admin, "t", successor, of=cluster)
                 stream.go_on()
                 cluster.nodes[leader].start()
