@@ -14,7 +14,7 @@ from ottla.controller.partitions import create_partitions
 from ottla.controller.reassignment import reassign
 from ottla.controller.topics import PARTITIONS_PER_TOPIC_MAX, NewTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import ConfigRecord, PartitionChangeRecord, RegisterBrokerRecord
+from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord
 from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
 from ottla.metadata.replay import replay, snapshot_records
 from ottla.types import GROUP_METADATA_TOPIC, NO_LEADER
@@ -136,6 +136,18 @@ def test_levels_move_up_and_with_leave_down(image: ClusterImage) -> None:
     assert refused(update_features, image, [good, good], supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_REQUEST
     unknown = FeatureUpdate("teleport.version", 1, 1)
     assert refused(update_features, image, [good, unknown], supported=SUPPORTED, min_isr=1) == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_features_that_are_not_known_are_named_together_and_may_be_asked_to_be_off(image: ClusterImage) -> None:
+    """Kafka's tools ask for the levels of all features of a release at once."""
+    good, off = FeatureUpdate("metadata.version", 21, 1), FeatureUpdate("teleport.version", 0, 1)
+    unknown = [FeatureUpdate("teleport.version", 1, 1), FeatureUpdate("telepathy.version", 2, 1)]
+    with pytest.raises(KafkaError, match=r"teleport.version=1, telepathy.version=2: unknown feature; only metadata.version can be moved"):
+        update_features(image, [good, *unknown], supported=SUPPORTED, min_isr=1)
+    change = update_features(image, [good, off], supported=SUPPORTED, min_isr=1)
+    assert [(record.name, record.feature_level) for record in change.records if isinstance(record, FeatureLevelRecord)] == [
+        ("metadata.version", 21)
+    ]
 
 
 def test_a_feature_at_level_0_is_off_and_not_kept(image: ClusterImage) -> None:

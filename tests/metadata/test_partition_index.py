@@ -22,13 +22,13 @@ def plain(index: PartitionIndex) -> Any:
     """To be compared."""
     hosted = {node: {name: sorted(numbers) for name, numbers in places.items()} for node, places in index.hosted.items() if places}
     found = [{name: sorted(numbers) for name, numbers in places.items() if numbers} for places in (index.leaderless, index.with_elr)]
-    return hosted, dict(index.led), dict(index.in_sync), dict(index.eligible), *found
+    return hosted, dict(index.led), dict(index.in_sync), dict(index.eligible), dict(index.displaced), *found
 
 
 def expected(image: ClusterImage) -> Any:
     """Looked for in every partition."""
     hosted: dict[int, dict[str, list[int]]] = {}
-    led, in_sync, eligible = Counter[int](), Counter[int](), Counter[int]()
+    led, in_sync, eligible, displaced = Counter[int](), Counter[int](), Counter[int](), Counter[int]()
     leaderless: dict[str, list[int]] = {}
     with_elr: dict[str, list[int]] = {}
     for name, topic in image.topics.items():
@@ -38,11 +38,12 @@ def expected(image: ClusterImage) -> Any:
             led[partition.leader] += 1
             in_sync.update(partition.isr)
             eligible.update(partition.elr)
+            displaced.update(node for node in partition.replicas[:1] if node != partition.leader)
             if partition.leader == NO_LEADER:
                 leaderless.setdefault(name, []).append(number)
             if partition.elr or partition.last_known_elr:
                 with_elr.setdefault(name, []).append(number)
-    return hosted, dict(led), dict(in_sync), dict(eligible), leaderless, with_elr
+    return hosted, dict(led), dict(in_sync), dict(eligible), dict(displaced), leaderless, with_elr
 
 
 @given(histories(), st.lists(st.integers(0, 60), max_size=4))
@@ -85,7 +86,7 @@ def test_replicas_leaders_and_those_that_are_eligible_come_and_go() -> None:
     append(made, PartitionChangeRecord(1, ID, replicas=[2, 4], isr=[2], leader=2, eligible_leader_replicas=[], last_known_elr=[]))
     append(made, ClearElrRecord("other"), RemoveTopicRecord(ID))
     assert plain(sealed.index) == expected(sealed)
-    assert plain(made.seal().index) == ({2: {"other": [0]}, 3: {"other": [0]}}, {2: 1}, {2: 1}, {}, {}, {})
+    assert plain(made.seal().index) == ({2: {"other": [0]}, 3: {"other": [0]}}, {2: 1}, {2: 1}, {}, {}, {}, {})
 
 
 def test_what_is_dropped_was_never_in_it() -> None:

@@ -22,7 +22,7 @@ KIO_HAS = (
         "Envelope",
     ),
     "AlterPartition",
-    *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
+    *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot", "UpdateRaftVoter"),
 )
 KINDS = {"bool": "boolean", "bytes": "binary"}
 OWN_TAGS = 10_000

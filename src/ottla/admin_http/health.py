@@ -20,7 +20,7 @@ def readiness(status: Status) -> dict[str, object]:
     failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
     if failed:
         reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
-    leaderless = sum(partition.leader < 0 for topic in status.image.topics.values() for partition in topic.partitions.values())
+    leaderless = sum(map(len, status.image.index.leaderless.values()))
     if leaderless:
         reasons.append(f"{leaderless} partitions have no leader")
     return {"status": "not ready" if reasons else "ready", "reasons": reasons, "node_id": status.node_id, "cluster_id": status.cluster_id}

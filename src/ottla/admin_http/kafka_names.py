@@ -17,7 +17,6 @@ from ottla.controller.reassignment import is_moving
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
-from ottla.types import NO_LEADER
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 _SHARES: Final = tuple(map(float, QUANTILES))
@@ -106,13 +105,14 @@ def _of(status: Status, partition: Partition) -> tuple[PartitionImage, int]:
 
 def _controller(status: Status) -> Iterator[Family]:
     image = status.image
-    partitions = [partition for topic in image.topics.values() for partition in topic.partitions.values()]
+    index = image.index  # there may be very many partitions, and clients wait for this page
+    partition_count = sum(len(topic.partitions) for topic in image.topics.values())
     prefix = "kafka_controller_kafkacontroller_"
     yield gauge(prefix + "activecontrollercount", "1 on the node that is the active controller.", int(status.is_active_controller))
     yield gauge(prefix + "globaltopiccount", "Topics of the cluster.", len(image.topics))
-    yield gauge(prefix + "globalpartitioncount", "Partitions of the cluster.", len(partitions))
-    yield gauge(prefix + "offlinepartitionscount", "Partitions without a leader.", sum(p.leader == NO_LEADER for p in partitions))
-    preferred = sum(p.leader != p.replicas[0] for p in partitions)
+    yield gauge(prefix + "globalpartitioncount", "Partitions of the cluster.", partition_count)
+    yield gauge(prefix + "offlinepartitionscount", "Partitions without a leader.", sum(map(len, index.leaderless.values())))
+    preferred = sum(index.displaced.values())
     yield gauge(prefix + "preferredreplicaimbalancecount", "Partitions whose leader is not their first replica.", preferred)
     yield gauge(prefix + "activebrokercount", "Brokers that serve.", len(image.live_brokers))
     yield gauge(prefix + "fencedbrokercount", "Brokers that are registered and do not serve.", len(image.brokers) - len(image.live_brokers))

@@ -269,10 +269,11 @@ class Broker:
 
     async def _open_replica(self, first: LogDirectory) -> MetadataReplica:
         others, alone = self._others, VoterSet({self.node_id: ZERO_UUID})
+        settings = others.settings if others else QuorumSettings(self.node_id, alone, cluster_id=self.cluster_id)
         return await MetadataReplica.open(
             self.world,
             first.path,
-            others.settings if others else QuorumSettings(self.node_id, alone, cluster_id=self.cluster_id),
+            replace(settings, shown_directory_id=uuid_bytes(first.identity.directory_id)),
             others.voters if others else NoPeers(),
             clean=first.was_clean,
             limits=LogLimits.of(self.config),

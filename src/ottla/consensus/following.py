@@ -149,8 +149,8 @@ def fetch(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
     else:
         snapshot_id, position = role.download.snapshot_id, role.download.position
         role.in_flight = FetchSnapshot(
-            state.epoch, settings.node_id, snapshot_id, position, settings.piece_bytes_max, settings.directory_id, settings.cluster_id,
-            state.next_number(),
+            state.epoch, settings.node_id, snapshot_id, position, settings.piece_bytes_max,
+            settings.fetched_directory_id, settings.cluster_id, state.next_number(),
         )  # fmt: skip
     state.send(role.leader_id, role.in_flight)
 
@@ -159,14 +159,14 @@ def _fetch(state: QuorumState, *, max_wait_ms: int) -> Fetch:
     settings, log = state.settings, state.log
     return Fetch(
         state.epoch, settings.node_id, log.end_offset, log.last_epoch, state.high_watermark, max_wait_ms, settings.fetch_bytes_max,
-        settings.directory_id, settings.cluster_id, state.next_number(),
+        settings.fetched_directory_id, settings.cluster_id, state.next_number(),
     )  # fmt: skip
 
 
 def _sign_of_life(state: QuorumState) -> Fetch:
     settings, log = state.settings, state.log
     return Fetch(
-        state.epoch, settings.node_id, log.flushed_offset, log.flushed_epoch, state.high_watermark, 0, 0, settings.directory_id,
+        state.epoch, settings.node_id, log.flushed_offset, log.flushed_epoch, state.high_watermark, 0, 0, settings.fetched_directory_id,
         settings.cluster_id, state.next_number(),
     )  # fmt: skip
 

@@ -112,12 +112,13 @@ def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_
     leader_end = state.log.end_offset
     if replica_id != state.settings.node_id and state.settings.voters.is_voter(replica_id, directory_id):
         before = role.voters[replica_id]
-        role.voters[replica_id] = _moved(before, end_offset, leader_end, now_ms, now_ms + state.settings.fetch_timeout_ms // 2)
+        begin_ms = now_ms + state.settings.fetch_timeout_ms // 2
+        role.voters[replica_id] = _moved(before, end_offset, leader_end, now_ms, directory_id, begin_ms)
         if end_offset is not None and end_offset > state.high_watermark:
             advance(state, role)
     elif replica_id >= 0:
         before = role.observers.pop((replica_id, directory_id), Progress())
-        role.observers[replica_id, directory_id] = _moved(before, end_offset, leader_end, now_ms, NEVER)
+        role.observers[replica_id, directory_id] = _moved(before, end_offset, leader_end, now_ms, directory_id, NEVER)
         _forget_observers(role.observers, now_ms)
 
 
@@ -130,15 +131,15 @@ def _forget_observers(observers: dict[tuple[int, bytes], Progress], now_ms: int)
         del observers[key]
 
 
-def _moved(before: Progress, end_offset: int | None, leader_end: int, now_ms: int, begin_ms: int) -> Progress:
+def _moved(before: Progress, end_offset: int | None, leader_end: int, now_ms: int, directory_id: bytes, begin_ms: int) -> Progress:
     if end_offset is None:
-        return Progress(before.end_offset, now_ms, before.caught_up_ms, leader_end, begin_ms)
+        return Progress(before.end_offset, now_ms, before.caught_up_ms, leader_end, begin_ms, directory_id)
     caught_up_ms = before.caught_up_ms
     if end_offset >= leader_end:
         caught_up_ms = now_ms
     elif end_offset >= before.leader_end_offset >= 0:
         caught_up_ms = max(caught_up_ms, before.fetched_ms)
-    return Progress(end_offset, now_ms, caught_up_ms, leader_end, begin_ms)
+    return Progress(end_offset, now_ms, caught_up_ms, leader_end, begin_ms, directory_id)
 
 
 def advance(state: QuorumState, role: Leader) -> None:

@@ -25,6 +25,7 @@ import msgspec
 from ottla.consensus.calls import Fetch, FetchSnapshot, SnapshotId
 from ottla.consensus.settings import NEVER
 from ottla.types import NO_LEADER
+from ottla.wire.schema import ZERO_UUID
 
 
 class LeaderLoss(IntEnum):
@@ -78,6 +79,8 @@ class Progress(msgspec.Struct, frozen=True):
     """The leader's end at that fetch: what has this at a later one was caught up then."""
     begin_ms: int = NEVER
     """When BeginQuorumEpoch is sent, again."""
+    directory_id: bytes = ZERO_UUID
+    """Which its last fetch named."""
 
 
 class Parked(msgspec.Struct, frozen=True):

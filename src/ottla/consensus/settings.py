@@ -24,6 +24,9 @@ class QuorumSettings:
     node_id: int
     voters: VoterSet
     directory_id: bytes = ZERO_UUID
+    """By which this replica is told from another one of its node; zero where voters are static."""
+    shown_directory_id: bytes = ZERO_UUID
+    """Which its fetches name, for those who ask the leader (DescribeQuorum); nothing is decided by it."""
     cluster_id: str | None = None
     fetch_timeout_ms: int = 2000
     election_timeout_ms: int = 1000
@@ -46,6 +49,11 @@ class QuorumSettings:
     def is_named(self, voter_id: int, directory_id: bytes) -> bool:
         """Whether a request to that voter is for this replica, and not for one that had its place before."""
         return voter_id == self.node_id and (directory_id == self.directory_id or ZERO_UUID in (directory_id, self.directory_id))
+
+    @property
+    def fetched_directory_id(self) -> bytes:
+        """Which fetches name."""
+        return self.shown_directory_id if self.directory_id == ZERO_UUID else self.directory_id
 
     @property
     def check_quorum_ms(self) -> int:

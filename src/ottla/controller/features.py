@@ -52,10 +52,17 @@ def first_features(image: ClusterImage, *, min_isr: int, levels: Mapping[str, in
 def update_features(
     image: ClusterImage, updates: Sequence[FeatureUpdate], *, supported: Mapping[str, tuple[int, int]], min_isr: int
 ) -> Recorded:
-    """All levels are moved, or none: a KafkaError that names the first that cannot be."""
+    """All levels are moved, or none: a KafkaError that names all features that are not known, or the first that cannot be moved.
+
+    A feature that is not known is off, and may be asked to be: so Kafka's tools switch off what a release did not have.
+    """
     names = [update.name for update in updates]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is listed twice in the request")
+    missing = [f"{update.name[:80]}={update.level}" for update in updates if update.name not in supported and update.level != 0]
+    if missing:
+        text = f"{', '.join(missing)}: unknown feature; only {' and '.join(sorted(supported))} can be moved, alone"
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
         _check_others(image, update)
@@ -106,9 +113,7 @@ def _check(current: int, update: FeatureUpdate, supported: Mapping[str, tuple[in
     what = f"{update.name[:80]}={update.level}"
     if update.upgrade_type not in UpgradeType.__members__.values():
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: {update.upgrade_type} is not a type of upgrade")
-    if update.name not in supported:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: unknown feature")
-    low, high = supported[update.name]
+    low, high = supported.get(update.name, (0, 0))
     if not low <= update.level <= high:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{what}: levels {low} to {high} are supported")
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE

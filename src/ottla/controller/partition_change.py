@@ -71,6 +71,8 @@ def without_replicas(
     ``is_clean`` is False for those who may have lost what they had: they are not eligible.
     """
     isr = [node for node in partition.isr if node not in gone]
+    if _only_leave(partition, isr, rules):
+        return None if len(isr) == len(partition.isr) else PartitionChangeRecord(index, topic_id, isr=isr)
     if not rules.has_elr:
         isr = isr or list(partition.isr)
 
@@ -82,6 +84,17 @@ def without_replicas(
         young=rules.young,
     )  # fmt: skip
     return change(topic_id, index, partition, Target.of(partition, isr), known, ineligible=() if is_clean else gone)
+
+
+def _only_leave(partition: PartitionImage, isr: Sequence[int], rules: Rules) -> bool:
+    """Whether nothing but the ISR can change: so it is with most partitions of a broker that goes."""
+    leader = partition.leader
+    return (
+        leader in isr
+        and not (partition.adding or partition.removing or partition.elr or partition.last_known_elr)
+        and not _is_too_small(isr, partition.replicas, rules)
+        and rules.is_up(leader)
+    )
 
 
 def with_isr(

@@ -27,9 +27,30 @@ class ImageDelta:
         deleted: list[TopicImage] = []
         if old is not new:
             changed = [topic for name, topic in new.items() if old.get(name) is not topic]
+        if self.old.topic_names is not self.new.topic_names:
             deleted = [topic for name, topic in old.items() if (left := new.get(name)) is None or left.topic_id != topic.topic_id]
         object.__setattr__(self, "changed_topics", tuple(sorted(changed, key=_name)))
         object.__setattr__(self, "deleted_topics", tuple(sorted(deleted, key=_name)))
+
+    def changes_at(self, broker_id: int) -> list[tuple[TopicImage, list[int]]]:
+        """The partitions that are new or not as they were, of those of which the broker has a replica or had one, by topic.
+
+        Both in order; topics without any are left out. Nobody else's partitions are looked at.
+        """
+        found: list[tuple[TopicImage, list[int]]] = []
+        before, after = self.old.index.of_broker(broker_id), self.new.index.of_broker(broker_id)
+        for topic in self.changed_topics:
+            hosted, was_hosted = after.get(topic.name, ()), before.get(topic.name, ())
+            if not hosted and not was_hosted:
+                continue
+            old = self.old.topics.get(topic.name)
+            known = old.partitions if old is not None and old.topic_id == topic.topic_id else {}
+            partitions = topic.partitions
+            numbers = hosted if hosted is was_hosted else {*hosted, *(number for number in was_hosted if number in known)}
+            changed = [number for number in numbers if known.get(number) is not partitions[number]]
+            if changed:
+                found.append((topic, sorted(changed)))
+        return found
 
 
 def _name(topic: TopicImage) -> str:

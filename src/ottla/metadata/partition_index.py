@@ -6,7 +6,7 @@ Like an image an index never changes. What the builder shares with the draft is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Protocol
@@ -58,6 +58,8 @@ class PartitionIndex:
     """In how many ISRs the broker is."""
     eligible: Mapping[int, int] = field(default_factory=dict)
     """In how many ELRs."""
+    displaced: Mapping[int, int] = field(default_factory=dict)
+    """How many are led by nobody, or another broker, though this one is the first of their replicas."""
     leaderless: Places = field(default_factory=dict)
     """Those that have no leader."""
     with_elr: Places = field(default_factory=dict)
@@ -83,6 +85,7 @@ class IndexBuilder:
         self._led: dict[int, int] = {}
         self._in_sync: dict[int, int] = {}
         self._eligible: dict[int, int] = {}
+        self._displaced: dict[int, int] = {}
         self._leaderless: dict[str, Collection[int]] = {}
         self._with_elr: dict[str, Collection[int]] = {}
 
@@ -91,9 +94,12 @@ class IndexBuilder:
         if not self._is_own:
             index = self._index
             self._led, self._in_sync, self._eligible = dict(index.led), dict(index.in_sync), dict(index.eligible)
+            self._displaced = dict(index.displaced)
             self._leaderless, self._with_elr = dict(index.leaderless), dict(index.with_elr)
             hosted = dict(index.hosted)
-            self._index = PartitionIndex(hosted, self._led, self._in_sync, self._eligible, self._leaderless, self._with_elr)
+            self._index = PartitionIndex(
+                hosted, self._led, self._in_sync, self._eligible, self._displaced, self._leaderless, self._with_elr
+            )
             self._is_own = True
         return self._index
 
@@ -130,6 +136,8 @@ class IndexBuilder:
             _count(self._eligible, old.elr, new.elr)
         if old.leader != new.leader:
             _count(self._led, (old.leader,), (new.leader,))
+        if old.leader != new.leader or old.replicas != new.replicas:
+            _count(self._displaced, _displaced(old), _displaced(new))
         was_without = old.leader == NO_LEADER
         if was_without is not (new.leader == NO_LEADER):
             self._put(self._leaderless, topic, number, is_in=not was_without)
@@ -145,6 +153,8 @@ class IndexBuilder:
         for node in new.isr:
             in_sync[node] = in_sync.get(node, 0) + 1
         led[leader] = led.get(leader, 0) + 1
+        if leader != new.replicas[0]:
+            _count(self._displaced, (), _displaced(new))
         if leader == NO_LEADER:
             self._put(self._leaderless, topic, number, is_in=True)
         if new.elr or new.last_known_elr:
@@ -160,6 +170,7 @@ class IndexBuilder:
         _subtract(self._in_sync, chain.from_iterable(partition.isr for partition in partitions))
         _subtract(self._eligible, chain.from_iterable(partition.elr for partition in partitions))
         _subtract(self._led, (partition.leader for partition in partitions))
+        _subtract(self._displaced, chain.from_iterable(map(_displaced, partitions)))
         self._leaderless.pop(topic.name, None)
         self._with_elr.pop(topic.name, None)
 
@@ -188,6 +199,11 @@ class IndexBuilder:
             found = places[topic] = set(found)
             self._sets.append((places, topic))
         return found
+
+
+def _displaced(partition: Partition) -> Sequence[int]:
+    first = partition.replicas[:1]
+    return () if first == (partition.leader,) else first
 
 
 def _count(counts: dict[int, int], old: Iterable[int], new: Iterable[int]) -> None:

@@ -45,6 +45,13 @@ def level_after(record: Stored, level: int) -> int:
     return record.feature_level if type(record) is FeatureLevelRecord and record.name == METADATA_VERSION else level
 
 
+def level_after_all(records: Iterable[Stored], level: int) -> int:
+    """The level of what is written after all of them."""
+    for record in [found for found in records if type(found) is FeatureLevelRecord]:  # of very many, hardly one
+        level = level_after(record, level)
+    return level
+
+
 def written_at(records: Sequence[Stored], level: int) -> Sequence[Stored]:
     """The records as whoever reads the log has them: without what their versions do not carry."""
     if level >= NEWEST and not any(type(record) is FeatureLevelRecord for record in records):

@@ -6,6 +6,7 @@ Source: KIP-631, "Record Format".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from ottla.errors import DecodeError
@@ -53,9 +54,16 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
 
 def encode_record(record: Stored, level: int = NEWEST) -> bytes:
     """The value of a metadata log record, in the version that a ``metadata.version`` of that level has."""
-    declaration = declaration_of(record)
-    version = declaration.versions[1] if level >= NEWEST else version_at(type(record), level)
-    return uvarint(FRAME_VERSION) + uvarint(declaration.code) + uvarint(version) + encode(record, version)
+    head, version = _head(type(record), level)
+    return head + encode(record, version)
+
+
+@lru_cache(1024)
+def _head(cls: type[Stored], level: int) -> tuple[bytes, int]:
+    """What comes before the body, and the version of that."""
+    declaration = declaration_of(cls)
+    version = declaration.versions[1] if level >= NEWEST else version_at(cls, level)
+    return uvarint(FRAME_VERSION) + uvarint(declaration.code) + uvarint(version), version
 
 
 def decode_record(data: Buffer) -> Stored:

@@ -206,18 +206,18 @@ class ImageBuilder:
             partitions = self._partitions_of(record.topic_id)
         old = partitions[record.partition_id]
         new_leader = record.leader != -2  # -2: unchanged; KIP-631
-        new = PartitionImage(
-            replicas=_changed(old.replicas, record.replicas),
-            isr=_changed(old.isr, record.isr),
-            leader=record.leader if new_leader else old.leader,
-            leader_epoch=old.leader_epoch + 1 if new_leader else old.leader_epoch,
-            partition_epoch=old.partition_epoch + 1,
-            elr=_changed(old.elr, record.eligible_leader_replicas),
-            last_known_elr=_changed(old.last_known_elr, record.last_known_elr),
-            adding=_changed(old.adding, record.adding_replicas),
-            removing=_changed(old.removing, record.removing_replicas),
-            directories=_changed(old.directories, record.directories),
-            is_recovering=old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+        new = self._partition(
+            _changed(old.replicas, record.replicas),
+            _changed(old.isr, record.isr),
+            record.leader if new_leader else old.leader,
+            old.leader_epoch + 1 if new_leader else old.leader_epoch,
+            old.partition_epoch + 1,
+            _changed(old.elr, record.eligible_leader_replicas),
+            _changed(old.last_known_elr, record.last_known_elr),
+            _changed(old.adding, record.adding_replicas),
+            _changed(old.removing, record.removing_replicas),
+            _changed(old.directories, record.directories),
+            old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
         )
         partitions[record.partition_id] = new
         self._own_index().change(name, record.partition_id, old, new)

@@ -28,8 +28,11 @@ from ottla.runtime.world import real_world
 
 log = get_logger(__name__)
 
-GC_THRESHOLDS = (10_000, 10, 500)
-"""The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md)."""
+GC_THRESHOLDS = (3_000, 10, 1_700)
+"""The request path frees itself by reference counts; what is left for the collector is rare (docs/performance.md).
+
+The first two bound its turns: images of the metadata are tables of a thousand partitions, which it looks through with what is new.
+"""
 
 
 Beside = Callable[[Status], AbstractAsyncContextManager[object]]

@@ -20,7 +20,6 @@ from ottla.messages.describe_quorum import (
     TopicQuorum,
 )
 from ottla.types import CLUSTER_METADATA_TOPIC
-from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -54,18 +53,18 @@ def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     voters, observers = quorum.progress()
     now_ms, mono_ms = parts.world.clock.now_ms(), parts.world.clock.monotonic_ms()
 
-    def state(replica_id: int, directory: bytes, progress: Progress) -> ReplicaState:
+    def state(replica_id: int, progress: Progress) -> ReplicaState:
         fetched, caught_up = (now_ms - (mono_ms - when) if when >= 0 else -1 for when in (progress.fetched_ms, progress.caught_up_ms))
-        return ReplicaState(replica_id, directory, progress.end_offset, fetched, caught_up)
+        return ReplicaState(replica_id, progress.directory_id, progress.end_offset, fetched, caught_up)
 
-    own = ReplicaState(parts.node_id, quorum.settings.directory_id, quorum.log.end_offset, now_ms, now_ms)
+    own = ReplicaState(parts.node_id, quorum.settings.fetched_directory_id, quorum.log.end_offset, now_ms, now_ms)
     return PartitionQuorum(
         index,
         leader_id=quorum.leader_id,
         leader_epoch=quorum.epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[own, *(state(voter, ZERO_UUID, progress) for voter, progress in sorted(voters.items()))],
-        observers=[state(replica_id, directory, progress) for (replica_id, directory), progress in sorted(observers.items())],
+        current_voters=[own, *(state(voter, progress) for voter, progress in sorted(voters.items()))],
+        observers=[state(replica_id, progress) for (replica_id, _), progress in sorted(observers.items())],
     )
 
 

@@ -31,7 +31,7 @@ from ottla.loggers import get_logger
 from ottla.messages.control_records import LeaderChangeMessage, LeaderChangeVoter
 from ottla.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
-from ottla.metadata.record_versions import NEWEST, TRANSACTIONS, level_after
+from ottla.metadata.record_versions import NEWEST, TRANSACTIONS, level_after_all
 from ottla.metadata.records import decode_record
 from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
@@ -303,8 +303,7 @@ async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int, level:
         batches = await build_batches(
             records, now_ms, level=level, batch_records_max=BATCH_RECORDS_MAX if has_frame else max(BATCH_RECORDS_MAX, len(records))
         )
-        for record in records:
-            level = level_after(record, level)
+        level = level_after_all(records, level)
         if has_frame:
             begin, end = await build_batches([BeginTransactionRecord()], now_ms), await build_batches([EndTransactionRecord()], now_ms)
             batches = [*begin, *batches, *end]

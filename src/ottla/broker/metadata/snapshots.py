@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ottla.broker.tasks.slices import sliced
 from ottla.errors import DecodeError, StorageError
 from ottla.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from ottla.messages.metadata_records import FeatureLevelRecord
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.metadata.record_versions import NEWEST, level_after
 from ottla.metadata.records import decode_record, encode_record
@@ -189,7 +190,8 @@ async def build_batches(
     builder = BatchBuilder()
     async for record in sliced(records, _SLICE_RECORDS):
         builder.append(None, encode_record(record, level), timestamp_ms=now_ms)
-        level = level_after(record, level)
+        if type(record) is FeatureLevelRecord:
+            level = level_after(record, level)
         if builder.count == batch_records_max:
             batches.append(builder.build())
             builder = BatchBuilder()

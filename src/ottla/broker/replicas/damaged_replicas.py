@@ -29,6 +29,11 @@ class DamagedReplicas:
     def note(self, key: TopicPartition, folder: LogDirectory) -> None:
         self._folders[key] = folder
 
+    def has(self, key: TopicPartition) -> bool:
+        """Whether it lies where it was, on a disk that is well."""
+        folder = self._folders.get(key)
+        return folder is not None and not folder.is_failed
+
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
         self._folders = {key: folder for key, folder in self._folders.items() if key.topic != topic}

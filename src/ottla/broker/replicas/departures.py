@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ottla.broker.replicas.partition import Partition
 from ottla.loggers import get_logger
-from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import TopicImage
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.types import TopicPartition
@@ -53,11 +53,15 @@ class Departures:
         return is_done
 
 
-def moved_away(delta: ImageDelta, open_here: Mapping[str, Mapping[int, Partition]], node_id: int) -> list[Partition]:
-    """Those open partitions of which this broker has no replica any more. Topics that were deleted are not looked at."""
-    return [
-        partition
-        for topic in delta.changed_topics
-        for index, partition in open_here.get(topic.name, {}).items()
-        if partition.topic_id == topic.topic_id and index in topic.partitions and node_id not in topic.partitions[index].replicas
-    ]
+def moved_away(
+    changes: Iterable[tuple[TopicImage, Iterable[int]]], open_here: Mapping[str, Mapping[int, Partition]], node_id: int
+) -> list[Partition]:
+    """Those open partitions among the changed ones of which this broker has no replica any more."""
+    moved = []
+    for topic, numbers in changes:
+        opened = open_here.get(topic.name, {})
+        for number in numbers:
+            partition = opened.get(number)
+            if partition is not None and partition.topic_id == topic.topic_id and node_id not in topic.partitions[number].replicas:
+                moved.append(partition)
+    return moved

@@ -91,23 +91,22 @@ class PartitionStore:
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
-        slices, image = Slices(self._world.clock), delta.new
-        await self._take_roles(delta, slices)
+        slices, image, changes = Slices(self._world.clock), delta.new, delta.changes_at(self._node_id)
+        await self._take_roles(changes, slices)
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
             await self._delete(topic)
             await slices.next()
-        moved = moved_away(delta, self.by_name, self._node_id)
+        moved = moved_away(changes, self.by_name, self._node_id)
         for replica in moved:
             await self._give_up(replica)
         if gone or moved:  # or a later topic of the same name would inherit where recovery begins
             await self._try_to_write_checkpoints()
-        retried = self.unopened.take_topics({topic.name for topic in delta.changed_topics})
-        changed = [*delta.changed_topics, *(image.topics[name] for name in retried if name in image.topics)]
-        is_many = sum(len(topic.partitions) for topic in changed) > SINGLY_MAX
+        changes = self.unopened.with_retried(changes, image, self._node_id)
+        is_many = sum(len(numbers) for _, numbers in changes) > SINGLY_MAX
         opened = []
-        for topic_image in changed:
-            for index in sorted(topic_image.partitions):
+        for topic_image, numbers in changes:
+            for index in numbers:
                 if (found := await self._open_if_new(image, topic_image, index, is_durable=not is_many)) is not None:
                     opened.append(found)
                 await slices.next()
@@ -115,13 +114,14 @@ class PartitionStore:
             await self.make_durable(opened)
         return gone
 
-    async def _take_roles(self, delta: ImageDelta, slices: Slices) -> None:
+    async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
         """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
-        for topic in delta.changed_topics:
-            for index, partition in self.by_name.get(topic.name, {}).items():
-                image = topic.partitions.get(index)
-                if image is not None and partition.topic_id == topic.topic_id:
-                    partition.take_role(image)
+        for topic, numbers in changes:
+            partitions = self.by_name.get(topic.name, {})
+            for index in numbers:
+                partition = partitions.get(index)
+                if partition is not None and partition.topic_id == topic.topic_id:
+                    partition.take_role(topic.partitions[index])
                     self.role_changes += 1
                     await slices.next()
 
@@ -289,7 +289,11 @@ class PartitionStore:
         partition = self.find(key.topic, key.partition)
         if partition is not None and partition.log.is_failed and not self.folder_of[partition].is_failed:
             await self._give_up(partition, is_damaged=True)
-        if key not in self.offline or not await self._damaged.make_way(key):
+        if key not in self.offline:
+            return False
+        if not await self._damaged.make_way(key):
+            if self._damaged.has(key):
+                self.unopened.look_again(key.topic)
             return False
         del self.offline[key]
         await self._try_to_write_checkpoints()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
+from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.storage.directory.directory import LogDirectory
 from ottla.types import TopicPartition
 
@@ -33,11 +34,21 @@ class Unopened:
         self._to_retry.clear()
         return found
 
-    def take_topics(self, but: Collection[str]) -> list[str]:
-        """Those with replicas that are tried again, once; sorted."""
-        topics = sorted(self._retried_topics.difference(but))
+    def look_again(self, topic: str) -> None:
+        """The next ``follow`` of the partitions looks at all of that topic."""
+        self._retried_topics.add(topic)
+
+    def with_retried(
+        self, changes: list[tuple[TopicImage, list[int]]], image: ClusterImage, broker_id: int
+    ) -> list[tuple[TopicImage, list[int]]]:
+        """The changes, with all partitions that the broker has of topics with replicas that are tried again, once."""
+        if not self._retried_topics:
+            return changes
+        hosted, looked_at = image.index.of_broker(broker_id), {topic.name: (topic, set(numbers)) for topic, numbers in changes}
+        for name in self._retried_topics.intersection(hosted):
+            looked_at.setdefault(name, (image.topics[name], set()))[1].update(hosted[name])
         self._retried_topics.clear()
-        return topics
+        return [(topic, sorted(numbers)) for _, (topic, numbers) in sorted(looked_at.items())]
 
     def retried(self, key: TopicPartition) -> LogDirectory | None:
         """Where the replica lies that is tried again."""
