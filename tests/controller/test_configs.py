@@ -73,9 +73,8 @@ def test_a_list_that_was_emptied_has_no_default_to_grow_from(image: ClusterImage
         after = change(empty, RESOURCE_TOPIC, "t", ("cleanup.policy", operation, "compact"))
         assert after.topic_configs("t")["cleanup.policy"] == result
     empty = change(image, RESOURCE_BROKER, "", ("log.cleanup.policy", SET, ""))
-    assert change(empty, RESOURCE_BROKER, "", ("log.cleanup.policy", APPEND, "compact")).broker_configs("") == {
-        "log.cleanup.policy": "compact"
-    }
+    after = change(empty, RESOURCE_BROKER, "", ("log.cleanup.policy", APPEND, "compact"))
+    assert after.broker_configs("") == {"log.cleanup.policy": "compact"}
 
 
 def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
