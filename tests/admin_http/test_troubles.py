@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import socket
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -29,7 +30,6 @@ from ottla.sim.cluster import SimBroker
 from ottla.sim.faults import ANY, Fault
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
-KEY = TopicPartition("t", 0)
 PAGES = ("/metrics", "/metrics/partitions", "/metrics/lag", "/healthz", "/livez", "/readyz", "/version")
 
 
@@ -107,9 +107,9 @@ def test_lag_is_counted_to_what_consumers_can_read() -> None:
     """Not to the leader's log end: what its followers do not have yet is no group's lag."""
 
     async def body(nodes: SimNodes) -> None:
-        async def commit(cluster: Cluster) -> None:
+        async def commit(cluster: Cluster, topic: str) -> None:
             consumer = Consumer(cluster, ConsumerSettings(group_id="g"))
-            await consumer.commit({KEY: 3})
+            await consumer.commit({TopicPartition(topic, 0): 3})
             await consumer.close()
 
         async def send(cluster: Cluster) -> None:
@@ -117,13 +117,15 @@ def test_lag_is_counted_to_what_consumers_can_read() -> None:
             await producer.send_and_wait("t", b"not committed", partition=0)
             await producer.close()
 
-        await nodes.act(commit)
+        await nodes.create("earlier", [1, 2, 3])
+        await nodes.act(partial(commit, topic="earlier"))  # the group has a coordinator
         asked = nodes.broker(1)
         assert asked is not None
         coordinator = asked.image.topics[GROUP_METADATA_TOPIC].partitions[0].leader
         followers = [node for node in nodes.nodes if node != coordinator]
         await nodes.create("t", [coordinator, *followers])
         await nodes.send("t", *(b"%d" % number for number in range(5)))
+        await nodes.act(partial(commit, topic="t"))
         for follower in followers:
             nodes.simulation.fabric.cut_link(nodes.nodes[follower].machine.name, nodes.nodes[coordinator].machine.name)
         await nodes.act(send)

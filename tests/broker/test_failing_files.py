@@ -59,6 +59,26 @@ def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_oth
     play(act, log_dirs="/data,/spare", log_flush_offset_checkpoint_interval_ms="5000")
 
 
+@pytest.mark.parametrize("suffix", [".log.deleted", ".index.deleted", ".timeindex.deleted"])
+def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_and_no_other(suffix: str) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4, retention_ms="10000", file_delete_delay_ms="5000")
+        folders = [folder_of(broker, "t", index) for index in range(4)]
+        for index in range(4):
+            for _ in range(MANY):
+                await attempt(broker, index)
+        fault = Fault("remove", suffix, errno.EIO, within="/spare")
+        broker.machine.disk.faults.append(fault)
+        await asyncio.sleep(30)
+        assert fault not in broker.machine.disk.faults, "nothing was removed"
+        found = [await attempt(broker, index) for index in range(4)]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if folder == "spare" else ErrorCode.NONE for folder in folders]
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+
+    play(act, log_dirs="/data,/spare")
+
+
 @pytest.mark.parametrize("operation", AT_ONCE)
 def test_the_broker_ends_where_no_snapshot_of_the_metadata_can_be_written(operation: str) -> None:
     async def act(broker: SimBroker) -> None:
