@@ -113,7 +113,7 @@ def test_lag_is_counted_to_what_consumers_can_read() -> None:
             await consumer.close()
 
         async def send(cluster: Cluster) -> None:
-            producer = Producer(cluster, ProducerSettings(acks=1))
+            producer = Producer(cluster, ProducerSettings(acks="1"))
             await producer.send_and_wait("t", b"not committed", partition=0)
             await producer.close()
 

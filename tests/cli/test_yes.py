@@ -71,6 +71,6 @@ def test_without_yes_nothing_is_changed(bootstrap: str, command: tuple[str, str]
     ],
 )  # fmt: skip
 def test_a_group_is_sent_to_a_place_within_the_partition(bootstrap: str, target: str, offset: int) -> None:
-    """To a time: the first record that is not older, and after the newest the end. Before the first offset, and beyond the last, to those."""
+    """To a time: the first record that is not older, and after the newest the end."""
     planned = items(ottla(bootstrap, "group", "seek", "readers", "--to", target, "--format", "json"))
     assert planned == [{"topic": "t", "partition": 0, "from": 3, "to": offset}]

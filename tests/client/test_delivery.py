@@ -339,7 +339,7 @@ def test_what_was_acknowledged_takes_no_room_and_leaves_none_behind() -> None:
                 await producer.send_and_wait("t", bytes(50))
             broker.kill(power_cut=False)
             waiting = []
-            with pytest.raises(KafkaError):
+            with pytest.raises(KafkaError):  # noqa: PT012
                 while True:
                     waiting.append(await producer.send("t", bytes(50)))
             accepted.append(len(waiting))

@@ -109,7 +109,7 @@ def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(co
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_member_of_another_generation_joins_again_as_the_member_that_it_is(code: ErrorCode) -> None:
-    """With a new id it would leave one behind for which the others wait until its session ends; only one that is not known has a new one."""
+    """With a new id it would leave one behind, for which the others wait until its session ends. Only who is not known has a new one."""
 
     async def body(broker: SimBroker) -> None:
         await create(broker)
