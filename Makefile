@@ -35,7 +35,9 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py).
+# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py). The kernel is the plain one, which is there always;
+# make kernel ARGS=tests is all of it with the compiled one.
+test: export OTTLA_KERNEL ?= plain
 test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 

@@ -1,6 +1,7 @@
 """What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
 import dataclasses
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ TESTS = Path(__file__).parent
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("torture", deadline=None, max_examples=5_000, print_blob=True)
 hypothesis.settings.load_profile("default")
+
+# A shell's background job, and some CI runners, begin with SIGINT ignored, which every process started from here would inherit;
+# the tests send it as a user's Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -52,14 +52,23 @@ def test_a_client_without_an_id_is_not_the_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entity", "is_shared"),
-    [(((USER, "u"),), True), (((USER, None),), True), (((CLIENT_ID, None), (USER, "u")), False), (((CLIENT_ID, None),), False)],
+    ("entity", "is_shared", "is_shared_by_users"),
+    [
+        (((USER, "u"),), True, False),
+        (((USER, None),), True, False),
+        (((CLIENT_ID, None), (USER, "u")), False, False),
+        (((CLIENT_ID, None), (USER, None)), False, False),
+        (((CLIENT_ID, None),), False, True),
+    ],
 )
-def test_a_users_clients_share_the_users_quota_and_have_their_own_of_their_ids(entity: QuotaEntity, is_shared: bool) -> None:
+def test_a_users_clients_share_the_users_quota_and_have_their_own_of_their_ids(
+    entity: QuotaEntity, is_shared: bool, is_shared_by_users: bool
+) -> None:
+    """Of a quota of client ids, all users' clients of one id have one share together."""
     made = quotas({entity: 100.0})
     assert made.record(PRODUCE, "u", "a", 1000, NOW_MS) == 0
     assert (made.record(PRODUCE, "u", "b", 1000, NOW_MS) > 0) == is_shared
-    assert made.record(PRODUCE, "v", "b", 1000, NOW_MS) == 0 or entity == ((CLIENT_ID, None),) or not is_shared
+    assert (made.record(PRODUCE, "v", "b", 1000, NOW_MS) > 0) == is_shared_by_users
 
 
 def test_kinds_are_measured_apart_and_only_those_with_a_quota_are_active() -> None:

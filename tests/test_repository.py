@@ -102,6 +102,15 @@ def test_the_files_that_architecture_names_are_there() -> None:
     assert not missing, missing
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/spark.md"])
+def test_the_documents_say_what_spark_s_error_does_not(document: str) -> None:
+    """That PySpark finds the source only after an import, and in which Python; tests/spark/test_python.py sees the error itself."""
+    error = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: ottla."
+    paragraph = next(text for text in (ROOT / document).read_text(encoding="utf-8").split("\n\n") if error in text)
+    assert "import ottla.spark" in paragraph
+    assert "PYSPARK_PYTHON" in paragraph
+
+
 def _is_there(name: str, everywhere: set[str]) -> bool:
     """A path below src/ottla or the root; a bare name, that of some file."""
     return (ROOT / "src" / "ottla" / name).exists() or (ROOT / name).exists() or ("/" not in name and name in everywhere)

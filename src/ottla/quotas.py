@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
+from fractions import Fraction
 from typing import Final
 
 from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
@@ -208,22 +209,26 @@ class RateMeter:
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate, up to a burst; the last spending may leave fewer than none. Full at first."""
+    """Tokens that come at a steady rate, up to a burst; the last spending may leave fewer than none. Full at first.
+
+    It counts exactly, so that a pause is never a rounding too short: whoever has waited for it finds a token.
+    """
 
     __slots__ = ("_at_ms", "_missing")
 
     def __init__(self) -> None:
-        self._missing = 0.0  # how many tokens the bucket is short of the burst
+        self._missing = Fraction(0)  # how many tokens the bucket is short of the burst
         self._at_ms = 0
 
     def spend(self, count: int, rate: float, burst: float, now_ms: int, *, is_strict: bool) -> tuple[int, bool]:
         """The pause until a token is there, and whether so many were spent. Who ``is_strict`` is refused instead of paused."""
-        self._missing = max(0.0, self._missing - rate * (now_ms - self._at_ms) / 1000)
+        exact_rate = Fraction(rate)
+        self._missing = max(Fraction(0), self._missing - exact_rate * (now_ms - self._at_ms) / 1000)
         self._at_ms = now_ms
         has_token = self._missing < burst
         if has_token or not is_strict:
             self._missing += count
         if is_strict and has_token:
             return 0, True
-        lacking = self._missing - burst
-        return max(0, math.floor(lacking * 1000 / rate) + 1) if lacking >= 0 else 0, not is_strict
+        lacking = self._missing - Fraction(burst)
+        return math.floor(lacking * 1000 / exact_rate) + 1 if lacking >= 0 else 0, not is_strict

@@ -21,6 +21,7 @@ from ottla.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )  # fmt: skip
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.sync import Admin, NewTopic
@@ -44,8 +45,13 @@ def test_a_log_of_many_segments_needs_few_open_files(tmp_path: Path) -> None:
             for _ in range(300):
                 answer = client.ask(produce_request("t", batch(count=2**31 - 1, last_offset_delta=2**31 - 2)), 9)
                 assert answer.responses[0].partition_responses[0].error_code == 0
-        assert len(list((broker.data / "t-0").glob("*.log"))) == 300
-        assert open_files(broker.pid) - before < 15
+            assert len(list((broker.data / "t-0").glob("*.log"))) == 300
+            assert open_files(broker.pid) - before < 15
+            for number in range(0, 300, 5):
+                wanted = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=number * (2**31 - 1), partition_max_bytes=1)])
+                answer = client.ask(FetchRequest(max_wait_ms=0, topics=[wanted]), 11)
+                assert answer.responses[0].partitions[0].records
+            assert open_files(broker.pid) - before < 15
 
 
 def test_a_broker_with_few_descriptors_refuses_and_continues(tmp_path: Path) -> None:

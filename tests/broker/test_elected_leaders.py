@@ -8,7 +8,7 @@ from typing import Any
 from tests.broker.leaders import OTHER, add_other, own_id
 from tests.broker.test_leadership import ask, fetch, fetched, produce
 from tests.broker.test_leading import Given
-from tests.broker.test_log_care import create, play
+from tests.broker.test_log_care import attempt, create, play
 
 from ottla.broker.replicas.leading import Leading
 from ottla.controller.decided import Recorded
@@ -18,7 +18,7 @@ from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import PartitionImage
 from ottla.sim.cluster import SimBroker
 
-EARLIEST, LATEST, BY_TIME = -2, -1, 1
+EARLIEST, LATEST, MAX_TIMESTAMP, BY_TIME = -2, -1, -3, 1
 
 
 async def led_by(broker: SimBroker, leader: int, topic: str = "t") -> None:
@@ -65,6 +65,29 @@ def test_what_was_committed_before_a_restart_is_readable_after_it_though_no_foll
             assert found.records
             await broker.stop()
             await broker.start()
+
+    play(body)
+
+
+def test_a_record_that_is_not_committed_is_no_answer_to_a_question_of_time() -> None:
+    """It is at the high watermark itself: the first that nobody may read."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, "t", retention_ms="-1")
+        await add_other(broker)
+        await produce(broker)  # of time 1
+        await led_by(broker, own_id(broker))
+        assert await attempt(broker, 0) == ErrorCode.NONE
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name["t"][0]
+        newest = await partition.log.offset_of_max_timestamp()
+        assert newest is not None
+        assert (partition.high_watermark, newest.offset, partition.log.log_end_offset) == (1, 1, 2)
+        for timestamp, offset in ((MAX_TIMESTAMP, -1), (newest.timestamp_ms, -1), (2, -1), (BY_TIME, 0)):
+            wanted = ListOffsetsTopic("t", [ListOffsetsPartition(0, current_leader_epoch=-1, timestamp=timestamp)])
+            answer = await ask(broker, ListOffsetsRequest(-1, topics=[wanted]), ListOffsetsResponse)
+            [found] = answer.topics[0].partitions
+            assert (found.error_code, found.offset) == (ErrorCode.NONE, offset), timestamp
 
     play(body)
 

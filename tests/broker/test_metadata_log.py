@@ -290,14 +290,14 @@ def test_what_cannot_be_read_for_another_replica_is_its_answer_and_not_this_ones
 def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(tmp_path: Path) -> None:
     async def body() -> None:
         log = await LoneReplica.open(tmp_path)
-        sync, syncs, gate = log.replica.log.sync, 0, asyncio.Event()
+        sync, syncs, gates = log.replica.log.sync, 0, [asyncio.Event(), asyncio.Event()]
 
         async def slow() -> None:
             nonlocal syncs
             syncs += 1
+            gate = gates[syncs - 1]
             await sync()
-            if syncs == 1:
-                await gate.wait()
+            await gate.wait()
 
         log.replica.log.sync = slow  # type: ignore[method-assign]
         first = log.replica.append([topic(1)])
@@ -309,10 +309,11 @@ def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(t
         durable: list[int] = []
         on_flushed = log.replica.quorum.log
 
-        gate.set()
+        gates[0].set()
         await log.replica.committed(first)
         durable.append(on_flushed.flushed_offset)
         assert durable == [first], "the second one was written after that fsync had begun"
+        gates[1].set()
         await log.replica.committed(second)
         assert (on_flushed.flushed_offset, syncs) == (second, 2)
 

@@ -10,7 +10,7 @@ from typing import Any
 from ottla.broker.metadata.log import format_metadata
 from ottla.broker.metadata.log_limits import LogLimits
 from ottla.broker.metadata.replica import MetadataReplica
-from ottla.broker.metadata.snapshots import SnapshotFile, build_batches, snapshot_bytes
+from ottla.broker.metadata.snapshots import SnapshotFile, Snapshots, build_batches, snapshot_bytes
 from ottla.consensus.calls import Answer, BeginEpoch, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request, SnapshotId, Span
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
@@ -18,6 +18,8 @@ from ottla.messages.metadata_records import TopicRecord
 from ottla.metadata.image import ClusterImage
 from ottla.records.batch import stamp
 from ottla.runtime.world import real_world
+from ottla.sim.instant_disk import InstantDisk
+from ottla.sim.instant_disk import run as instantly
 from ottla.wire.schema import ZERO_UUID
 
 LEADER, NEVER_MS = 2, 60_000
@@ -102,3 +104,18 @@ def test_an_own_snapshot_that_ends_while_a_newer_one_is_installed_does_not_take_
         await replica.stop()
 
     asyncio.run(body())
+
+
+def test_snapshots_are_found_oldest_first_in_whatever_order_their_directory_lists_them() -> None:
+    """By end offset, then epoch; what else lies there is none."""
+    ends = (30, 1), (100, 2), (100, 3), (9, 1)
+    disk = InstantDisk(["/meta"])
+    for end_offset, epoch in ends:
+        instantly(disk.write_file_atomic(f"/meta/{end_offset:020d}-{epoch:010d}.checkpoint", b"x" * epoch))
+    instantly(disk.write_file_atomic("/meta/bootstrap.checkpoint", b"x"))
+    listed = instantly(disk.list_dir("/meta"))
+    snapshots = Snapshots(disk, "/meta")
+    assert [(found.end_offset, found.epoch) for found in instantly(snapshots.all())] == sorted(ends)
+    instantly(snapshots.remove_older())
+    assert [(found.end_offset, found.epoch) for found in instantly(snapshots.all())] == [(100, 2), (100, 3)]
+    assert listed != sorted(listed), "the directory lists them in an order that would mislead"

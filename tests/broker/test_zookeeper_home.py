@@ -11,17 +11,20 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.applied import AppliedImages
 from ottla.broker.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.zookeeper.election import depose, depose_dead, elect
 from ottla.broker.zookeeper.home import ZookeeperHome
 from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
+from ottla.broker.zookeeper.notices import Notices
 from ottla.broker.zookeeper.registration import Registration
 from ottla.broker.zookeeper.reign import Reign
 from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
 from ottla.broker.zookeeper.serving import Serving
+from ottla.config import BrokerConfig
 from ottla.consensus.calls import Answer, Fetch, FetchSnapshot, SnapshotId
-from ottla.coordination import OPEN_ACCESS, ConnectionLostError, MultiFailedError, Session
+from ottla.coordination import OPEN_ACCESS, ConnectionLostError, Create, MultiFailedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from ottla.metadata import znodes
@@ -315,3 +318,26 @@ def test_numbers_that_cannot_be_are_refused_by_who_serves_the_metadata() -> None
         assert min(serving.fetched_offsets) == 2000
 
     run(body())
+
+
+@on_service
+async def test_a_notice_of_a_changed_configuration_stays_for_fifteen_minutes(service: Service) -> None:
+    """For brokers that read late, those of Kafka among them; one that cannot be read is passed over, and goes with the others."""
+    session = await service.session("a")
+    reign = await service.reign(session, 1)
+    notices = Notices(service.world, BrokerConfig({}), cast("ActiveController", None))
+    following = asyncio.ensure_future(notices.follow_configs(reign))
+
+    async def there_after_another() -> list[str]:
+        await session.multi([Create(znodes.CONFIG_CHANGE_PREFIX, b"{", is_sequential=True)])
+        await asyncio.sleep(1)
+        return sorted(await session.children(znodes.CONFIG_CHANGES))
+
+    [first] = await there_after_another()
+    await asyncio.sleep(14 * 60)
+    _, second = both = await there_after_another()
+    assert both == [first, second]
+    await asyncio.sleep(2 * 60)
+    _, third = both = await there_after_another()
+    assert both == [second, third]
+    following.cancel()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.broker import gather
-from ottla.cli.main import COMMANDS, cli
+from ottla.cli.main import COMMANDS
 from ottla.config import from_environment
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Consumer, Producer, TopicPartition
@@ -213,7 +213,6 @@ def test_configuration_comes_from_file_environment_and_overrides_in_that_order(t
     }  # fmt: skip
     assert gather(None, {"HOME": "/somebody"}, ())["log.dirs"].endswith("ottla/data")
     assert from_environment({"OTTLA_NODE_ID": "7"}) == {"node.id": "7"}
-    assert cli.name == "cli"
 
 
 @pytest.mark.parametrize(

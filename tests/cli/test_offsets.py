@@ -24,7 +24,7 @@ NOW = 1_700_000_000_000
         (":9", OffsetRange(Place(Base.START), Place(Base.OFFSET, 9))),
         ("@now", OffsetRange(Place(Base.TIME, NOW))),
         ("@-1h", OffsetRange(Place(Base.TIME, NOW - 3_600_000))),
-        ("@-30m:@now"[:5], OffsetRange(Place(Base.TIME, NOW - 1_800_000))),
+        ("@-30m", OffsetRange(Place(Base.TIME, NOW - 1_800_000))),
         ("@-30m:now", OffsetRange(Place(Base.TIME, NOW - 1_800_000), Place(Base.TIME, NOW))),
         ("@1600000000", OffsetRange(Place(Base.TIME, 1_600_000_000_000))),
         ("@1600000000123", OffsetRange(Place(Base.TIME, 1_600_000_000_123))),

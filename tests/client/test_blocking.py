@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import signal
 import threading
@@ -224,6 +225,32 @@ def test_an_interrupt_that_comes_after_the_outcome_does_not_wait_for_it_again(mo
     with pytest.raises(KeyboardInterrupt):
         thread.run(answer())
     assert thread.run(answer()) == 42
+    thread.stop()
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_an_interrupt_at_the_start_leaves_nothing_that_runs(monkeypatch: pytest.MonkeyPatch, is_started: bool) -> None:
+    """It may come before the loop has been asked to start the coroutine, or when it has been, and ``run`` does not know."""
+    thread = loop_thread.LoopThread()
+    call_soon, due = thread.loop.call_soon_threadsafe, [True]
+
+    def interrupted(*arguments: Any) -> asyncio.Handle | None:
+        if not due:
+            return call_soon(*arguments)
+        due.clear()
+        if is_started:
+            call_soon(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread.loop, "call_soon_threadsafe", interrupted)
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    coroutine = endless()
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     thread.stop()
 
 

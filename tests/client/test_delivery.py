@@ -324,3 +324,28 @@ def test_settings_that_cannot_be_are_refused_when_they_are_made(given: dict[str,
     with pytest.raises(KafkaError, match=text) as caught:
         ProducerSettings(**given)
     assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_what_was_acknowledged_takes_no_room_and_leaves_none_behind() -> None:
+    """A producer that has sent many batches buffers as much as one that has just begun, and no more."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        settings = ProducerSettings(linger_ms=0, buffer_memory=2000, max_block_ms=1000)
+        accepted = []
+        for count in (1, 100):
+            producer = Producer(broker.client(f"p{count}"), settings)
+            for _ in range(count):
+                await producer.send_and_wait("t", bytes(50))
+            broker.kill(power_cut=False)
+            waiting = []
+            with pytest.raises(KafkaError):  # noqa: PT012
+                while True:
+                    waiting.append(await producer.send("t", bytes(50)))
+            accepted.append(len(waiting))
+            await broker.start()
+            await producer.flush()
+            await producer.close()
+        assert accepted[0] == accepted[1] > 10
+
+    with_broker(body)

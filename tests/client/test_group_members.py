@@ -107,6 +107,69 @@ def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(co
     with_broker(body)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_a_member_of_another_generation_joins_again_as_the_member_that_it_is(code: ErrorCode) -> None:
+    """With a new id it would leave one behind, for which the others wait until its session ends. Only who is not known has a new one."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=1000, session_timeout_ms=6000)
+        await consumer.subscribe(["t"])
+        await poll_for(consumer, 0.5)
+        member_id, generation = consumer.member_id, consumer.generation_id
+        due = [code]
+
+        def alter(request: object, response: object) -> HeartbeatResponse | None:
+            if not due or not isinstance(response, HeartbeatResponse):
+                return None
+            response.error_code = due.pop()
+            return response
+
+        network.alter = alter
+        await poll_for(consumer, 15)  # the one that is not known any more is there until its session ends
+        assert not due
+        assert consumer.generation_id > generation
+        assert (consumer.member_id == member_id) == (code == ErrorCode.ILLEGAL_GENERATION)
+        if code == ErrorCode.ILLEGAL_GENERATION:
+            admin = Admin(broker.client("a"))
+            assert [member.member_id for member in (await admin.describe_group("g")).members] == [member_id]
+            await admin.close()
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_what_was_handed_out_is_committed_before_a_rebalance() -> None:
+    """Long before the next automatic commit: whoever has the partitions then reads nothing twice."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        for index in range(2):
+            await fill(broker, 10, partition=index)
+        settings: dict[str, Any] = {"group_id": "g", "auto_commit_interval_ms": 3_600_000, "heartbeat_interval_ms": 500}
+        first, second = (consumer_of(broker.client(name), **settings) for name in ("first", "second"))
+        await first.subscribe(["t"])
+        assert len(await take(first, 20)) == 20
+        await first.poll(100)
+        keys = [TopicPartition("t", index) for index in range(2)]
+        assert await first.committed(keys) == {}
+        await second.subscribe(["t"])
+        until = asyncio.get_running_loop().time() + 10
+        again = []
+        while asyncio.get_running_loop().time() < until:
+            for consumer in (first, second):
+                again += await consumer.poll(100)
+        assert [len(consumer.assignment()) for consumer in (first, second)] == [1, 1]
+        assert again == []
+        assert await first.committed(keys) == dict.fromkeys(keys, 10)
+        await first.close()
+        await second.close()
+
+    with_broker(body)
+
+
 def test_a_consumer_that_is_no_member_any_more_commits_nothing() -> None:
     """It stalls, its successor commits and leaves; the group is empty then, and would take a commit without a member."""
 

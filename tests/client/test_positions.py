@@ -49,6 +49,21 @@ def test_records_fetched_before_a_seek_are_never_handed_out() -> None:
     with_broker(body)
 
 
+def test_a_position_that_is_not_known_is_not_waited_for_without_time() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 3)
+        consumer = consumer_of(broker.client("c"), auto_offset_reset="latest")
+        await consumer.assign([KEY])
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await consumer.position(KEY, timeout_ms=0)
+        assert await consumer.position(KEY) == 3
+        assert await consumer.position(KEY, timeout_ms=0) == 3
+        await consumer.close()
+
+    with_broker(body)
+
+
 def test_a_fetch_of_an_earlier_assignment_does_not_count_for_the_next_one() -> None:
     """Both assignments would come to the same number of seeks."""
 

@@ -40,10 +40,14 @@ class NodeProcesses:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def __enter__(self) -> Self:
-        for node in self.nodes.values():
-            node.spawn()
-        for node in self.nodes.values():
-            node.wait_until_ready()
+        try:
+            for node in self.nodes.values():
+                node.spawn()
+            for node in self.nodes.values():
+                node.wait_until_ready()
+        except BaseException as error:  # nobody calls __exit__ after it
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

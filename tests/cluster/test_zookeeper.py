@@ -253,7 +253,8 @@ def test_tools_of_the_classic_kind_write_their_requests_into_admin(cluster: Zook
 
 
 def test_a_broker_whose_session_expired_fences_itself_and_comes_back(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    with ZookeeperCluster(tmp_path, zookeeper, zookeeper_session_timeout_ms="2000") as cluster:
+    timeouts = {"zookeeper_session_timeout_ms": "2000", "zookeeper_connection_timeout_ms": "30000"}
+    with ZookeeperCluster(tmp_path, zookeeper, 3, **timeouts) as cluster:
         with Admin(cluster.bootstrap) as admin:
             assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
         stopped = cluster.controller
@@ -281,7 +282,12 @@ def test_zookeeper_is_away_and_data_goes_on(tmp_path: Path, zookeeper: ZooKeeper
     with (
         Proxy(lasting_port(), zookeeper.port) as proxy,
         ZookeeperCluster(
-            tmp_path, zookeeper, servers=f"127.0.0.1:{proxy.port}", zookeeper_session_timeout_ms=str(session_ms), request_timeout_ms="60000"
+            tmp_path,
+            zookeeper,
+            servers=f"127.0.0.1:{proxy.port}",
+            zookeeper_session_timeout_ms=str(session_ms),
+            zookeeper_connection_timeout_ms="30000",
+            request_timeout_ms="60000",
         ) as cluster,
     ):
         with Admin(cluster.bootstrap) as admin:

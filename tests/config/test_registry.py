@@ -22,13 +22,15 @@ ROOT = Path(__file__).parent.parent.parent
 RESOURCES = {"broker": BROKER_KEYS, "topic": TOPIC_KEYS, "group": GROUP_KEYS, "client-metrics": CLIENT_METRICS_KEYS}
 ALL_KEYS = [key for keys in RESOURCES.values() for key in keys.values()]
 
-# Kafka's facts: resource, name, type, default, validator, update mode, internal.
-FACTS = [
-    line.split("\t")
-    for name in ("kafka_4_3.tsv", "kafka_3_9_zookeeper.tsv")
-    for line in (Path(__file__).parent / name).read_text().splitlines()
-    if not line.startswith("#")
-]
+
+def facts_of(name: str) -> list[list[str]]:
+    """Resource, name, type, default, validator, update mode, internal."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return [line.split("\t") for line in lines if not line.startswith("#")]
+
+
+KAFKAS = [*facts_of("kafka_4_3.tsv"), *facts_of("kafka_3_9_zookeeper.tsv")]
+OURS = facts_of("ottla.tsv")
 
 OTHER_DEFAULTS = {
     *("node.id", "process.roles", "controller.listener.names"),  # Kafka demands them
@@ -52,13 +54,14 @@ DYNAMIC_ONLY = {
 
 def test_every_key_of_kafka_is_known_and_no_other() -> None:
     for resource, keys in RESOURCES.items():
-        kafkas = {name for kind, name, *_ in FACTS if kind == resource}
+        kafkas = {name for kind, name, *_ in KAFKAS if kind == resource}
         ours = {name for name in keys.keys() - OWN_KEYS.keys() - DYNAMIC_ONLY if not name.startswith("ottla.")}
         assert ours == kafkas, resource
+        assert keys.keys() - kafkas == {name for kind, name, *_ in OURS if kind == resource}, resource
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact[0]}-{fact[1]}")
-def test_type_default_bounds_and_scope_are_kafkas(fact: list[str]) -> None:
+@pytest.mark.parametrize("fact", [*KAFKAS, *OURS], ids=lambda fact: f"{fact[0]}-{fact[1]}")
+def test_type_default_bounds_and_scope_are_as_written(fact: list[str]) -> None:
     resource, name, kind, default, validator, mode, internal = fact
     key = RESOURCES[resource][name]
     assert key.type.name == kind

@@ -177,3 +177,18 @@ def test_a_copy_goes_its_own_way() -> None:
     made.append(5, 3, None, 2)
     assert (made.log.end_offset, quorum.log.end_offset) == (4, 1)
     assert made.key() != quorum.key()
+
+
+@pytest.mark.parametrize("voters", [STATIC, NAMED])
+def test_a_vote_belongs_to_the_directory_that_asked_for_it(voters: VoterSet) -> None:
+    """A voter that has another disk does not know what it was granted: its vote in that epoch would be a second one."""
+    directory, other = bytes([12] * 16), bytes([9] * 16)
+    quorum = started(QuorumSettings(1, voters, directory_id=ONE), ElectionState(4), LogShape())
+    first, replaced = (Vote(5, 2, 0, 0, candidate_directory=asking) for asking in (directory, other))
+    another = Vote(5, 3, 0, 0, candidate_directory=bytes([13] * 16))
+    granted = []
+    for request in (first, first, replaced, first, another):
+        [reply] = [effect for effect in quorum.on_request("token", request, 1) if isinstance(effect, Reply)]
+        assert isinstance(reply.answer, VoteAnswer)
+        granted.append(reply.answer.is_granted)
+    assert granted == [True, True, False, True, False]

@@ -67,6 +67,16 @@ def test_a_list_without_an_override_grows_from_its_default(image: ClusterImage) 
     assert after.broker_configs("") == {"log.cleanup.policy": "delete,compact"}
 
 
+def test_a_list_that_was_emptied_has_no_default_to_grow_from(image: ClusterImage) -> None:
+    empty = change(image, RESOURCE_TOPIC, "t", ("cleanup.policy", SET, ""))
+    for operation, result in ((APPEND, "compact"), (SUBTRACT, "")):
+        after = change(empty, RESOURCE_TOPIC, "t", ("cleanup.policy", operation, "compact"))
+        assert after.topic_configs("t")["cleanup.policy"] == result
+    empty = change(image, RESOURCE_BROKER, "", ("log.cleanup.policy", SET, ""))
+    after = change(empty, RESOURCE_BROKER, "", ("log.cleanup.policy", APPEND, "compact"))
+    assert after.broker_configs("") == {"log.cleanup.policy": "compact"}
+
+
 def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
     records = replace_configs(image, RESOURCE_TOPIC, "t", {"segment.bytes": "2097152", "retention.ms": "5"}, config=CONFIG).records
     assert records == (

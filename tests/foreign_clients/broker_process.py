@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-MISTAKES = ("request_failed", "Exception in callback", "Task exception was never retrieved", "Traceback", "[critical")
+MISTAKES = ("request_failed", "Exception in callback", "Task exception was never retrieved", "was never awaited", "Traceback", "[critical")
 """What a broker's log has when it met something that it did not expect."""
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
@@ -146,7 +146,12 @@ class BrokerProcess:
         self._process.wait(STOP_SECONDS_MAX)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # nobody calls __exit__ after it
+            if self.is_running:
+                self.kill()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.is_running:

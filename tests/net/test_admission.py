@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.net.admission import Admission, AdmissionLimits, ListenerLimits, RateGate
@@ -67,6 +67,7 @@ def test_the_rate_lets_a_second_s_worth_in_at_once_and_then_one_at_a_time() -> N
 
 
 @given(rate=st.integers(1, 50), steps=st.lists(st.integers(0, 400), max_size=200))
+@example(rate=1, steps=[0, 248, 286])  # whose sum, counted in floats, is a rounding short of a token
 def test_however_they_come_no_second_sees_more_than_twice_the_rate_and_one(rate: int, steps: list[int]) -> None:
     gate, now_ms, taken = RateGate(rate), 0, []
     for step in steps:

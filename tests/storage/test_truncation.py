@@ -226,6 +226,20 @@ def test_a_log_that_has_no_room_to_start_over_is_as_it_was() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
 
 
+@pytest.mark.parametrize("suffix", [f"{CHECKPOINT_NAME}.tmp", ".log"])
+def test_a_cut_that_its_disk_refuses_is_no_cut(suffix: str) -> None:
+    """Its follower counts the disk as failed. What there is no room for is another matter."""
+    disk = InstantDisk()
+    log = three_segments(disk)
+    run(log.sync())
+    fault = Fault("truncate" if suffix == ".log" else "append", suffix, errno.EIO)
+    disk.faults.append(fault)
+    with pytest.raises(OSError, match="injected") as refused:
+        run(log.truncate_to(17))
+    assert refused.value.errno == errno.EIO
+    assert fault not in disk.faults
+
+
 def test_epochs_for_which_there_is_no_room_when_a_log_is_cut_are_written_by_the_next_sync() -> None:
     disk = InstantDisk()
     log = open_log(disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 
 from ottla.broker.formatting import check_first_folder, random_uuid
 from ottla.broker.roles import NodeRoles
@@ -87,6 +88,16 @@ class LogDirectories:
                 continue
             try:
                 await folder.mark_running(incarnation, broker_epoch)
+            except OSError as error:
+                log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
+
+    async def mark_clean(self, closed: Iterable[LogDirectory], broker_epoch: int) -> None:
+        """As ``LogDirectory.mark_clean``. The next start recovers one that has failed, or takes no mark."""
+        for folder in closed:
+            if folder.is_failed:
+                continue
+            try:
+                await folder.mark_clean(broker_epoch)
             except OSError as error:
                 log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
 

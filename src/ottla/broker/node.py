@@ -309,9 +309,9 @@ class Broker:
         await self._metadata.stop()
         if self._others is not None:
             self._others.close()
-        for folder in self.directories.opened:
-            if not folder.is_failed and (folder in closed or folder not in self.directories.of_replicas):
-                await folder.mark_clean(-1 if self._others is None else self._others.broker_epoch)
+        of_replicas = self.directories.of_replicas
+        whole = [folder for folder in self.directories.opened if folder in closed or folder not in of_replicas]
+        await self.directories.mark_clean(whole, -1 if self._others is None else self._others.broker_epoch)
         await self.directories.unlock()
         log.info("broker_stopped", node_id=self.node_id)
 

@@ -188,7 +188,7 @@ class Cluster:
     async def ask(self, node_id: int | None, request: Request, response_type: type[R], *, timeout_ms: int | None = None) -> R:
         """The broker's response; of any broker when ``node_id`` is None."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
-        return await connection.ask(request, response_type, timeout_ms=timeout_ms or self.request_timeout_ms)
+        return await connection.ask(request, response_type, timeout_ms=self.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     # Metadata
 

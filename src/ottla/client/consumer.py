@@ -269,7 +269,7 @@ class Consumer:
         unread = self._handout.first_unread().get(partition)
         if unread is not None:
             return unread
-        deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._settings.default_api_timeout_ms)
+        deadline_ms = self._clock.monotonic_ms() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             await self._find_positions()
             position = self._assigned(partition).position

@@ -49,7 +49,8 @@ class RateGate:
         self._bucket = TokenBucket()
 
     def take(self, now_ms: int) -> None:
-        self._bucket.spend(1, self.rate, self.rate, now_ms, is_strict=False)
+        if self.rate < UNLIMITED:
+            self._bucket.spend(1, self.rate, self.rate, now_ms, is_strict=False)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long until the next one may come; 0 when it may come now."""

@@ -19,6 +19,7 @@ from ottla.coordination import (
     Stat,
     Watch,
 )
+from ottla.sim.clock import EPOCH_MS
 from ottla.sim.process import CURRENT
 from ottla.sim.znodes import Tree
 
@@ -268,7 +269,7 @@ class SimSession:
         await self._ask(lambda known: self._carry_out(known, list(operations), is_multi=True), size)
 
     def _carry_out(self, known: KnownSession, operations: list[Operation], *, is_multi: bool) -> None:
-        now_ms = int(self._service.now() * 1000)
+        now_ms = EPOCH_MS + int(self._service.now() * 1000)
         self._service.tell(self._service.tree.carry_out(known, operations, self._path, now_ms=now_ms, is_multi=is_multi))
 
     async def close(self) -> None:

@@ -54,8 +54,8 @@ class LoopThread:
             tasks.append(task)
             task.add_done_callback(outcomes.put)
 
-        self.loop.call_soon_threadsafe(start)
         try:
+            self.loop.call_soon_threadsafe(start)
             while not isinstance(outcome := outcomes.get(), asyncio.Task):
                 self._answer(outcome)
         except BaseException:
@@ -63,6 +63,10 @@ class LoopThread:
             ended: SimpleQueue[object] = SimpleQueue()
 
             def cancel() -> None:
+                if not tasks:  # the interrupt came before the start was asked for, which the loop would have done first
+                    coroutine.close()
+                    ended.put(None)
+                    return
                 tasks[0].cancel()
                 tasks[0].add_done_callback(ended.put)
 

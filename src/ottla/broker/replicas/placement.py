@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from ottla.errors import StorageError
 from ottla.storage.directory.directory import LogDirectory
+from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.types import TopicPartition
 
 WANTED_MAX: Final = 10_000
@@ -22,6 +24,29 @@ class Placement:
         if len(self._wanted) >= WANTED_MAX:
             self._wanted.clear()
         self._wanted[key] = folder
+
+    async def make(
+        self,
+        key: TopicPartition,
+        topic_id: str,
+        live: Callable[[], list[LogDirectory]],
+        used: Collection[LogDirectory],
+        *,
+        on_failed: Callable[[LogDirectory], None],
+        is_durable: bool,
+    ) -> LogDirectory:
+        """The partition has a directory in one of ``live``: where a disk refuses it, that has failed, and the next one is tried."""
+        while folders := live():
+            folder = self.choose(key, folders, used)
+            try:
+                await folder.create_partition(key, topic_id, is_durable=is_durable)
+            except OSError as error:
+                if not is_disk_at_fault(error):
+                    raise
+                on_failed(folder)
+            else:
+                return folder
+        raise StorageError("every log directory is offline")
 
     def choose(self, key: TopicPartition, folders: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
         """One of ``folders``; ``used`` has the directory of every partition."""

@@ -359,10 +359,8 @@ class PartitionStore:
             return own
         if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
             await self.write_checkpoints()
-        live = self._live_folders() if len(self.folders) > 1 else self.folders
-        folder = self.placement.choose(key, live, self.folder_of.values())
-        await folder.create_partition(key, topic_id, is_durable=is_durable)
-        return folder
+        used = self.folder_of.values()
+        return await self.placement.make(key, topic_id, self._live_folders, used, on_failed=self.fail_folder, is_durable=is_durable)
 
     async def _delete(self, topic: str) -> None:
         for key, folder in self.unopened.forget(topic):  # what could not be opened lies there all the same

@@ -1,0 +1,159 @@
+"""What the pages for operators say when something is wrong: of brokers in the simulated world, and of connections that end badly."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+from tests.admin_http.test_pages import get
+from tests.broker.test_log_care import attempt, create, folder_of, play
+from tests.cluster.in_simulation import SimNodes
+from tests.cluster.in_simulation import play as play_nodes
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.waiting import eventually
+
+from ottla.admin_http import server
+from ottla.admin_http.server import AdminPages
+from ottla.broker.node import Broker
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import Consumer
+from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode
+from ottla.sim.cluster import SimBroker
+from ottla.sim.faults import ANY, Fault
+from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+
+PAGES = ("/metrics", "/metrics/partitions", "/metrics/lag", "/healthz", "/livez", "/readyz", "/version")
+
+
+async def readiness(broker: Broker) -> tuple[HTTPStatus, list[str]]:
+    answer = await AdminPages(broker.status).get("/readyz")
+    found = json.loads(answer.body)
+    assert found["status"] == ("ready" if answer.status == HTTPStatus.OK else "not ready")
+    return answer.status, found["reasons"]
+
+
+async def value(broker: Broker, page: str, name: str, **labels: str) -> float:
+    answer = await AdminPages(broker.status).get(page)
+    families = text_string_to_metric_families(answer.body.decode())
+    [found] = [sample.value for family in families for sample in family.samples if (sample.name, sample.labels) == (name, labels)]
+    return found
+
+
+async def assert_pages_are_there(broker: Broker) -> None:
+    for page in PAGES:
+        answer = await AdminPages(broker.status).get(page)
+        assert answer.status == (HTTPStatus.SERVICE_UNAVAILABLE if page == "/readyz" else HTTPStatus.OK), page
+
+
+def test_a_broker_is_not_ready_while_a_log_directory_is_offline_and_its_pages_are_there() -> None:
+    async def act(sim: SimBroker) -> None:
+        broker = sim.broker
+        assert broker is not None
+        await create(sim, "t", 4)
+        bad = [index for index in range(4) if folder_of(sim, "t", index) == "spare"]
+        assert await readiness(broker) == (HTTPStatus.OK, [])
+        sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
+        assert await attempt(sim, bad[0]) == ErrorCode.KAFKA_STORAGE_ERROR
+        failed = f"2 partitions have failed: t-{bad[0]}, t-{bad[1]}"
+        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [failed])
+        await asyncio.sleep(10)  # the controller has it
+        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [failed, "2 partitions have no leader"])
+        await assert_pages_are_there(broker)
+        for name, number in (
+            ("kafka_server_replicamanager_offlinereplicacount", 2),
+            ("kafka_log_logmanager_offlinelogdirectorycount", 1),
+            ("kafka_controller_kafkacontroller_offlinepartitionscount", 2),
+        ):
+            assert await value(broker, "/metrics", name) == number, name
+
+    play(act, log_dirs="/data,/spare")
+
+
+def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_pages_are_there() -> None:
+    async def act(sim: SimBroker) -> None:
+        await create(sim, "t", 4)
+        await sim.stop()
+        sim.machine.disk.faults.append(Fault(ANY, "", errno.EIO, lasts=True, within="/spare"))
+        await sim.start()
+        assert sim.broker is not None
+        await asyncio.sleep(10)
+        assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, ["2 partitions have no leader"])
+        await assert_pages_are_there(sim.broker)
+        assert await value(sim.broker, "/metrics", "kafka_server_replicamanager_offlinereplicacount") == 2
+
+    play(act, log_dirs="/data,/spare")
+
+
+def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_there() -> None:
+    async def act(sim: SimBroker) -> None:
+        assert sim.broker is not None
+        await sim.broker.gate.close()
+        reasons = ["the listeners are closed: the broker is starting or stopping"]
+        assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, reasons)
+        await assert_pages_are_there(sim.broker)
+
+    play(act)
+
+
+def test_lag_is_counted_to_what_consumers_can_read() -> None:
+    """Not to the leader's log end: what its followers do not have yet is no group's lag."""
+
+    async def body(nodes: SimNodes) -> None:
+        async def commit(cluster: Cluster, topic: str) -> None:
+            consumer = Consumer(cluster, ConsumerSettings(group_id="g"))
+            await consumer.commit({TopicPartition(topic, 0): 3})
+            await consumer.close()
+
+        async def send(cluster: Cluster) -> None:
+            producer = Producer(cluster, ProducerSettings(acks="1"))
+            await producer.send_and_wait("t", b"not committed", partition=0)
+            await producer.close()
+
+        await nodes.create("earlier", [1, 2, 3])
+        await nodes.act(partial(commit, topic="earlier"))  # the group has a coordinator
+        asked = nodes.broker(1)
+        assert asked is not None
+        coordinator = asked.image.topics[GROUP_METADATA_TOPIC].partitions[0].leader
+        followers = [node for node in nodes.nodes if node != coordinator]
+        await nodes.create("t", [coordinator, *followers])
+        await nodes.send("t", *(b"%d" % number for number in range(5)))
+        await nodes.act(partial(commit, topic="t"))
+        for follower in followers:
+            nodes.simulation.fabric.cut_link(nodes.nodes[follower].machine.name, nodes.nodes[coordinator].machine.name)
+        await nodes.act(send)
+        partition, broker = nodes.partition(coordinator, "t"), nodes.broker(coordinator)
+        assert broker is not None
+        assert (partition.high_watermark, partition.log.log_end_offset) == (5, 6)
+        labels = {"topic": "t", "partition": "0"}
+        assert await value(broker, "/metrics/lag", "kafka_topic_partition_current_offset", **labels) == 5
+        assert await value(broker, "/metrics/lag", "kafka_consumergroup_lag", consumergroup="g", **labels) == 2
+        assert await value(broker, "/metrics/lag", "kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 2
+
+    play_nodes(body, offsets_topic_num_partitions="1")
+
+
+def test_connections_that_end_badly_leave_their_places_to_others(tmp_path: Path) -> None:
+    port = lasting_port()
+    with BrokerProcess(tmp_path, ottla_admin_listener=str(port)) as broker:
+        for _ in range(server.CONNECTIONS_MAX + 1):
+            socket.create_connection(("127.0.0.1", port), 30).close()
+        for _ in range(server.CONNECTIONS_MAX + 1):
+            with socket.create_connection(("127.0.0.1", port), 30) as loud:
+                loud.sendall(b"x" * (server.HEAD_BYTES_MAX + 1))
+        eventually(lambda: answered(broker), lambda status: status == HTTPStatus.OK)
+
+
+def answered(broker: BrokerProcess) -> int:
+    """0 for nothing: the last of them may not have ended yet."""
+    try:
+        return get(broker, "/healthz")[0]
+    except OSError:
+        return 0

@@ -1,0 +1,116 @@
+"""Each kind of file that a broker writes: where its disk refuses one, the log directory is offline, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+from tests.broker.test_log_care import attempt, create, folder_of, play
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimBroker
+from ottla.sim.faults import Fault
+
+AT_ONCE = ("create", "append", "sync", "rename")
+"""What is done for a file that is written under another name, and then has its own."""
+FILES = (
+    *((name, f"{name}.tmp", operation) for name in ("leader-epoch-checkpoint", "partition.metadata") for operation in AT_ONCE),
+    *(
+        (name, f"/{name}.tmp", operation)
+        for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+        for operation in AT_ONCE
+    ),
+    *((suffix, suffix, operation) for suffix in (".log", ".timeindex") for operation in ("create", "append", "sync")),
+    *((".index", ".index", operation) for operation in ("create", "sync")),
+    *((".snapshot", ".snapshot", operation) for operation in ("create", "append")),
+)
+MANY = 40
+"""Records for more than two segments."""
+
+
+@pytest.mark.parametrize(("name", "suffix", "operation"), FILES, ids=[f"{name}-{operation}" for name, _, operation in FILES])
+def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_other(name: str, suffix: str, operation: str) -> None:
+    """Whichever it is, and whether a client waits for it or not; a new partition is made where the disk does what it is asked to."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4)
+        folders = [folder_of(broker, "t", index) for index in range(4)]
+        assert sorted(folders) == ["data", "data", "spare", "spare"]
+        fault = Fault(operation, suffix, errno.EIO, within="/spare")
+        broker.machine.disk.faults.append(fault)
+        for index in range(4):
+            for _ in range(MANY):
+                await attempt(broker, index)
+        await create(broker, "later", 2)
+        await asyncio.sleep(60)  # checkpoints are written meanwhile
+        assert fault not in broker.machine.disk.faults, f"no {name} was written"
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+        assert [folder.path for folder in broker.broker.partitions.folders if folder.is_failed] == ["/spare"]
+        found = [await attempt(broker, index) for index in range(4)]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if folder == "spare" else ErrorCode.NONE for folder in folders]
+        await broker.stop()
+        await broker.start()
+        assert [await attempt(broker, index) for index in range(4)] == [ErrorCode.NONE] * 4
+        if name == "partition.metadata":
+            assert [folder_of(broker, "later", index) for index in range(2)] == ["data", "data"]
+
+    play(act, log_dirs="/data,/spare", log_flush_offset_checkpoint_interval_ms="5000")
+
+
+@pytest.mark.parametrize("suffix", [".log.deleted", ".index.deleted", ".timeindex.deleted"])
+def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_and_no_other(suffix: str) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4, retention_ms="10000", file_delete_delay_ms="5000")
+        folders = [folder_of(broker, "t", index) for index in range(4)]
+        for index in range(4):
+            for _ in range(MANY):
+                await attempt(broker, index)
+        fault = Fault("remove", suffix, errno.EIO, within="/spare")
+        broker.machine.disk.faults.append(fault)
+        await asyncio.sleep(30)
+        assert fault not in broker.machine.disk.faults, "nothing was removed"
+        found = [await attempt(broker, index) for index in range(4)]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if folder == "spare" else ErrorCode.NONE for folder in folders]
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+
+    play(act, log_dirs="/data,/spare")
+
+
+@pytest.mark.parametrize("operation", AT_ONCE)
+def test_the_broker_ends_where_no_snapshot_of_the_metadata_can_be_written(operation: str) -> None:
+    async def act(broker: SimBroker) -> None:
+        fault = Fault(operation, ".checkpoint.tmp", errno.EIO)
+        broker.machine.disk.faults.append(fault)
+        for number in range(20):
+            try:
+                await asyncio.wait_for(create(broker, f"t{number}"), 5)
+            except (KafkaError, TimeoutError):
+                break
+        await asyncio.sleep(10)
+        assert fault not in broker.machine.disk.faults, "no snapshot was written"
+        assert broker.broker is not None
+        assert "metadata log" in (broker.broker.failure or "")
+
+    play(act, metadata_log_max_record_bytes_between_snapshots="1024")
+
+
+@pytest.mark.parametrize(("operation", "code"), [*((operation, errno.EIO) for operation in AT_ONCE), ("append", errno.ENOSPC)])
+def test_a_directory_without_its_mark_of_a_clean_stop_is_recovered_and_no_other(operation: str, code: int) -> None:
+    """A stop goes on to its end, whatever becomes of the marks."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 2)
+        assert [await attempt(broker, index) for index in range(2)] == [ErrorCode.NONE] * 2
+        fault = Fault(operation, "/.kafka_cleanshutdown.tmp", code, within="/spare")
+        broker.machine.disk.faults.append(fault)
+        await broker.stop()
+        assert fault not in broker.machine.disk.faults
+        marks = [await broker.machine.disk.exists(f"/{folder}/.kafka_cleanshutdown") for folder in ("data", "spare")]
+        assert marks == [True, False]
+        await broker.start()
+        assert [await attempt(broker, index) for index in range(2)] == [ErrorCode.NONE] * 2
+
+    play(act, log_dirs="/data,/spare")

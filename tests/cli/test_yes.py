@@ -1,0 +1,76 @@
+"""Commands that change what cannot be changed back say what they would do, and do it with ``--yes`` only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from tests.cli.test_commands import items, ottla
+
+from ottla.cli.main import cli
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Consumer, Producer, TopicPartition
+
+KEY = TopicPartition("t", 0)
+DESTRUCTIVE = {
+    ("topic", "delete"): (("t",), 1, "would delete t with all data"),
+    ("topic", "delete-records"): (("t", "-o", "2"), 1, "would delete the records before offset 2 of t"),
+    ("group", "seek"): (("readers", "--to", "start"), 0, "nothing was changed"),
+    ("group", "delete"): (("readers",), 1, "would delete readers with their offsets"),
+}
+"""Their arguments, how they end without ``--yes``, and what they say then."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with four records a second apart, from 1,000 s on, of which a group has read three."""
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path_factory.mktemp("data"))}
+    with BrokerThread(config | {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}) as broker:
+        assert ottla(broker.bootstrap, "topic", "create", "t", "-c", "message.timestamp.before.max.ms=9223372036854775807").returncode == 0
+        with Producer(broker.bootstrap) as producer:
+            for number in range(4):
+                producer.send("t", b"%d" % number, timestamp_ms=1_000_000 + 1000 * number).result(30)
+        with Consumer(broker.bootstrap, group_id="readers") as consumer:
+            consumer.commit({KEY: 3})
+        yield broker.bootstrap
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+    else:
+        yield path, command
+
+
+def test_these_are_all_commands_that_ask_for_it() -> None:
+    asking = {path for path, command in commands(cli) if any("--yes" in parameter.opts for parameter in command.params)}
+    assert asking == DESTRUCTIVE.keys()
+
+
+@pytest.mark.parametrize("command", DESTRUCTIVE, ids=" ".join)
+def test_without_yes_nothing_is_changed(bootstrap: str, command: tuple[str, str]) -> None:
+    arguments, code, text = DESTRUCTIVE[command]
+    done = ottla(bootstrap, *command, *arguments)
+    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+    [partition] = items(ottla(bootstrap, "topic", "describe", "t", "--format", "json"))["partitions"]
+    assert (partition["start_offset"], partition["end_offset"]) == (0, 4)
+    [offset] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))["offsets"]
+    assert (offset["committed"], offset["lag"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [
+        ("start", 0), ("end", 4), ("2", 2), ("9", 4), ("+1", 1), ("-1", 3), ("-9", 0),
+        ("@999", 0), ("@1000", 0), ("@1001.5", 2), ("@1003", 3), ("@1003.001", 4), ("@now", 4),
+    ],
+)  # fmt: skip
+def test_a_group_is_sent_to_a_place_within_the_partition(bootstrap: str, target: str, offset: int) -> None:
+    """To a time: the first record that is not older, and after the newest the end."""
+    planned = items(ottla(bootstrap, "group", "seek", "readers", "--to", target, "--format", "json"))
+    assert planned == [{"topic": "t", "partition": 0, "from": 3, "to": offset}]
