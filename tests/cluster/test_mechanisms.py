@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, format_, quorum_only
 from tests.cluster.proxy import Proxy
+from tests.cluster.replicas import create, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
 
-from ottla.sync import Admin, Consumer, NewTopic, Producer
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+WAIT_SECONDS_MAX = 60
 
 
 @quorum_only
@@ -93,3 +97,36 @@ def test_mechanism_70_all_brokers_behind_one_address_serve_for_the_bootstrap(tmp
                 read = 0
                 while read < 18:
                     read += len(consumer.poll(10_000))
+
+
+def test_mechanism_71_producers_notice_brokers_that_come_and_go(tmp_path: Path) -> None:
+    """The partition moves to a broker that was added, which then dies: producers that were there before go on."""
+    with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
+        create(cluster, admin, "t", [[1, 2]], min_insync_replicas="1")
+        librdkafka = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100})
+        sent: list[bytes] = []
+        with Producer(cluster.bootstrap) as own:
+
+            def send_one_each() -> None:
+                values = [b"%s-%d" % (name, len(sent)) for name in (b"own", b"librdkafka")]
+                own.send("t", values[0], partition=0).result(WAIT_SECONDS_MAX)
+                librdkafka.produce("t", values[1], partition=0)
+                assert librdkafka.flush(WAIT_SECONDS_MAX) == 0
+                sent.extend(values)
+
+            send_one_each()
+            cluster.add(4)
+            for replicas in ([4], [4, 2]):
+                assert admin.alter_partition_reassignments({TopicPartition("t", 0): replicas}) == {TopicPartition("t", 0): None}
+                wait_for_in_sync(admin, "t", set(replicas))
+                wait_for_leader(admin, "t", 4, of=cluster)
+                send_one_each()
+            cluster.nodes[4].kill()
+            wait_for_leader(admin, "t", 2, of=cluster)
+            send_one_each()
+        found: list[bytes] = []
+        with Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            while len(found) < len(sent):
+                found += [bytes(record.value or b"") for record in consumer.poll(WAIT_SECONDS_MAX * 1000)]
+        assert found == sent
