@@ -1,8 +1,7 @@
 """A file system in memory that forgets what was not synced.
 
 Each file has two contents: what was written, which survives the death of the process (it is in the page cache), and what
-is durable. ``File.sync`` makes contents durable, ``sync_dir`` makes names durable. A directory lists its names in an order that means
-nothing, as those do whose names lie in a hashed tree. A power cut keeps the durable part and,
+is durable. ``File.sync`` makes contents durable, ``sync_dir`` makes names durable. A power cut keeps the durable part and,
 of the rest, what the seed says: nothing, everything, or some of the names and a torn end of each file.
 
 Every operation that changes something is a *step*. A plan may stop the machine before any step (``crash_at``) or let an
@@ -16,7 +15,6 @@ import errno
 import math
 import posixpath
 import random
-import zlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -28,7 +26,7 @@ from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
 from ottla.sim.faults import Fault, Slow, delay_of
 from ottla.sim.files import Argument, Inode, SimFile, surviving_content
-from ottla.sim.names import Names, is_in, is_within, is_within_any, moved, parents
+from ottla.sim.names import Names, is_in, is_within, is_within_any, listed, moved, order_of, parents
 from ottla.sim.process import PowerCut, alive
 from ottla.sim.trace import Trace
 
@@ -47,8 +45,7 @@ class SimDisk:
     """One machine's disk. It outlives the processes that use it: ``restart`` gives the next one a fresh start."""
 
     def __init__(self, rng: random.Random, trace: Trace, name: str, *, delay_ms_max: float = 2.0) -> None:
-        self._rng = rng
-        self._order = zlib.crc32(repr(rng.getstate()).encode())  # the seed's, and the next random numbers are what they were
+        self._rng, self._order = rng, order_of(rng)
         self._trace = trace
         self._name = name
         self._delay_ms_max = delay_ms_max
@@ -251,8 +248,7 @@ class SimDisk:
         await self.look("list_dir", path)
         if path not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        names = [posixpath.basename(name) for name in [*self.files.inside(path), *self.folders.inside(path)]]
-        return sorted(names, key=lambda name: (zlib.crc32(name.encode(), self._order), name))
+        return listed((posixpath.basename(name) for name in [*self.files.inside(path), *self.folders.inside(path)]), self._order)
 
     async def space(self, path: str) -> tuple[int, int]:
         await self.look("space", path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, MutableMapping
+import random
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import TypeVar
 
 V = TypeVar("V")
@@ -82,3 +84,13 @@ def is_within(path: str, folder: str) -> bool:
 
 def moved(path: str, source: str, target: str) -> str:
     return target + path[len(source) :] if is_within(path, source) else path
+
+
+def order_of(rng: random.Random) -> int:
+    """The order in which a disk of this seed lists its directories; the next random numbers are what they were."""
+    return zlib.crc32(repr(rng.getstate()).encode())
+
+
+def listed(names: Iterable[str], order: int) -> list[str]:
+    """As a directory lists them: in an order that means nothing, as by a tree of hashed names."""
+    return sorted(names, key=lambda name: (zlib.crc32(name.encode(), order), name))
