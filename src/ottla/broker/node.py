@@ -28,7 +28,7 @@ from ottla.broker.parts import Parts
 from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.finding_voters import find_voters
-from ottla.broker.replicas.arrivals import Arrivals
+from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.full_directories import FullDirectories
 from ottla.broker.replicas.leadership import Leadership
 from ottla.broker.replicas.mover import ReplicaMover
@@ -257,7 +257,7 @@ class Broker:
             failing=FailingBrokers(world) if others is None else others.failing,
             callers=Callers() if others is None else others.callers,
             partitions=self.partitions,
-            arrivals=Arrivals(world, self.partitions, lambda: self._metadata.image, is_lone=others is None),
+            early_requests=EarlyRequests(world, self.partitions, lambda: self._metadata.image, is_lone=others is None),
             groups=self.groups,
             mover=self.mover,
             fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
@@ -371,7 +371,7 @@ class Broker:
             if self._others is not None:
                 self._others.configure()
         gone = await self.partitions.follow(delta)
-        self.parts.arrivals.on_image()
+        self.parts.early_requests.on_image()
         if self._others is not None:
             self._others.followed(delta)
         if gone:

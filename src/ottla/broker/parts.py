@@ -11,7 +11,7 @@ from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.membership import Membership
 from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.failing_brokers import FailingBrokers
-from ottla.broker.replicas.arrivals import Arrivals
+from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.parking import Parking
@@ -41,7 +41,7 @@ class Parts:
     failing: FailingBrokers
     callers: Callers
     partitions: PartitionStore
-    arrivals: Arrivals
+    early_requests: EarlyRequests
     groups: GroupShards
     mover: ReplicaMover
     fetch_sessions: FetchSessions

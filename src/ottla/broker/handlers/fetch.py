@@ -49,7 +49,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
         reading = _reading_of(parts, context, request, plan)
     await reading.read()
     if reading.has_error and type(reading) is Reading and (early := reading.came_early()):
-        await parts.arrivals.wait(early)
+        await parts.early_requests.wait(early)
         await reading.read()
     if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
         return await reading.answer()

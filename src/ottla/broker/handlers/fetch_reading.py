@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ottla.broker.handlers.leader_hints import hint_of
 from ottla.broker.replicas.access import absent
-from ottla.broker.replicas.arrivals import WANTED_MAX
+from ottla.broker.replicas.early_requests import WANTED_MAX
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import ErrorCode, KafkaError
@@ -152,7 +152,7 @@ class Reading:
     def came_early(self) -> list[tuple[TopicKey, int]]:
         """Partitions that could not be read, and that this broker may be about to lead."""
         refused = [(topic, data.partition_index) for topic, data in self._results if data.error_code in _NOT_LED]
-        return [key for key in refused[:WANTED_MAX] if self._parts.arrivals.hold_ms(*key)]
+        return [key for key in refused[:WANTED_MAX] if self._parts.early_requests.hold_ms(*key)]
 
     @property
     def may_wait(self) -> bool:

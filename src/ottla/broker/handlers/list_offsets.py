@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names
 from ottla.broker.replicas.access import hosted
-from ottla.broker.replicas.arrivals import WANTED_MAX
+from ottla.broker.replicas.early_requests import WANTED_MAX
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -43,7 +43,7 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     counts = await count_names(slices, asked)
     if request.replica_id == CONSUMER:
-        await parts.arrivals.wait(list(islice(counts, WANTED_MAX)))
+        await parts.early_requests.wait(list(islice(counts, WANTED_MAX)))
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:

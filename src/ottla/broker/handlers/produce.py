@@ -123,7 +123,7 @@ def _try_to_stage(
 
 
 def _is_early(parts: Parts, topic: TopicProduceData, data: PartitionProduceData, staged: StagedProduce) -> bool:
-    return parts.arrivals.hold_ms(_key_of(topic, staged), data.index) > 0
+    return parts.early_requests.hold_ms(_key_of(topic, staged), data.index) > 0
 
 
 def _key_of(topic: TopicProduceData, staged: StagedProduce) -> str | bytes:
@@ -149,7 +149,7 @@ async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError 
     """What came before this broker leads its partition is in its log, or was refused."""
     if not staged.late:
         return
-    await parts.arrivals.wait([(_key_of(topic, staged), data.index) for topic, data, _ in staged.late])
+    await parts.early_requests.wait([(_key_of(topic, staged), data.index) for topic, data, _ in staged.late])
     staged.may_be_late, store, late = False, parts.partitions, staged.late
     staged.late = []
     for topic, data, result in late:

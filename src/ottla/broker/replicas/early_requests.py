@@ -36,7 +36,7 @@ Wanted = tuple[str | bytes, int]
 """A topic's name or id, and a partition's index."""
 
 
-class Arrivals:
+class EarlyRequests:
     """Of one broker. ``image`` gives the newest that it has."""
 
     def __init__(self, world: World, store: PartitionStore, image: Callable[[], ClusterImage], *, is_lone: bool) -> None:
