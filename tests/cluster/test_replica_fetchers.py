@@ -125,11 +125,11 @@ def test_a_partition_that_changes_its_fetcher_while_the_leader_is_asked_for_its_
         partition = nodes.partition(2, "t", index)
         before, held, send = fetchers(nodes, 2)._of[partition], list[Callable[[], None]](), Peers.send
 
-        def hold(peers: Peers, address: Any, request: Request, on_answer: Any) -> None:
+        def hold(peers: Peers, address: Any, request: Request, on_answer: Any, *more: Any) -> None:
             if isinstance(request, ListOffsetsRequest):
                 held.append(lambda: send(peers, address, request, on_answer))
             else:
-                send(peers, address, request, on_answer)
+                send(peers, address, request, on_answer, *more)
 
         out_of_range_once(monkeypatch, partition)
         monkeypatch.setattr(Peers, "send", hold)
@@ -152,9 +152,9 @@ def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_again_after_the_
         await nodes.create("t", [1, 2, 3])
         partition, asked, send = nodes.partition(2, "t"), list[int](), Peers.send
 
-        def refuse(peers: Peers, address: Any, request: Request, on_answer: Any) -> None:
+        def refuse(peers: Peers, address: Any, request: Request, on_answer: Any, *more: Any) -> None:
             if not isinstance(request, ListOffsetsRequest):
-                send(peers, address, request, on_answer)
+                send(peers, address, request, on_answer, *more)
                 return
             timestamp = request.topics[0].partitions[0].timestamp
             asked.append(timestamp)
