@@ -45,7 +45,7 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
 from ottla.ports import World
 from ottla.storage.directory.predecessors import Predecessors
-from ottla.types import NO_LEADER, uuid_bytes
+from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
@@ -262,7 +262,7 @@ class AmongOthers:
     def awaited(self) -> str | None:
         """What this node waits for, to serve or to have anything changed; None when it waits for nothing."""
         leader_id, lifecycle = self._replica.leader_id, self._lifecycle
-        if leader_id == NO_LEADER:
+        if self._replica.is_electing:
             return self._awaited_controller()
         if lifecycle is None:
             return None

@@ -27,6 +27,7 @@ from ottla.consensus.roles import AnyRole, Candidate, Follower, Leader, Progress
 from ottla.consensus.settings import NEVER, QuorumSettings
 from ottla.consensus.state import QuorumState
 from ottla.errors import ErrorCode, KafkaError
+from ottla.types import NO_LEADER
 
 Effects = tuple[Effect, ...]
 
@@ -60,6 +61,11 @@ class Quorum:
     def leader_id(self) -> int:
         """The leader of the epoch, -1 when none is known. Itself: see ``is_established`` before anything is decided."""
         return self._state.leader_id
+
+    @property
+    def is_electing(self) -> bool:
+        """Whether a leader is looked for: none is known, or the one that is has fallen silent."""
+        return self.leader_id == NO_LEADER or type(self._state.role) is Prospective
 
     @property
     def election(self) -> ElectionState:

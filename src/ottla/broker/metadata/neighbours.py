@@ -64,6 +64,11 @@ class MetadataHome(Protocol):
         ...
 
     @property
+    def is_electing(self) -> bool:
+        """Whether an active controller is looked for."""
+        ...
+
+    @property
     def leader_id(self) -> int:
         """The active controller as far as this node knows; -1 when it knows none."""
         ...

@@ -72,20 +72,17 @@ class MetadataReplica:
     async def open(
         cls, world: World, data_folder: str, settings: QuorumSettings, transport: Transport, *, clean: bool, limits: LogLimits
     ) -> MetadataReplica:
-        """The log, recovered, and the image of its newest snapshot. StorageError when something of it is damaged.
-
-        INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted.
-        """
+        """The log, recovered, and the image of its newest snapshot. StorageError when something of it is damaged,
+        INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
         metadata_log = await MetadataLog.open(world.disk, data_folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits)
         shape = await metadata_log.shape()
         election = await metadata_log.read_election()
         if election is None and settings.voters.ids == (settings.node_id,):
             election = ElectionState(shape.last_epoch)  # the only voter: nobody else can have had its vote
         image = await metadata_log.newest_image()
-        quorum = Quorum(settings, election, shape)
         newest_ms = await metadata_log.snapshots.newest_ms(world.clock.now_ms())
         due = SnapshotDue(limits, -await metadata_log.bytes_from(image.end_offset), newest_ms)
-        return cls(world, metadata_log, quorum, image, transport, due)
+        return cls(world, metadata_log, Quorum(settings, election, shape), image, transport, due)
 
     # -- what is known
 
@@ -108,6 +105,11 @@ class MetadataReplica:
     def leader_id(self) -> int:
         """The active controller as far as this node knows; -1 when it knows none."""
         return self._quorum.leader_id
+
+    @property
+    def is_electing(self) -> bool:
+        """Whether an active controller is looked for."""
+        return self._quorum.is_electing
 
     @property
     def is_active(self) -> bool:

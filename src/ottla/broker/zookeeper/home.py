@@ -264,6 +264,10 @@ class ZookeeperHome:
         end = next(iter(ends.values()), None) if self._listener is None else ends.get(self._listener)
         return None if end is None else (end.host, end.port)
 
+    @property
+    def is_electing(self) -> bool:
+        return self.leader_id == NO_LEADER
+
     async def _know(self, leader_id: int, epoch: int, address: Address | None) -> None:
         """That is the controller; it is followed, if it is another node's."""
         known = leader_id, epoch, address
