@@ -94,11 +94,13 @@ class LargeMessages:
 
     def ended(self, connection: BrokerConnection) -> None:
         """The request that was decoded here is worked off, or will not be, or waits for others: its turn ends once it is answered."""
-        if connection in self._turns:
-            self._timers.call_later_ms(0, partial(self._end, connection))
+        turn = self._turns.get(connection)
+        if turn is not None:
+            self._timers.call_later_ms(0, partial(self._end, connection, turn))
 
-    def _end(self, connection: Channel) -> None:
-        if connection in self._turns and connection not in self._encoded:
+    def _end(self, connection: Channel, turn: TimerHandle | None = None) -> None:
+        """That turn, or whichever it is: by the time that it is looked at, the connection's next request may have one of its own."""
+        if connection in self._turns and connection not in self._encoded and turn in (None, self._turns[connection]):
             self._turns.pop(connection).cancel()
             self._begin_waiting()
 
