@@ -229,6 +229,14 @@ class HungDisk:
         assert self.is_let_go.wait(WAIT_SECONDS_MAX)
 
 
+def hung_disk(monkeypatch: pytest.MonkeyPatch, stack: contextlib.ExitStack) -> HungDisk:
+    """Every fsync waits from now on, and is let go at the end of the stack at the latest."""
+    disk = HungDisk()
+    monkeypatch.setattr(os, "fdatasync", disk.sync)
+    stack.callback(disk.is_let_go.set)
+    return disk
+
+
 def create_synced_topics(broker: BrokerThread, *names: str) -> None:
     with Admin(broker.bootstrap) as admin:
         synced = [NewTopic(name, 1, configs={"flush.messages": "1"}) for name in names]
@@ -240,9 +248,7 @@ def test_an_io_thread_that_waits_for_the_disk_holds_up_those_alone_that_need_it(
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"num.io.threads": "1"})))
         create_synced_topics(broker, "synced")
-        disk = HungDisk()
-        monkeypatch.setattr(os, "fdatasync", disk.sync)
-        stack.callback(disk.is_let_go.set)
+        disk = hung_disk(monkeypatch, stack)
         waiting, other = (stack.enter_context(RawClient(port_of(broker))) for _ in range(2))
         waiting.send(produce_request("synced", batch_of(b"x")), 9)
         assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)
@@ -258,9 +264,7 @@ def test_above_queued_max_requests_no_socket_is_read_and_no_connection_accepted(
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"queued.max.requests": "2"})))
         create_synced_topics(broker, "a", "b")
-        disk = HungDisk()
-        monkeypatch.setattr(os, "fdatasync", disk.sync)
-        stack.callback(disk.is_let_go.set)
+        disk = hung_disk(monkeypatch, stack)
         first, second, third = (stack.enter_context(RawClient(port_of(broker))) for _ in range(3))
         assert is_served(third)
         first.send(produce_request("a", batch_of(b"x")), 9)
@@ -286,9 +290,7 @@ def test_above_queued_max_request_bytes_no_socket_is_read_until_half_of_it_is_wr
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **{"queued.max.request.bytes": "5000"})))
         create_synced_topics(broker, "a", "b")
-        disk = HungDisk()
-        monkeypatch.setattr(os, "fdatasync", disk.sync)
-        stack.callback(disk.is_let_go.set)
+        disk = hung_disk(monkeypatch, stack)
         first, second, third = (stack.enter_context(RawClient(port_of(broker))) for _ in range(3))
         first.send(produce_request("a", batch_of(b"x" * 4000)), 9)
         assert disk.waiting.acquire(timeout=WAIT_SECONDS_MAX)

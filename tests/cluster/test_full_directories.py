@@ -8,6 +8,7 @@ import os
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.test_early_requests import numbered, produce
+from tests.cluster.test_slow_writes import records_of
 
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
@@ -56,7 +57,9 @@ class Writers:
                 last = loop.time()
 
             while not self._is_over:
-                sending = {task for task in sending if not task.done() or self._failed(task)}
+                done = {task for task in sending if task.done()}
+                self.failed += [error for task in done if (error := task.exception()) is not None]
+                sending -= done
                 if len(sending) < 5:
                     sending.add(asyncio.ensure_future(send(b"%d" % number)))
                     number += 1
@@ -66,19 +69,11 @@ class Writers:
 
         await self._nodes.act(body)
 
-    def _failed(self, task: asyncio.Task[None]) -> bool:
-        error = task.exception()
-        if error is not None:
-            self.failed.append(error)
-        return False
-
     def end(self) -> None:
         self._is_over = True
 
 
 async def values_of(nodes: SimNodes, partition: TopicPartition) -> list[tuple[int, bytes | None]]:
-    from tests.cluster.test_slow_writes import records_of
-
     leader = nodes.nodes[1].broker.image.topics["t"].partitions[partition.partition].leader  # type: ignore[union-attr]
     return [(offset, value) for offset, _, value in await records_of(nodes.partition(leader, "t", partition.partition))]
 
@@ -149,11 +144,10 @@ def test_two_full_disks_leave_a_partition_readable() -> None:
         for node in (2, 3):
             fill(nodes.nodes[node].machine.disk)
 
-        async def send(cluster: Cluster) -> None:
-            for node in (2, 3, 2, 3):
-                await produce(nodes, cluster, node, "t", numbered(0))
+        async def send(cluster: Cluster) -> list[int]:
+            return [(await produce(nodes, cluster, node, "t", numbered(0)))[0] for node in (2, 3, 2, 3)]
 
-        await nodes.act(send)
+        assert ErrorCode.NONE not in await nodes.act(send)
         await asyncio.sleep(10)
         image = nodes.nodes[1].broker.image.topics["t"].partitions[0]  # type: ignore[union-attr]
         assert image.leader in (2, 3)

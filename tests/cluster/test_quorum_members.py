@@ -10,7 +10,8 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
-from ottla.messages.update_raft_voter import KRaftVersionFeature, Listener, UpdateRaftVoterRequest
+from ottla.messages.control_records import KRaftVersionFeature, VoterEndpoint
+from ottla.messages.update_raft_voter import UpdateRaftVoterRequest
 from ottla.types import uuid_bytes
 
 
@@ -33,7 +34,7 @@ def test_voters_and_observers_are_told_with_their_directories_and_a_voter_that_s
         def update(asked: int, voter: int, *, epoch: int = found.leader_epoch, cluster_id: str | None = CLUSTER_ID, low: int = 0) -> Any:
             host, port = ports[str(asked)].split(":")
             request = UpdateRaftVoterRequest(
-                cluster_id, epoch, voter, told[voter], [Listener("CONTROLLER", "127.0.0.1", 9)], KRaftVersionFeature(low, 1)
+                cluster_id, epoch, voter, told[voter], [VoterEndpoint("CONTROLLER", "127.0.0.1", 9)], KRaftVersionFeature(low, 1)
             )
             with RawClient(int(port), host) as client:
                 return client.ask(request, 0)

@@ -136,6 +136,8 @@ class HardWork(Work):
                 break
             except KafkaError:
                 await asyncio.sleep(0.2 * attempt)
+        else:
+            raise AssertionError("min.insync.replicas could not be set back")
         await admin.close()
 
     async def _strangers(self) -> None:

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, struct, uint16, uuid
-
-
-class Listener(Struct):
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
-
-
-class KRaftVersionFeature(Struct):
-    min_supported_version: int = int16()
-    max_supported_version: int = int16()
+from ottla.messages.control_records import KRaftVersionFeature, VoterEndpoint
+from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, struct, uuid
 
 
 class UpdateRaftVoterRequest(Request, api_key=82, versions=(0, 0), flexible=0):
@@ -21,7 +11,7 @@ class UpdateRaftVoterRequest(Request, api_key=82, versions=(0, 0), flexible=0):
     current_leader_epoch: int = int32()
     voter_id: int = int32()
     voter_directory_id: bytes = uuid()
-    listeners: list[Listener] = array(Listener)
+    listeners: list[VoterEndpoint] = array(VoterEndpoint)
     k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
 
 
