@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
+import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -389,3 +392,23 @@ def test_a_request_after_records_that_a_thread_writes_waits_until_they_are_there
         assert first.receive().topics[0].partitions[0].offset == 1
         assert first.receive().error_code == 0
         assert is_served(first)
+
+
+def test_what_an_ended_connection_has_received_of_a_frame_is_free_at_once(tmp_path: Path) -> None:
+    """Whoever ends it, and without a collection of garbage: a connection is in a cycle with those that serve it."""
+    size, count = 4 << 20, 10
+    with BrokerThread(properties(tmp_path)) as broker, RawClient(port_of(broker)) as canary:
+        gc.disable()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(count):
+                with RawClient(port_of(broker)) as client:
+                    client.socket.sendall((2 * size).to_bytes(4, "big") + bytes(size))
+                    client.socket.shutdown(socket.SHUT_WR)
+                    assert client.socket.recv(1) == b"", "all of it was read, and the connection ended"
+            assert is_served(canary)
+            assert tracemalloc.get_traced_memory()[0] - before < size
+        finally:
+            tracemalloc.stop()
+            gc.enable()

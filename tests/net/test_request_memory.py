@@ -80,18 +80,29 @@ def test_who_is_let_go_on_and_sends_nothing_ends() -> None:
     assert (waiting.is_waiting, peers.memory.held) == (False, 60)
 
 
-def test_above_one_frame_more_than_the_bound_who_holds_the_most_ends() -> None:
+def test_who_goes_on_does_not_end_for_what_the_others_brought_before_they_waited() -> None:
+    peers = Peers()
+    first, *others = [peers.sends(20, 60) for _ in range(6)]
+    first.receive(79, 1)
+    others += [peers.sends(1, 79) for _ in range(10)]  # whoever connects brings a receive
+    assert peers.memory.held == 79 + 100 + 10
+    assert not peers.ended
+    first.receive(80, 0)
+    assert [share.is_waiting for share in others[:2]] == [False, True], "it is the next one's turn"
+
+
+def test_above_twice_the_bound_and_a_frame_who_holds_the_most_ends() -> None:
     """As where many connections bring the first bytes of a frame each, or complete ones that wait for their turn."""
     peers = Peers()
-    shares = [peers.sends(10, 60) for _ in range(10)]
+    shares = [peers.sends(10, 60) for _ in range(20)]
     hoarder = peers.connect()
     hoarder.keep(75)
     assert not peers.ended
     shares.append(peers.sends(10, 60))
     assert peers.ended == [hoarder]
-    assert peers.memory.held == 110
+    assert peers.memory.held == 210
     hoarder.keep(50)
-    assert peers.memory.held == 110, "of one that has ended nothing is counted"
+    assert peers.memory.held == 210, "of one that has ended nothing is counted"
 
 
 def test_what_is_in_work_stops_all_reading_until_half_of_it_is_done() -> None:

@@ -182,6 +182,7 @@ class ClientConnection:
             return
         self.is_closed = True
         self._transport.abort()
+        self._cutter.close()
         sent, self._sent = self._sent, deque()
         for waiting in sent:
             if not waiting.future.done():

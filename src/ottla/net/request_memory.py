@@ -3,8 +3,9 @@
 A connection holds the part of a frame that has come, and complete frames that wait for their turn. Above ``bytes_max`` memory is short:
 then those frames go on that miss the least, as many as miss no more than ``bytes_max`` together, and one at least; the other connections
 are not read until there is room. Small requests pass large ones so, and a peer that sends slowly holds up no other. A frame that goes on
-has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than ``bytes_max`` and one frame of the largest kind are
-held: first the one that holds the most. Requests in work, whose records wait for the disk, are counted apart: above ``bytes_max`` nothing
+has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than twice ``bytes_max`` and one frame of the largest kind
+are held: first the one that holds the most. (Twice, since those who wait hold a receive more than ``bytes_max`` together, and whoever
+connects brings another: the one that goes on is not to end for that.) Requests in work, whose records wait for the disk, are counted apart: above ``bytes_max`` nothing
 is read.
 
 Source: Kafka's ``queued.max.request.bytes``, which has no default and waits for a slow client as long as it likes.
@@ -91,7 +92,7 @@ class RequestMemory:
 
     def __init__(self, *, bytes_max: int, frame_bytes_max: int, now_ms: Callable[[], int]) -> None:
         self.bytes_max = bytes_max if bytes_max > 0 else DEFAULT_BYTES_MAX
-        self._hard_max = self.bytes_max + frame_bytes_max
+        self._hard_max = 2 * self.bytes_max + frame_bytes_max
         self._now_ms = now_ms
         self._shares: dict[Share, None] = {}  # of those that hold anything
         self.held = 0

@@ -54,6 +54,10 @@ class FrameCutter:
             return None
         return memoryview(self._collected)[self._filled : self._length]
 
+    def close(self) -> None:
+        """The connection has ended: the frame that was being collected will not come, and its memory is free at once."""
+        self._head, self._length, self._filled, self._collected = b"", 0, 0, bytearray()
+
     def feed(self, data: memoryview) -> Iterator[tuple[memoryview, bool]]:
         """Each complete frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
 

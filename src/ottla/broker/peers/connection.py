@@ -157,6 +157,7 @@ class PeerConnection:
         if self.is_closed:
             return
         self.is_closed = True
+        self._cutter.close()
         self._on_end()
         lost = [sent.on_answer for sent in self._sent] + [on_answer for _, on_answer, _, _ in self._waiting]
         self._sent.clear()

@@ -262,6 +262,8 @@ class BrokerConnection:
 
     def on_close(self, error: Exception | None) -> None:
         self.share.end()
+        self._cutter.close()
+        self.behind = []  # a burst that is being worked on has the old one still
         if self.decoded is not None:
             self.pipeline.end_large(self)
         self.pipeline.forget(self)
