@@ -5,8 +5,8 @@ then those frames go on that miss the least, as many as miss no more than ``byte
 are not read until there is room. Small requests pass large ones so, and a peer that sends slowly holds up no other. A frame that goes on
 has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than twice ``bytes_max`` and one frame of the largest kind
 are held: first the one that holds the most. (Twice, since those who wait hold a receive more than ``bytes_max`` together, and whoever
-connects brings another: the one that goes on is not to end for that.) Requests in work, whose records wait for the disk, are counted apart: above ``bytes_max`` nothing
-is read.
+connects brings another: the one that goes on is not to end for that.) Requests in work, whose records wait for the disk, are counted
+apart: above ``bytes_max`` nothing is read.
 
 Source: Kafka's ``queued.max.request.bytes``, which has no default and waits for a slow client as long as it likes.
 """
