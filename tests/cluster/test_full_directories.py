@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.test_early_requests import numbered, produce
 from tests.cluster.test_slow_writes import records_of
+from tests.simulation.quorum_nodes import started
 
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
@@ -156,5 +157,27 @@ def test_two_full_disks_leave_a_partition_readable() -> None:
             empty(nodes.nodes[node].machine.disk)
         await nodes.until(lambda: nodes.in_sync(1, "t") == {2, 3})
         await nodes.send("t", b"b")
+
+    play(body)
+
+
+@pytest.mark.parametrize("restarted", [{1}, {1, 2, 3}], ids=str)
+def test_a_node_that_was_full_and_starts_with_room_is_in_sync_again(restarted: set[int]) -> None:
+    """The controller has its replicas as lost; the new process does not know, and may be registered before it has read the metadata."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        disk = nodes.nodes[1].machine.disk
+        fill(disk)
+        for index in range(3):
+            await nodes.send("t", b"a", index=index)
+        await nodes.until(lambda: all(nodes.in_sync(2, "t", index) == {2, 3} for index in range(3)))
+        for node in restarted:
+            nodes.nodes[node].kill(power_cut=False)
+        empty(disk)
+        for node in restarted:
+            nodes.nodes[node].begin()
+        await started([nodes.nodes[node] for node in restarted])
+        await nodes.until(lambda: all(nodes.in_sync(2, "t", index) == {1, 2, 3} for index in range(3)))
 
     play(body)

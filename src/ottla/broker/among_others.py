@@ -120,7 +120,7 @@ class AmongOthers:
         """What this broker has of the newer image is open."""
         self.failing.follow(delta)
         if self._reports is not None:
-            self._reports.follow(delta.changed_topics)
+            self._reports.follow(delta)
 
     def directory_failed(self) -> None:
         """The controller is to hear of it, and need not wait for the next heartbeat."""

@@ -2,7 +2,8 @@
 
 A broker of one directory says nothing while all is well: the controller need not know where its replicas are. A replica that cannot be
 served, alone or with its directory, or not be written for want of room while another one is in sync, is reported as lost; one that can be
-again, with its directory. One request is on its way at a time.
+again, with its directory. What is lost by the newest image is looked at whoever said so, and whenever: this process may have begun since,
+or an answer was lost. One request is on its way at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.partition_change import UNASSIGNED
-from ottla.controller.topic_rules import LOST
+from ottla.controller.topic_rules import LOST, directory_of, is_lost
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.assign_replicas_to_dirs import (
@@ -27,6 +28,7 @@ from ottla.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla.ports import World
 from ottla.types import uuid_bytes
@@ -58,6 +60,7 @@ class DirectoryReports:
         self._broker_epoch = broker_epoch
         self._told: dict[Place, bytes] = {}  # what the controller has recorded, and the image may not show yet
         self._due: set[str] | None = set()  # topics that are to be looked at; None for all
+        self._unopened: set[str] = set()  # topics with replicas that the controller has as lost, and that may be opened yet
         self._is_on = self._is_telling = False
 
     def start(self) -> None:
@@ -74,10 +77,18 @@ class DirectoryReports:
         self._due = None if topics is None or self._due is None else self._due | set(topics)
         self._tell_soon()
 
-    def follow(self, changed: Iterable[TopicImage]) -> None:
-        """These topics are not what they were, and what this broker has of them is open by now."""
+    def follow(self, delta: ImageDelta) -> None:
+        """There is a newer image, and what this broker has of it is open by now."""
         if len(self._partitions.folders) > 1 or self._told or has_full(self._partitions):
-            self.look_soon(topic.name for topic in changed)
+            due = {topic.name for topic in delta.changed_topics}
+        else:
+            due = {topic.name for topic, numbers in delta.changes_at(self._node_id) if self._has_lost(topic, numbers)}
+        unopened, self._unopened = self._unopened, set()
+        self.look_soon(due | unopened)
+
+    def _has_lost(self, topic: TopicImage, numbers: Iterable[int]) -> bool:
+        found = (topic.partitions[number] for number in numbers)
+        return any(self._node_id in partition.replicas and is_lost(partition, self._node_id) for partition in found)
 
     def _tell_soon(self) -> None:
         if self._is_on and not self._is_telling and self._due != set():
@@ -111,12 +122,12 @@ class DirectoryReports:
             for index, partition in topic.partitions.items():
                 if self._node_id not in partition.replicas:
                     continue
-                place, known = (topic.topic_id, index), UNASSIGNED
-                if partition.directories:
-                    known = partition.directories[partition.replicas.index(self._node_id)]
+                place, known = (topic.topic_id, index), directory_of(partition, self._node_id)
                 if self._told.get(place) == known:
                     del self._told[place]
                 found = self._directory_of(name, index, partition)
+                if found is None and known == LOST:
+                    self._unopened.add(name)
                 if found is None or found == self._told.get(place, known):
                     continue
                 if found == LOST or known != UNASSIGNED or has_many:
