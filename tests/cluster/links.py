@@ -15,7 +15,10 @@ from typing import Any, Final
 
 from tests.cluster.power import call
 from tests.cluster.processes import ClusterProcesses
+from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import BrokerProcess
+
+from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 NO_HOST: Final = "02:00:00:00:00:fe"
 SLOW_RATE: Final = "2mbit"
@@ -103,6 +106,7 @@ class LinkedCluster(ClusterProcesses):
 
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self.hosts = Hosts(range(1, count + 1))
+        self._proxy: Proxy | None = None
         try:
             super().__init__(folder, count, **properties)
         except BaseException:
@@ -111,6 +115,12 @@ class LinkedCluster(ClusterProcesses):
 
     def host_of(self, node: int) -> str:
         return self.hosts.address(node)
+
+    def zookeeper_address(self, zookeeper: ZooKeeperServer) -> str:
+        """On the clients' host, and cut off with it."""
+        self._proxy = Proxy(zookeeper.port, zookeeper.port, host=self.hosts.address(CLIENTS))
+        self._proxy.accept()
+        return f"{self._proxy.host}:{zookeeper.port}"
 
     def _node(self, node: int, port: int, **properties: Any) -> BrokerProcess:
         made = super()._node(node, port, **properties)
@@ -124,4 +134,7 @@ class LinkedCluster(ClusterProcesses):
         try:
             super().__exit__(kind, error, trace)
         finally:
+            if self._proxy is not None:
+                self._proxy.refuse()
+                self._proxy.reset()
             self.hosts.remove()

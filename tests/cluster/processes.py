@@ -86,9 +86,12 @@ class ClusterProcesses(NodeProcesses):
         """All brokers are the same, and any of them may be the controller."""
         self._zookeeper = ZooKeeperServer(self._folder / "zookeeper", ports[-1])
         self._zookeeper.start()
-        own = {"zookeeper_connect": f"{self._zookeeper.address}/cluster", "zookeeper_session_timeout_ms": ZOOKEEPER_SESSION_MS}
+        address = self.zookeeper_address(self._zookeeper)
+        own = {"zookeeper_connect": f"{address}/cluster", "zookeeper_session_timeout_ms": ZOOKEEPER_SESSION_MS}
         self._properties = {"cluster_id": CLUSTER_ID} | own | properties
-        self.nodes = {node: self._node(node, ports[node - 1]) for node in range(1, count + 1)}
+        self.nodes = {}
+        for node, port in enumerate(ports[:count], 1):
+            self.nodes[node] = self._node(node, port, listeners=f"PLAINTEXT://{self.host_of(node)}:{port}")
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
         folder = self._folder / f"node-{node}"
@@ -105,6 +108,10 @@ class ClusterProcesses(NodeProcesses):
         made = self._node(node, port or lasting_ports(1)[0], process_roles="broker", **properties)
         self.nodes[node] = made
         return made.start()
+
+    def zookeeper_address(self, zookeeper: ZooKeeperServer) -> str:
+        """Where the nodes reach it."""
+        return zookeeper.address
 
     def host_of(self, node: int) -> str:
         """Where the node listens."""

@@ -15,10 +15,11 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 class Proxy:
     """``with Proxy(port, target):``; connections to ``port`` are carried to ``target``, both of the loopback address.
 
-    Of several targets each connection gets the next one.
+    Of several targets each connection gets the next one. It listens on another address when it is given that ``host``.
     """
 
-    def __init__(self, port: int, *targets: int) -> None:
+    def __init__(self, port: int, *targets: int, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.port = port
         self._targets = itertools.cycle(targets)
         self._listener: socket.socket | None = None
@@ -28,7 +29,7 @@ class Proxy:
 
     def accept(self) -> None:
         """New connections are carried on."""
-        listener = socket.create_server(("127.0.0.1", self.port))
+        listener = socket.create_server((self.host, self.port))
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
