@@ -1,7 +1,7 @@
 """Three nodes on hosts of their own, each with a small disk of its own, which can be full, and slow; they can be killed and paused, too.
 
-A disk is a tmpfs of ``DISK_BYTES``. A preloaded library reads from a file how long syncs and appends are to take (``slow_disk.c``). It takes
-root, a C compiler, and what ``links`` takes.
+A disk is a tmpfs of ``DISK_BYTES``. A preloaded library reads from a file how long syncs and appends are to take (``slow_disk.c``). Root,
+a C compiler and what ``links`` needs are needed.
 """
 
 from __future__ import annotations
