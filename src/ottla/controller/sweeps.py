@@ -12,7 +12,7 @@ Source: KIP-631, KIP-841, KIP-858, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.controller.decided import Recorded
@@ -30,9 +30,9 @@ Suspected = Callable[[], Container[int]]
 """Who is suspected to be dead, now."""
 Step = Callable[[ClusterImage], Recorded]
 
-CHANGED_MAX: Final = 150
+CHANGED_MAX: Final = 250
 """Partitions that one step changes: two milliseconds."""
-LOOKED_AT_MAX: Final = 500
+LOOKED_AT_MAX: Final = 1000
 IDLE_PASSES_MAX: Final = 3
 _NOTHING: Final = Recorded(())
 
@@ -139,6 +139,19 @@ class Sweep:
         self.is_done = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What becomes of a partition, or of any that is like it; ``record`` is None where nothing does."""
+
+    record: PartitionChangeRecord | None
+    stays: bool = False
+    """In the ISR, where nobody else is."""
+    leaves: bool = False
+    resigns: bool = False
+    loses_eligibility: int = 0
+    """-1 for who becomes eligible."""
+
+
 class Leaving(Sweep):
     """The broker is in no ISR any more, but where it alone must stay; uncleanly, it is not eligible any more either.
 
@@ -169,6 +182,7 @@ class Leaving(Sweep):
         self.changed_count = 0
         """Partitions that were changed so far, each as often as it was."""
         self._removed = [0, 0, 0]  # in this step: from how many ISRs, leaderships and ELRs
+        self._alike: dict[tuple[str, int], _Decided] = {}  # in this step: partitions of one topic that are one object have one decision
         self._is_clean_now = True  # asked once a step
         self._suspected_now: Container[int] = ()
 
@@ -177,6 +191,7 @@ class Leaving(Sweep):
 
     def _step(self, image: ClusterImage) -> Recorded:
         self._removed = [0, 0, 0]
+        self._alike.clear()
         self._is_clean_now, self._suspected_now = self._is_clean(image), self._suspected()
         return super()._step(image)
 
@@ -194,25 +209,44 @@ class Leaving(Sweep):
     ) -> PartitionChangeRecord | None:
         if self._is_of_leaders and partition.leader != self._broker_id:
             return None
-        broker_id, is_clean = self._broker_id, self._is_clean_now
-        in_sync, was_eligible = broker_id in partition.isr, broker_id in partition.elr
-        if not in_sync and (is_clean or not was_eligible):
+        kind = name, id(partition)  # which the image of this step keeps
+        decided = self._alike.get(kind)
+        if decided is None:
+            decided = self._alike[kind] = self._decide(rules, name, topic_id, partition)
+        self._kept += decided.stays
+        known = decided.record
+        if known is None:
             return None
-        known = rules.of(name, partition, self._suspected_now)
-        record = without_replicas(topic_id, number, partition, {broker_id}, known, is_clean=is_clean)
-        if record is None:
-            self._kept += in_sync
-            return None
-        stays = in_sync and (record.isr is None or broker_id in record.isr)
-        self._kept += stays
         self._changed += 1
         self.changed_count += 1
         removed = self._removed
-        removed[0] += in_sync and not stays
-        removed[1] += partition.leader == broker_id and record.leader not in (SAME_LEADER, broker_id)
+        removed[0] += decided.leaves
+        removed[1] += decided.resigns
+        removed[2] += decided.loses_eligibility
+        return PartitionChangeRecord(
+            number, topic_id, known.isr, known.leader, known.replicas, known.removing_replicas, known.adding_replicas,
+            known.leader_recovery_state, known.directories, known.eligible_leader_replicas, known.last_known_elr,
+        )  # fmt: skip
+
+    def _decide(self, rules: TopicRules, name: str, topic_id: bytes, partition: PartitionImage) -> _Decided:
+        """For any partition of the topic that is as this one is."""
+        broker_id, is_clean = self._broker_id, self._is_clean_now
+        in_sync, was_eligible = broker_id in partition.isr, broker_id in partition.elr
+        if not in_sync and (is_clean or not was_eligible):
+            return _Decided(None)
+        known = rules.of(name, partition, self._suspected_now)
+        record = without_replicas(topic_id, -1, partition, {broker_id}, known, is_clean=is_clean)
+        if record is None:
+            return _Decided(None, stays=in_sync)
+        stays = in_sync and (record.isr is None or broker_id in record.isr)
         is_eligible = was_eligible if record.eligible_leader_replicas is None else broker_id in record.eligible_leader_replicas
-        removed[2] += was_eligible - is_eligible
-        return record
+        return _Decided(
+            record,
+            stays=stays,
+            leaves=in_sync and not stays,
+            resigns=partition.leader == broker_id and record.leader not in (SAME_LEADER, broker_id),
+            loses_eligibility=was_eligible - is_eligible,
+        )
 
     def _end(self, image: ClusterImage, records: list[Stored]) -> None:
         if self._is_of_leaders:

@@ -30,6 +30,7 @@ BATCH_RECORDS_MAX: Final = 2000
 BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
 _SUFFIX: Final = ".checkpoint"
 _SLICE_RECORDS: Final = 250
+_UNBOUNDED: Final = 2**31 - 1
 """What is encoded before others have their turn: some milliseconds."""
 _KEPT: Final = 2
 
@@ -187,12 +188,18 @@ async def build_batches(
 ) -> list[bytearray]:
     """Batches of all of them, with pauses where they are many, in the versions of ``metadata.version`` at ``level``, or as they say."""
     batches: list[bytearray] = []
-    builder = BatchBuilder()
+    values: list[bytes | None] = []
     async for record in sliced(records, _SLICE_RECORDS):
-        builder.append(None, encode_record(record, level), timestamp_ms=now_ms)
+        values.append(encode_record(record, level))
         if type(record) is FeatureLevelRecord:
             level = level_after(record, level)
-        if builder.count == batch_records_max:
-            batches.append(builder.build())
-            builder = BatchBuilder()
-    return [*batches, builder.build()] if builder.count else batches
+        if len(values) == batch_records_max:
+            batches.append(_batch_of(values, now_ms))
+            values = []
+    return [*batches, _batch_of(values, now_ms)] if values else batches
+
+
+def _batch_of(values: list[bytes | None], now_ms: int) -> bytearray:
+    builder = BatchBuilder()
+    builder.extend([None] * len(values), values, start=0, end=len(values), timestamp_ms=now_ms, size_max=_UNBOUNDED)
+    return builder.build()
