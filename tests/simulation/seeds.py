@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
+GC_THRESHOLDS: Final = (200_000, 50, 100)
+"""Rarely: a world is full of cycles that live as long as it does."""
 Try = Callable[[int], tuple[int, list[str], Counter[str]]]
 """From a seed to itself, what it found, and what it met, with the number of "runs"."""
 
@@ -28,7 +32,7 @@ def seeds_for(seconds: float, first: int) -> Iterator[int]:
 def hunt(seeds: Iterable[int], jobs: int, try_seed: Try) -> tuple[int, Counter[str]]:
     """The number of seeds with findings, each of which is printed, and what met what."""
     found, meetings = 0, Counter[str]()
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, gc.set_threshold, GC_THRESHOLDS) as pool:
         waiting = []
         for seed in seeds:
             waiting.append(pool.apply_async(try_seed, (seed,)))
