@@ -100,8 +100,16 @@ def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAns
                 state.become_leader(now_ms)
         return
     role.refused |= {peer} - role.granted
+    if isinstance(role, Candidate):
+        role.absent -= {peer}
+    _look_at_refusals(state, role, now_ms)
+
+
+def _look_at_refusals(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
+    """Who is absent cannot make up for a refusal: of two candidates that share the votes of a dead leader's survivors, neither waits for it."""
     voters = state.settings.voters
-    if len(voters.ids) - len(role.refused) < voters.majority:
+    absent = role.absent if isinstance(role, Candidate) and role.refused else frozenset()
+    if len(voters.ids) - len(role.refused | absent) < voters.majority:
         _lost(state, role, now_ms)
 
 
@@ -151,8 +159,12 @@ def ask(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
 
 def on_connection_lost(state: QuorumState, role: Prospective | Candidate, peer: int, now_ms: int) -> None:
     """The peer is asked again after a while."""
-    if peer in role.ask_ms:
-        role.ask_ms[peer] = min(role.ask_ms[peer], state.retry_ms(role.since_ms, now_ms))
+    if peer not in role.ask_ms:
+        return
+    role.ask_ms[peer] = min(role.ask_ms[peer], state.retry_ms(role.since_ms, now_ms))
+    if isinstance(role, Candidate):
+        role.absent |= {peer}
+        _look_at_refusals(state, role, now_ms)
 
 
 def next_ms(role: Prospective | Candidate) -> int:

@@ -67,6 +67,8 @@ class Candidate(Role):
     ask_ms: dict[int, int] = {}
     since_ms: int = 0
     is_lost: bool = False
+    absent: frozenset[int] = frozenset()
+    """Who cannot be reached, and has not voted."""
 
 
 class Progress(msgspec.Struct, frozen=True):
