@@ -106,7 +106,7 @@ def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAns
 
 
 def _look_at_refusals(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """Who is absent cannot make up for a refusal: of two candidates that share the votes of a dead leader's survivors, neither waits for it."""
+    """Who is absent cannot make up for a refusal: of two candidates that share the survivors' votes, neither waits for a dead leader."""
     voters = state.settings.voters
     absent = role.absent if isinstance(role, Candidate) and role.refused else frozenset()
     if len(voters.ids) - len(role.refused | absent) < voters.majority:
