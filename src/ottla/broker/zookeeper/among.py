@@ -35,6 +35,7 @@ from ottla.broker.zookeeper.node_id import settle_node_id
 from ottla.broker.zookeeper.notices import Notices
 from ottla.broker.zookeeper.own_address import OwnAddress
 from ottla.config import BrokerConfig
+from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -216,13 +217,20 @@ def _given_up(_: None, error: BaseException | None) -> None:
 
 def _fetch(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
     """That of the metadata log goes to the controller; any other one is a consumer's, or a follower's."""
-    if request.topics and request.topics[0].topic_id == METADATA_TOPIC_ID:
+    if _is_of_metadata(request):
         return quorum_calls.handle(parts, context, request)
     return SERVICES[Role.BROKER][ApiKey.FETCH].handle(parts, context, request)
 
 
 def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
+    """That of another log ends the connection, as every request does that is not served yet: the cluster may still say that this broker leads."""
+    if not _is_of_metadata(request):
+        raise DecodeError("only the metadata log can be fetched yet")
     return quorum_calls.handle(parts, context, request)
+
+
+def _is_of_metadata(request: FetchRequest) -> bool:
+    return bool(request.topics) and request.topics[0].topic_id == METADATA_TOPIC_ID
 
 
 METADATA_TOPIC_ID: Final = bytes(15) + b"\1"
