@@ -8,22 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from typing import Any
 
 import pytest
 import structlog
-from tests.cluster.in_simulation import SimNodes
 from tests.simulation.quorum_nodes import started
 from tests.simulation.zookeeper_nodes import SESSION_MS, explore_zookeeper, nodes_in_zookeeper
 
-from ottla.broker.zookeeper.among import AmongZookeeper
-from ottla.client.cluster import Cluster
-from ottla.client.consumer import Consumer
-from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
-from ottla.types import TopicPartition
 
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 RARE = (
@@ -73,46 +65,3 @@ def test_a_machine_that_lost_power_does_not_wait_for_the_end_of_its_earlier_sess
     simulation = Simulation(5)
     with structlog.testing.capture_logs():
         run(main())
-
-
-def test_a_consumer_waits_for_a_leader_that_has_not_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its listener is open before, for the brokers that look for a controller, and Metadata names it for as long as its last session lives."""
-    may_join = asyncio.Event()
-    join = AmongZookeeper.join
-
-    async def joins_late(self: AmongZookeeper, *args: Any) -> None:
-        await may_join.wait()
-        await join(self, *args)
-
-    async def read(cluster: Cluster) -> None:
-        consumer = Consumer(cluster, ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-        await consumer.assign([TopicPartition("events", 0)])
-        while not await consumer.poll(100):
-            pass
-        node.kill(power_cut=False)
-        node.begin()
-        for _ in range(20):
-            assert await consumer.poll(100) == []
-        may_join.set()
-        await started([node])
-        await nodes.send("events", b"later")
-        async with asyncio.timeout(20):
-            while not (found := await consumer.poll(100)):
-                pass
-        assert [record.value for record in found] == [b"later"]
-        await consumer.close()
-
-    async def main() -> None:
-        node.begin()
-        await started([node])
-        await nodes.create("events", [1])
-        await nodes.send("events", b"before")
-        monkeypatch.setattr(AmongZookeeper, "join", joins_late)
-        await nodes.act(read)
-
-    simulation = Simulation(5)
-    node = nodes_in_zookeeper(simulation)[0]
-    nodes = SimNodes(simulation, {1: node}, {})
-    with structlog.testing.capture_logs() as events:
-        run(main())
-    assert "only the metadata log can be fetched yet" in {event.get("reason") for event in events}

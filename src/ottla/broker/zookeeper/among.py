@@ -223,7 +223,7 @@ def _fetch(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
 
 
 def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
-    """That of another log ends the connection, as every request does that is not served yet: the cluster may still say that this broker leads."""
+    """That of another log ends the connection, as all that is not served yet does: clients come who believe that this broker leads."""
     if not _is_of_metadata(request):
         raise DecodeError("only the metadata log can be fetched yet")
     return quorum_calls.handle(parts, context, request)
