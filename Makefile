@@ -42,7 +42,7 @@ test: setup
 	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
-PATHS_TESTS := $(addprefix tests/,admin_http broker cli client clients durability examples hostile runtime spark storage)
+PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)
 
 test-paths: setup
 	OTTLA_PATHS=sendfile,offload,cold $(PYTEST) -n 2 --dist loadgroup $(PATHS_TESTS) $(ARGS)

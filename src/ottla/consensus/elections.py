@@ -5,7 +5,7 @@ by the end offset then. Since a majority has every committed record, and two maj
 (Raft 5.4.1).
 
 A pre-vote changes nothing. It is granted on the same condition, unless this replica follows a leader that it has no reason of its own to
-give up: then it refuses, and looks for itself (rule Q3: never on the asker's word; a voter with one dead link deposes no leader). Source:
+give up: then it refuses, and looks for itself (never on the asker's word: a voter with one dead link deposes no leader). Source:
 KIP-595, KIP-853 (directory ids), KIP-996 (pre-vote).
 """
 

@@ -7,7 +7,8 @@ not to be replaced because its voters have slow disks. An answer counts only if 
 high watermark: what is committed stays.
 
 The leader counts as lost when it has answered no fetch for fetch.timeout, when a probe has found its process dead, or when it has said
-that it resigned. In the last two cases the voters take turns (rule Q2): the one whose turn is first begins at once.
+that it resigned. In the last two cases the voters take turns, so that they do not
+split the vote: the one whose turn is first begins at once.
 """
 
 from __future__ import annotations
