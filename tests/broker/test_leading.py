@@ -10,8 +10,9 @@ import pytest
 
 from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.waiting import AT_ONCE
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import LOST_DIRECTORY, PartitionImage
+from ottla.replication.high_watermark import HighWatermark
 
 
 class Given:
@@ -24,7 +25,7 @@ class Given:
             log_end_offset=end_offset, log_start_offset=0, config=SimpleNamespace(min_insync_replicas=1),
             durability=SimpleNamespace(owes_sync=False),
         )  # fmt: skip
-        self.high_watermark = high_watermark
+        self.committed = HighWatermark(high_watermark)
         self.woken: list[int] = []
 
     def wake(self, size_bytes: int) -> None:
@@ -47,7 +48,7 @@ def test_consumers_that_wait_are_woken_when_records_of_an_earlier_epoch_are_comm
     leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication, epoch_start_offset=5)
     if leading.on_follower_fetch(2, broker_epoch=-1, offset=5, start_offset=0):
         leading.committed()
-    assert partition.high_watermark == 5
+    assert partition.committed.offset == 5
     assert partition.woken == woken
     leading.grew(100)
     partition.log.log_end_offset = 6
@@ -69,7 +70,7 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
     now_ms = 31_000
     leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
     leading.look_for_laggards()
-    assert partition.high_watermark == 6
+    assert partition.committed.offset == 6
 
 
 def test_whom_the_controller_does_not_take_into_the_isr_is_waited_for_no_more() -> None:
@@ -86,9 +87,9 @@ def test_whom_the_controller_does_not_take_into_the_isr_is_waited_for_no_more() 
     partition.log.log_end_offset = 6
     leading.grew(100)
     leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
-    assert partition.high_watermark == 5, "the third one is waited for"
+    assert partition.committed.offset == 5, "the third one is waited for"
     assert not leading.on_isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
-    assert partition.high_watermark == 6
+    assert partition.committed.offset == 6
 
 
 def test_a_fetch_that_was_on_its_way_when_its_replica_was_given_up_holds_nothing_back() -> None:
@@ -106,7 +107,7 @@ def test_a_fetch_that_was_on_its_way_when_its_replica_was_given_up_holds_nothing
     leading.on_follower_fetch(3, broker_epoch=-1, offset=5, start_offset=0)
     if leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0):
         leading.committed()
-    assert (partition.high_watermark, asked) == (6, [])
+    assert (partition.committed.offset, asked) == (6, [])
 
 
 def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_have_it() -> None:
@@ -118,10 +119,10 @@ def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_h
     partition.log.durability = SimpleNamespace(owes_sync=True, recovery_point=5)
     assert not leading.on_follower_fetch(2, broker_epoch=-1, offset=6, start_offset=0)
     leading.grew(0)
-    assert partition.high_watermark == 5
+    assert partition.committed.offset == 5
     partition.log.durability = SimpleNamespace(owes_sync=False, recovery_point=6)
     leading.grew(100)
-    assert partition.high_watermark == 6
+    assert partition.committed.offset == 6
 
 
 def test_what_a_follower_had_in_an_earlier_epoch_counts_for_nothing_in_the_next() -> None:
@@ -132,9 +133,21 @@ def test_what_a_follower_had_in_an_earlier_epoch_counts_for_nothing_in_the_next(
     assert not earlier.on_follower_fetch(2, broker_epoch=-1, offset=10, start_offset=0), "the third one has yet to fetch"
     waiting = earlier.hand_over()
     later = Leading(partition, PartitionImage((1, 2, 3), (1, 2), 1, 6, 8), replication, epoch_start_offset=10, waiting=waiting)
-    assert partition.high_watermark == 5
+    assert partition.committed.offset == 5
     later.grew(100)
-    assert partition.high_watermark == 5
+    assert partition.committed.offset == 5
     assert later.on_follower_fetch(2, broker_epoch=-1, offset=8, start_offset=0)
     later.committed()
-    assert partition.high_watermark == 8
+    assert partition.committed.offset == 8
+
+
+def test_a_late_answer_of_the_controller_moves_nothing_once_the_epoch_has_ended() -> None:
+    """The partition has another role by then, and its log may be another one."""
+    partition = Given(5, 5)
+    leading = Leading(partition, PartitionImage((1, 2), (1, 2), 1, 3, 5), replication_of(), epoch_start_offset=5)
+    partition.log.log_end_offset = 9
+    leading.grew(100)
+    assert leading.machine.change is None
+    leading.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads"))
+    leading.on_image(PartitionImage((1, 2), (1,), 1, 3, 6))
+    assert partition.committed.offset == 5

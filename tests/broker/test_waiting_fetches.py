@@ -13,7 +13,6 @@ from tests.storage.batches import batch
 
 from ottla.broker.handlers.list_offsets import LATEST
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.role_machines import leading_of
 from ottla.messages.fetch import READ_COMMITTED, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.metadata.image import PartitionImage
@@ -109,7 +108,7 @@ class Follower:
         self._node = found._replication.node_id + 1
         replicas = (self._node - 1, self._node)
         image = PartitionImage(replicas, replicas, self._node - 1, found.leader_epoch, 5)
-        found.leading = leading_of(found, image, found._replication, epoch_start_offset=found.log.log_end_offset)
+        found.take_role(image)
 
     async def has(self, offset: int) -> None:
         async def run() -> None:

@@ -25,6 +25,8 @@ LAST_OFFSET_DELTA = 6  # its place among the fields of a batch's header
 def create(cluster: ClusterProcesses, admin: Admin, topic: str, replicas: Sequence[Sequence[int]], **configs: str) -> None:
     """A topic with these replicas of each partition, in order of preference, which is served; dots of a configuration are underscores."""
     given = {key.replace("_", "."): value for key, value in configs.items()}
+    named = {node for row in replicas for node in row}
+    eventually(lambda: {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}, named.issubset)
     assert admin.create_topics([NewTopic(topic, assignments=dict(enumerate(replicas)), configs=given)]) == {topic: None}
     wanted = [row[0] for row in replicas]
     eventually(lambda: leaders(admin, topic), lambda found: found == wanted)

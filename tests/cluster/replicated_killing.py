@@ -156,9 +156,15 @@ class JavaProducer(WorkerThread):
         self._command = [*command, "stream", bootstrap, TOPIC]
         self._open_count = 0
         self._is_settled = threading.Condition()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def abandon(self) -> None:
+        if self._process is not None:
+            self._process.kill()
 
     def run(self) -> None:
         with subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            self._process = process
             assert process.stdin is not None
             assert process.stdout is not None
             noting = threading.Thread(target=self._note_all, args=(process.stdout,))
@@ -300,7 +306,12 @@ def working(
     members, reader = [Member(history, bootstrap), Member(history, bootstrap)], Reader(history, bootstrap)
     for worker in [*producers, *members, reader]:
         worker.start()
-    yield producers, members, reader
+    try:
+        yield producers, members, reader
+    except BaseException:
+        for worker in producers:
+            worker.abandon()
+        raise
     for worker in [*members, reader]:
         worker.join()
 

@@ -82,7 +82,7 @@ async def check_replicas_are_equal(nodes: SimNodes, *replicas: int) -> dict[int,
     leader = image_of(nodes, replicas[0]).topics["t"].partitions[0].leader
     await nodes.until(lambda: nodes.in_sync(leader, "t") == set(replicas))
     await nodes.until(lambda: len({nodes.partition(node, "t").log.log_end_offset for node in replicas}) == 1)
-    await nodes.until(lambda: all(nodes.partition(node, "t").is_end_known for node in replicas))
+    await nodes.until(lambda: all(nodes.partition(node, "t").role.is_end_known for node in replicas))
     first, *others = [await records_of(nodes.partition(node, "t")) for node in replicas]
     assert others == [first] * len(others)
     return {offset: value for offset, _, value in first}
@@ -132,12 +132,12 @@ def test_a_cut_for_the_earlier_leader_is_under_way_when_the_next_one_answers() -
         await nodes.until(lambda: cut.log.log_end_offset == 4)
         disk.slow.append(Slow("truncate", ".log", 300, within=cut.log.folder))
         await admin(nodes, lambda asked: asked.elect_leaders([P]))
-        await nodes.until(lambda: cut.cutting is not None)
+        await nodes.until(lambda: cut.role.cutting is not None)
         await make_leader(nodes, 4, 5, 6)
         await nodes.until(lambda: nodes.partition(4, "t").led_epoch >= 0)
         sending.append(asyncio.ensure_future(send(nodes, b"d-4")))
         await nodes.until(lambda: cut.followed is not None and cut.followed.leader_id == 4)
-        assert cut.cutting is not None, "that is what this is about"
+        assert cut.role.cutting is not None, "that is what this is about"
         for one, other in ((4, 5), (5, 4)):
             fabric.join_link(f"node-{one}", f"node-{other}")
         await asyncio.gather(*sending)

@@ -60,7 +60,7 @@ def test_a_replica_leads_when_its_log_is_cut_and_not_before() -> None:
         assert broker is not None
         image = broker.image.topics["t"].partitions[0]
         cutting = asyncio.ensure_future(nodes.nodes[2].machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)])))
-        while partition.cutting is None:
+        while partition.role.cutting is None:
             await asyncio.sleep(0)
         partition.take_role(replace(image, leader=2, leader_epoch=image.leader_epoch + 1))
         assert partition.led_epoch < 0
@@ -151,13 +151,13 @@ def test_nothing_is_appended_before_a_cut_is_durable() -> None:
         part = await nodes.partition(1, "t").log.read(1, max_bytes=1000, end_offset=2)
         assert part is not None
         await nodes.nodes[2].machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
-        partition.begin_cut()
+        partition.role.begin_cut()
         records = memoryview(part.region.read())
         machine = nodes.nodes[2].machine
         assert not await machine.run(append(broker.partitions, partition, followed, 1, records, now_ms=1))
         await asyncio.sleep(1)
         assert partition.log.log_end_offset == 1, "nor is it fetched"
-        partition.end_cut()
+        partition.role.end_cut()
         assert not await machine.run(append(broker.partitions, partition, followed, 2, records, now_ms=1)), "asked for at another end"
         assert await machine.run(append(broker.partitions, partition, followed, 1, records, now_ms=1))
         assert partition.log.log_end_offset == 2
@@ -209,7 +209,7 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
             await machine.run(truncate(broker.partitions, [Cut(partition, followed, 1)]))
         assert partition.log.is_failed
         assert nodes.partition(2, "other").log.is_failed == is_directory_lost
-        assert partition.cutting is None
+        assert partition.role.cutting is None
 
     play(body)
 
@@ -231,7 +231,7 @@ def test_a_log_that_cannot_be_cut_keeps_none_of_the_others_from_it(count: int) -
         assert list(failed) == partitions[:1]
         assert isinstance(failed[partitions[0]], StorageError)
         assert [partition.log.log_end_offset for partition in partitions[1:]] == [1] * (count - 1)
-        assert {partition.cutting for partition in partitions} == {None}
+        assert {partition.role.cutting for partition in partitions} == {None}
 
     play(body)
 
@@ -283,6 +283,6 @@ def test_a_disk_that_is_lost_by_the_first_of_many_cuts_is_not_written_by_the_oth
         machine.disk.on_step = lambda operation, path, what: None
         assert list(failed) == partitions
         assert len([path for path in steps if "/t-" in path and path.endswith(".log")]) <= 1, "of the cut that failed"
-        assert {partition.cutting for partition in partitions} == {None}
+        assert {partition.role.cutting for partition in partitions} == {None}
 
     play(body)

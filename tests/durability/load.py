@@ -154,6 +154,9 @@ class WorkerThread:
         if self._problem is not None:
             raise self._problem
 
+    def abandon(self) -> None:
+        """The test has failed: nothing of it goes on once the test is over."""
+
     def run(self) -> None:
         raise NotImplementedError
 

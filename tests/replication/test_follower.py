@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode
 from ottla.messages.fetch import EpochEndOffset, PartitionData
 from ottla.records.epochs import EpochCache
 from ottla.replication.follower import NEVER, Append, AskOffsets, Followed, StartOver, Truncate, Wait
+from ottla.replication.high_watermark import HighWatermark
 
 
 class Log:
@@ -34,7 +35,7 @@ class Log:
 
 
 def followed(high_watermark: int = 0) -> Followed:
-    return Followed(9, 7, high_watermark=high_watermark, backoff_ms=1000)
+    return Followed(9, 7, committed=HighWatermark(high_watermark), backoff_ms=1000)
 
 
 def test_records_are_appended_and_what_the_leader_says_is_committed_is_so_within_the_log() -> None:
@@ -132,3 +133,11 @@ def test_a_follower_ends_with_its_leaders_log_and_never_cuts_what_they_share(log
         elif step is None and own.records == leader.records:
             return
     assert own.records == leader.records
+
+
+def test_what_an_earlier_leader_has_said_moves_nothing() -> None:
+    committed, log = HighWatermark(2), Log([(7, 0)] * 4)
+    follower = Followed(9, 7, committed=committed, backoff_ms=1000)
+    follower.end()
+    follower.leader_high_watermark(4, log)
+    assert committed.offset == 2

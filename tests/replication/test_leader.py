@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
+from ottla.replication.high_watermark import HighWatermark
 from ottla.replication.leader import FetchTimes, IsrChange, Leader
 
 LAG_MS = 1000
@@ -32,7 +33,7 @@ class Log:
             epoch_start_offset=end,
             start_offset=start,
             end_offset=end,
-            high_watermark=high_watermark,
+            committed=HighWatermark(high_watermark),
             min_isr=min_isr,
             lag_ms_max=LAG_MS,
             may_join=lambda node, epoch: node not in self.ineligible,

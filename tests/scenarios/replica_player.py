@@ -22,6 +22,7 @@ from ottla.messages.fetch import EpochEndOffset, PartitionData
 from ottla.metadata.image import PartitionImage
 from ottla.records.epochs import EpochCache
 from ottla.replication.follower import Append, Followed, Truncate
+from ottla.replication.high_watermark import HighWatermark
 from ottla.replication.leader import IsrChange, Leader
 
 LAG_MS: Final = 30_000
@@ -100,13 +101,14 @@ class ReplicaPlayer:
         own.followed = None
         image = PartitionImage(REPLICAS, isr, self._leader_id, self._epoch, self._partition_epoch)
         self._leader = Leader(
-            self._leader_id, image, epoch_start_offset=own.log_end_offset, end_offset=own.log_end_offset, high_watermark=own.high_watermark,
-            min_isr=int(given.get("min", "1")), lag_ms_max=LAG_MS, may_join=lambda node, epoch: True, now_ms=self._now_ms,
+            self._leader_id, image, epoch_start_offset=own.log_end_offset, end_offset=own.log_end_offset,
+            committed=HighWatermark(own.high_watermark), min_isr=int(given.get("min", "1")), lag_ms_max=LAG_MS,
+            may_join=lambda node, epoch: True, now_ms=self._now_ms,
         )  # fmt: skip
         for other, replica in self._replicas.items():
             if other != self._leader_id:
-                high_watermark = replica.high_watermark
-                replica.followed = Followed(self._leader_id, self._epoch, high_watermark=high_watermark, backoff_ms=1000)
+                committed = HighWatermark(replica.high_watermark)
+                replica.followed = Followed(self._leader_id, self._epoch, committed=committed, backoff_ms=1000)
         known = "knows what is committed" if self._leader.knows_what_is_committed else "does not know yet what is committed"
         return [f"{node} leads epoch {self._epoch} from {own.log_end_offset} on, and {known}"]
 

@@ -52,7 +52,7 @@ class Watch:
     def _look_at(self, node: int, partition: Partition) -> None:
         self._note(partition)
         if partition not in self._seen:
-            partition.on_role = partial(self._on_role, partition.on_role)
+            partition.role.on_change = partial(self._on_role, partition.role.on_change)
         epoch, key, high_watermark = partition.led_epoch, partition.key, partition.high_watermark
         if epoch < 0:
             return

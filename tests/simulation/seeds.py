@@ -1,20 +1,27 @@
-"""Hunts over seeds: for a time, on several processes, each finding printed with its seed, and what was met, counted."""
+"""Hunts over seeds: for a time, on several processes, each finding printed with its seed, and what was met, counted.
+
+A hunt that is interrupted (SIGINT) prints what it has counted until then.
+"""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import multiprocessing
+import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.pool import AsyncResult
 from typing import Final
 
 GC_THRESHOLDS: Final = (200_000, 50, 100)
 """Rarely: a world is full of cycles that live as long as it does."""
-Try = Callable[[int], tuple[int, list[str], Counter[str]]]
-"""From a seed to itself, what it found, and what it met, with the number of "runs"."""
+Tried = tuple[int, list[str], Counter[str]]
+"""A seed, what it found, and what it met, with the number of "runs"."""
+Try = Callable[[int], Tried]
 
 
 def never_reached(met: Counter[str], important: Iterable[str]) -> list[str]:
@@ -32,18 +39,24 @@ def seeds_for(seconds: float, first: int) -> Iterator[int]:
 def hunt(seeds: Iterable[int], jobs: int, try_seed: Try) -> tuple[int, Counter[str]]:
     """The number of seeds with findings, each of which is printed, and what met what."""
     found, meetings = 0, Counter[str]()
-    with multiprocessing.get_context("spawn").Pool(jobs, gc.set_threshold, GC_THRESHOLDS) as pool:
-        waiting = []
+    with suppress(KeyboardInterrupt), multiprocessing.get_context("spawn").Pool(jobs, _prepare) as pool:
+        waiting = deque[AsyncResult[Tried]]()
         for seed in seeds:
             waiting.append(pool.apply_async(try_seed, (seed,)))
             while len(waiting) > jobs:
-                found += _tell(waiting.pop(0).get(), meetings)
-        for result in waiting:
-            found += _tell(result.get(), meetings)
+                found += _tell(waiting.popleft().get(), meetings)
+        while waiting:
+            found += _tell(waiting.popleft().get(), meetings)
     return found, meetings
 
 
-def _tell(result: tuple[int, list[str], Counter[str]], meetings: Counter[str]) -> bool:
+def _prepare() -> None:
+    """A process that tries seeds leaves interrupts to the one that counts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _tell(result: Tried, meetings: Counter[str]) -> bool:
     seed, findings, met = result
     meetings.update(met)
     for finding in findings[:4]:

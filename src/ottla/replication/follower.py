@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from ottla.errors import ErrorCode
 from ottla.messages.fetch import PartitionData
 from ottla.messages.values import Records
+from ottla.replication.high_watermark import HighWatermark
 from ottla.types import NO_OFFSET
 
 NEVER: Final = 2**62
@@ -85,15 +86,15 @@ class Followed:
     """Of one partition and one leader epoch."""
 
     __slots__ = (
-        "_backoff_ms", "_gap_at", "high_watermark", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id",
+        "_backoff_ms", "_committed", "_gap_at", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id",
         "leader_start_offset", "wait_until_ms",
     )  # fmt: skip
 
-    def __init__(self, leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> None:
+    def __init__(self, leader_id: int, leader_epoch: int, *, committed: HighWatermark, backoff_ms: int) -> None:
         self.leader_id: Final = leader_id
         self.leader_epoch: Final = leader_epoch
         self._backoff_ms = backoff_ms
-        self.high_watermark = high_watermark
+        self._committed = committed  # the partition's
         self.leader_start_offset = NO_OFFSET
         """Below it the leader has nothing any more; -1 before its first answer."""
         self.is_caught_up = False
@@ -101,6 +102,14 @@ class Followed:
         self.wait_until_ms = 0
         self.is_finding_offsets = False
         self._gap_at = NO_OFFSET  # the leader has sent what lies after a gap that begins here, and it was not taken
+
+    @property
+    def high_watermark(self) -> int:
+        return self._committed.offset
+
+    def end(self) -> None:
+        """The partition follows another leader, or none: a late answer moves nothing."""
+        self._committed = self._committed.detached()
 
     def may_fetch(self, now_ms: int) -> bool:
         return now_ms >= self.wait_until_ms and not self.is_finding_offsets
@@ -120,12 +129,12 @@ class Followed:
 
     def leader_high_watermark(self, offset: int, log: FollowedLog) -> None:
         """The leader says that everything below is committed; what of it this replica has, is."""
-        self.high_watermark = max(self.high_watermark, min(offset, log.log_end_offset))
+        self._committed.raise_to(min(offset, log.log_end_offset))
         self.is_caught_up = offset <= log.log_end_offset
 
     def on_truncated(self, end_offset: int) -> None:
         """The log was cut."""
-        self.high_watermark = min(self.high_watermark, end_offset)
+        self._committed.cut_to(end_offset)
 
     def on_gap(self, offset: int) -> None:
         """The leader's first batch begins after that offset, at which it was asked; nothing was taken of the answer."""

@@ -19,6 +19,7 @@ from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
+from ottla.replication.high_watermark import HighWatermark
 from ottla.types import NO_OFFSET
 
 MayJoin = Callable[[int, int], bool]
@@ -100,8 +101,8 @@ class Leader:
     """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
 
     __slots__ = (
-        "_deleted_offset", "_kept", "_lag_ms_max", "_lost", "_may_join", "_node_id", "_proposed", "change", "epoch_start_offset",
-        "followers", "high_watermark", "isr", "leader_epoch", "min_isr", "partition_epoch",
+        "_committed", "_deleted_offset", "_kept", "_lag_ms_max", "_lost", "_may_join", "_node_id", "_proposed", "change",
+        "epoch_start_offset", "followers", "isr", "leader_epoch", "min_isr", "partition_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -112,18 +113,18 @@ class Leader:
         epoch_start_offset: int,
         start_offset: int = 0,
         end_offset: int,
-        high_watermark: int,
+        committed: HighWatermark,
         min_isr: int,
         lag_ms_max: int,
         may_join: MayJoin,
         kept: Kept = _everything,
         now_ms: int,
     ) -> None:
-        """Elected. The high watermark begins as what this replica knew of it; who is in sync has had everything until now.
+        """Elected. ``committed`` is the partition's, as this replica knows it; who is in sync has had everything until now.
 
         What earlier leaders have deleted for good lies below ``start_offset``, the log's.
         """
-        assert high_watermark <= end_offset, "the high watermark is within the log"
+        assert committed.offset <= end_offset, "the high watermark is within the log"
         self._node_id: Final = node_id
         self._may_join: Final = may_join
         self._kept: Final = kept
@@ -138,11 +139,19 @@ class Leader:
         self._proposed: tuple[int, ...] | None = None  # what the controller was asked for, and has not answered
         self.change: IsrChange | None = None
         """To be sent to the controller, and then taken away (``take_change``)."""
-        self.high_watermark = high_watermark
+        self._committed = committed
         caught_up_ms = {node: now_ms if node in self.isr else now_ms - 2 * lag_ms_max for node in image.replicas if node != node_id}
         self.followers = {node: Follower(caught_up_ms=caught_up_ms[node]) for node in caught_up_ms}
         assert node_id in self.isr, "the leader is in the ISR"
         self.advance(end_offset, now_ms)
+
+    @property
+    def high_watermark(self) -> int:
+        return self._committed.offset
+
+    def end(self) -> None:
+        """The epoch is over: a late answer moves nothing."""
+        self._committed = self._committed.detached()
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -229,10 +238,7 @@ class Leader:
         for node, follower in self.followers.items():
             if follower.end_offset < high_watermark and (node in maximal_isr or self._is_about_to_join(node, follower, end_offset, now_ms)):
                 high_watermark = follower.end_offset
-        if high_watermark <= self.high_watermark:
-            return False
-        self.high_watermark = high_watermark
-        return True
+        return self._committed.raise_to(high_watermark)
 
     def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
         """Were the high watermark to run ahead of it, it would never reach it."""

@@ -109,7 +109,7 @@ class FollowerReading(Reading):
             self.size_bytes += size
             meters = store.replication.meters
             meters.bytes_out += size
-            if partition.is_adding(self._node):
+            if partition.role.is_adding(self._node):
                 meters.reassignment_bytes_out += size
             if leading.is_throttled:
                 self._throttled_bytes += size

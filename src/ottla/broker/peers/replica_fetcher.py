@@ -128,7 +128,7 @@ class ReplicaFetcher:
         elif opened.health.has_no_room:
             self._session.forget(key)
             self._ask_in(partition, NO_ROOM_MS)
-        elif opened.durability.owes_sync or not partition.is_end_known:
+        elif opened.durability.owes_sync or not partition.role.is_end_known:
             self._session.forget(key)
             self._settle(partition, followed)
         else:
@@ -298,7 +298,7 @@ class ReplicaFetcher:
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
         """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""
-        if not partition.is_end_known:  # it was asked for at an end that may be another one by now
+        if not partition.role.is_end_known:  # it was asked for at an end that may be another one by now
             return False
         now_ms = self._world.clock.monotonic_ms()
         step = followed.on_answer(asked.offset, asked.leader_epoch, data, partition.log, now_ms)

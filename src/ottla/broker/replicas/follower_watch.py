@@ -70,7 +70,7 @@ class FollowerWatch:
             session.due[key] = None
             return
         log, machine = partition.log, leading.machine
-        is_known = cached.has_said(partition.high_watermark, log.log_start_offset) and machine.high_watermark == partition.high_watermark
+        is_known = cached.has_said(partition.high_watermark, log.log_start_offset)
         has_everything = cached.request.fetch_offset == log.log_end_offset and not log.is_failed
         start_offset = cached.request.log_start_offset
         if is_known and has_everything and machine.rest(self._node, self._times, end_offset=log.log_end_offset, start_offset=start_offset):

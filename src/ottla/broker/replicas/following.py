@@ -76,12 +76,11 @@ async def append(
 
 def _follows_at(partition: Partition, followed: Followed, offset: int) -> bool:
     """It still follows that leader, and its log ends there for certain."""
-    return partition.followed is followed and partition.is_end_known and partition.log.log_end_offset == offset
+    return partition.followed is followed and partition.role.is_end_known and partition.log.log_end_offset == offset
 
 
 def take_progress(partition: Partition, followed: Followed) -> bool:
-    """The leader has told what is committed, and where its log begins now; True when this one is to keep that."""
-    partition.high_watermark = followed.high_watermark
+    """The leader has told where its log begins now; True when this one is to keep that."""
     start = min(followed.leader_start_offset, followed.high_watermark)
     if start <= partition.log.durability.start_offset:
         return False
@@ -94,17 +93,14 @@ async def settle(partition: Partition) -> None:
 
     Errors as ``Partition.flush``.
     """
-    while partition.cutting is not None:
-        await partition.cutting.wait()
+    while partition.role.cutting is not None:
+        await partition.role.cutting.wait()
     await partition.flush()
 
 
 def were_cut(partition: Partition) -> None:
     """The log ends earlier, or has begun again; whom this broker follows since the cut began may be another one."""
-    end_offset = partition.log.log_end_offset
-    partition.high_watermark = min(partition.high_watermark, end_offset)
-    if partition.followed is not None:
-        partition.followed.on_truncated(end_offset)
+    partition.committed.cut_to(partition.log.log_end_offset)
 
 
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
@@ -124,8 +120,8 @@ async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Parti
         must_checkpoint = False
         for cut in cuts:
             partition, followed, offset, starts_over = cut
-            if partition.followed is followed and partition.cutting is None:
-                partition.begin_cut()
+            if partition.followed is followed and partition.role.cutting is None:
+                partition.role.begin_cut()
                 begun[partition] = cut
                 must_checkpoint |= partition.log.begin_truncation(0 if starts_over else offset)
         if must_checkpoint:
@@ -142,7 +138,8 @@ async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Parti
                 await store.make_durable(begun)
     finally:
         for partition in begun:
-            partition.end_cut()
+            partition.log.durability.truncation_ended()
+            partition.role.end_cut()
     return failed
 
 
@@ -150,10 +147,10 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
     partition, followed, offset, starts_over = cut
 
     async def work() -> None:
+        log = partition.log
+        if log.is_failed:  # by another cut, of the same disk
+            raise StorageError(f"the log in {log.folder} has failed and is not cut")
         if partition.followed is followed:
-            log = partition.log
-            if log.is_failed:  # by another cut, of the same disk
-                raise StorageError(f"the log in {log.folder} has failed and is not cut")
             try:
                 await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
             except OSError as error:  # it may be cut in part: the next start finds what it is

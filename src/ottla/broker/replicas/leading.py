@@ -13,6 +13,7 @@ from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Rep
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
+from ottla.replication.high_watermark import HighWatermark
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
 
@@ -26,7 +27,7 @@ class Led(Protocol):
     topic: str
     topic_id: bytes
     index: int
-    high_watermark: int
+    committed: HighWatermark
     log: PartitionLog
 
     def wake(self, size_bytes: int) -> None:
@@ -41,7 +42,7 @@ class Led(Protocol):
 class Leading:
     """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
 
-    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_unread", "has_ended", "machine")
+    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_told", "_unread", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -52,24 +53,25 @@ class Leading:
         self._commits = waiting if waiting else Commits()
         self._deletions = Deletions()
         self.has_ended = False
-        end_offset = partition.log.log_end_offset
-        self._unread = (partition.high_watermark, end_offset, AT_ONCE if partition.high_watermark < end_offset else 0)
+        end_offset, known = partition.log.log_end_offset, partition.committed.offset
+        self._unread = (known, end_offset, AT_ONCE if known < end_offset else 0)
         """From where to where consumers have not been woken, and how many bytes that is; what earlier epochs left is not known."""
+        partition.committed.raise_to(partition.log.log_start_offset)  # what was deleted was committed
+        partition.committed.cut_to(end_offset)
         self.machine = Leader(
             replication.node_id,
             image,
             epoch_start_offset=epoch_start_offset,
             start_offset=partition.log.log_start_offset,
             end_offset=end_offset,
-            high_watermark=min(max(partition.high_watermark, partition.log.log_start_offset), end_offset),  # what was deleted was committed
+            committed=partition.committed,
             min_isr=partition.log.config.min_insync_replicas,
             lag_ms_max=replication.lag_ms_max,
             may_join=replication.may_join,
             kept=self._kept,
             now_ms=self._clock.monotonic_ms(),
         )
-        partition.high_watermark = self.machine.high_watermark
-        self._answer_committed()
+        self._told = self.machine.high_watermark  # as those who wait know it
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -154,11 +156,11 @@ class Leading:
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
-        has_moved = partition.high_watermark != machine.high_watermark
+        has_moved = self._told != machine.high_watermark
         if has_moved:
-            partition.high_watermark = machine.high_watermark
+            self._told = machine.high_watermark
             partition.tell_followers()
-        self._answer_committed()
+        self.answer_committed()
         if has_moved:
             partition.wake(self._take_read(machine.high_watermark))
         if self._deletions:
@@ -176,7 +178,8 @@ class Leading:
         self._unread = high_watermark, end, max(1, unread - share)  # the rest is not nothing, whatever came before it
         return share
 
-    def _answer_committed(self) -> None:
+    def answer_committed(self) -> None:
+        """Those who wait for what is committed by now are answered."""
         machine = self.machine
         self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
 
@@ -232,6 +235,7 @@ class Leading:
     def end(self, error: KafkaError) -> None:
         """This broker leads no more, or cannot."""
         self.has_ended = True
+        self.machine.end()
         self._commits.fail(error)
         self._deletions.fail(error)
         self._forget_deletions()

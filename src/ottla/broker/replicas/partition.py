@@ -1,10 +1,10 @@
-"""One partition as this broker serves it: the log, whether this broker leads it, and who waits for it to grow.
+"""One partition as this broker serves it: the log, the role of this broker's replica (``replica_role.py``), and who waits for it to grow.
 
-A partition whose log has failed is offline: it answers KAFKA_STORAGE_ERROR until the broker is restarted. One that another broker
-leads, or none, answers NOT_LEADER_OR_FOLLOWER. What was staged in one leader epoch is never written in a later one: it is dropped when
+A partition that is offline answers KAFKA_STORAGE_ERROR until its directory is back; one that this broker does not lead answers
+NOT_LEADER_OR_FOLLOWER. What was staged in one leader epoch is never written in a later one: it is dropped when
 the epoch ends, and what was being written at that moment is not acknowledged either. Source: KIP-101, KIP-320.
 
-Consumers read up to the high watermark, ``0 <= high_watermark <= log_end_offset``. With one replica that is the end of what has been
+Consumers read up to the high watermark (``replication/high_watermark.py``). With one replica that is the end of what has been
 flushed to the log; with several the leader computes it (``replication/leader.py``), and followers take it from the leader.
 
 Appending has two phases. ``stage`` checks a batch and gives it its offsets; ``flush`` writes all that was staged, in one
@@ -19,19 +19,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.leader_epochs import check_known_epoch
-from ottla.broker.replicas.replication import NOBODY, CommitWaiter, Replication, until_committed
-from ottla.broker.replicas.role_machines import followed_from, leading_of
+from ottla.broker.replicas.replica_role import ReplicaRole, Role
+from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
-from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
+from ottla.replication.high_watermark import HighWatermark
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.tail import Appended
-from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_LEADER, TopicPartition
+from ottla.types import INTERNAL_TOPICS, NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.replicas.leading import Leading
@@ -42,9 +42,8 @@ log = get_logger(__name__)
 
 class Partition:
     __slots__ = (
-        "_ended_at", "_flush", "_handed_over", "_image", "_is_leader", "_on_failed", "_replication", "_sync", "changing", "cutting",
-        "followed", "follower_waiters", "high_watermark", "index", "is_internal", "leader_epoch", "leading", "led_epoch", "log", "meters",
-        "on_role", "topic", "topic_id", "waiters",
+        "_flush", "_on_failed", "_replication", "_sync", "changing", "committed", "follower_waiters", "index", "is_internal", "log",
+        "meters", "role", "topic", "topic_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -59,110 +58,67 @@ class Partition:
         high_watermark: int = 0,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """A replica that leads nothing, and follows nobody, until ``take_role``."""
+        """A replica that leads nothing, and follows no broker, until ``take_role``."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader_epoch = NO_EPOCH  # as the image has it, whoever leads
-        self.led_epoch = NO_EPOCH  # that epoch while this broker leads the partition in it
-        self._is_leader = False  # as the image has it; ``led_epoch`` follows when nothing of an earlier epoch is being written
-        self.cutting: asyncio.Event | None = None  # set when the cut is over
-        self._ended_at = 0  # the log's drop count when the last epoch ended
-        self.on_role: Callable[[Partition], None] = lambda partition: None  # ``led_epoch`` has changed
         self._replication = replication
-        self._image: PartitionImage | None = None
-        self.leading: Leading | None = None  # while this broker leads a partition of several replicas
-        self._handed_over = NOBODY  # from an epoch that this broker led to the one that it is about to lead
-        self.followed: Followed | None = None  # while another broker leads it
-        self.high_watermark = min(high_watermark, log.log_end_offset)
+        self.committed = HighWatermark(min(high_watermark, log.log_end_offset))  # the machine of the role moves it
         self.follower_waiters: dict[FollowerWaiter, None] = {}  # who waits for the log's end, not for the high watermark
         self.is_internal = topic in INTERNAL_TOPICS
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self._flush = Turns(self._flush_once)
         self._sync = Turns(self._sync_once)
+        self.role = ReplicaRole(self, replication, self._flush)
         self._on_failed = on_failed
         log.health.on_failed = self._log_failed
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
 
     def take_role(self, image: PartitionImage) -> None:
-        """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered.
-
-        Acknowledgements wait on when it leads the next epoch, too: as in Kafka, its clients need not know of that.
-        While a write of the earlier epoch is under way, or the log is being cut for its leader, it leads in neither: the log's end, where
-        its epoch begins, is not known yet.
-        """
-        node_id = self._replication.node_id
-        is_leader = image.leader == node_id and self._replication.may_lead
-        self._image = image
+        """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered."""
         if image.is_recovering:  # what its leader lacks was perhaps the only batch of a producer
             self.log.producers.may_lack_some = True
         if len(image.replicas) > 1:
-            self.log.tail.committed_end = lambda: self.high_watermark
-        if image.leader_epoch == self.leader_epoch and is_leader == self._is_leader:
-            if self.leading is not None:
-                self.leading.on_image(image)
-            elif self.led_epoch >= 0 and len(image.replicas) > 1:
-                start, end_offset = self.log.epochs.start_of(self.led_epoch), self.log.log_end_offset
-                self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset if start is None else start)
-            return
-        if self._is_leader and not is_leader:
-            self._replication.on_ceased(self)
-        self.leader_epoch, self.led_epoch, self._is_leader = image.leader_epoch, NO_EPOCH, is_leader
-        if self.leading is not None:
-            self._handed_over = self.leading.hand_over()
-            self.leading.end(self._not_leader())
-        if not is_leader:
-            self._handed_over.fail(self._not_leader())
-        self.leading = self.followed = None
-        tail = self.log.tail
-        tail.drop_unwritten()
-        self._ended_at = tail.drop_count
-        if self.cutting is None and not tail.is_flushing:
-            self._lead()
-        elif self.cutting is None and is_leader:
-            eager.run(self._flush(self._lead_now), _note_end)
-        if image.leader not in (NO_LEADER, node_id):
-            backoff_ms = self._replication.backoff_ms
-            self.followed = followed_from(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
-        self._replication.on_following(self)
-        self.on_role(self)
-        self._wake_all()
+            self.log.tail.committed_end = lambda: self.committed.offset
+        if self.role.take(image):
+            self._wake_all()
 
     def take_role_again(self) -> None:
         """As the newest image says, now that this process may lead, or may not."""
-        if self._image is not None:
-            self.take_role(self._image)
+        if self.role.take_again():
+            self._wake_all()
 
-    def _lead(self) -> None:
-        image = self._image
-        if not self._is_leader or self.led_epoch >= 0 or image is None:
-            return
-        end_offset, self.led_epoch = self.log.log_end_offset, self.leader_epoch
-        self.log.enter_epoch(self.leader_epoch)
-        if len(image.replicas) == 1:
-            self.high_watermark = end_offset
-            self._handed_over.advance(end_offset, is_enough=True)
-        else:
-            waiting, self._handed_over = self._handed_over, NOBODY
-            self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset, waiting=waiting)
-            if self.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
-                eager.run(self._sync(), _note_end)
-        self._replication.on_leading()
+    @property
+    def leader_epoch(self) -> int:
+        """As the image has it, whichever broker leads."""
+        return self.role.leader_epoch
 
-    async def _lead_now(self) -> None:
-        self._lead()
-        self.on_role(self)
+    @property
+    def led_epoch(self) -> int:
+        """That epoch while this broker leads the partition; else -1."""
+        return self.role.led_epoch
+
+    @property
+    def leading(self) -> Leading | None:
+        """While this broker leads a partition of several replicas."""
+        return self.role.leading
+
+    @property
+    def followed(self) -> Followed | None:
+        """While another broker leads it."""
+        return self.role.followed
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to here everything is committed, as far as this replica knows."""
+        return self.committed.offset
 
     def count_replicated(self, size_bytes: int) -> None:
         """So much was fetched from the leader."""
         replication = self._replication
-        replication.count_fetched(self.topic, self.index, size_bytes, is_added=self.is_adding(replication.node_id))
-
-    def is_adding(self, node: int) -> bool:
-        """Whether a reassignment adds that replica."""
-        return self._image is not None and node in self._image.adding
+        replication.count_fetched(self.topic, self.index, size_bytes, is_added=self.role.is_adding(replication.node_id))
 
     def configure(self, config: LogConfig) -> None:
         """The configuration holds from the next batch on."""
@@ -175,7 +131,7 @@ class Partition:
         if self.leading is not None:
             self.leading.wait_for_commit(end_offset, waiter, what)
         else:
-            waiter.on_commit(what, None if self.led_epoch >= 0 else self._not_leader())
+            waiter.on_commit(what, None if self.led_epoch >= 0 else self.not_leader())
 
     def tell_followers(self, size_bytes: int = 0) -> None:
         """There is so much more for them, or, with 0, something that they are told with their next fetch; with ``AT_ONCE`` now."""
@@ -194,7 +150,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction has ended; without transactions the high watermark."""
-        return self.log.tail.producers.last_stable_offset(self.high_watermark)
+        return self.log.tail.producers.last_stable_offset(self.committed.offset)
 
     @property
     def is_settled(self) -> bool:
@@ -206,7 +162,7 @@ class Partition:
 
         NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
         """
-        epoch = self.led_epoch
+        epoch = self.role.led_epoch
         if epoch < 0:
             self.check_leads()
         appended = self.log.stage(view, leader_epoch=epoch, now_ms=now_ms, is_prepared=is_prepared)
@@ -220,7 +176,7 @@ class Partition:
         """As ``stage``, for what the leader of that epoch writes itself: control batches are allowed, and no rules of the topic hold."""
         if leader_epoch != self.led_epoch:
             self.check_leads()
-            raise self._not_leader()
+            raise self.not_leader()
         self.log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=False)
 
     async def flush(self) -> None:
@@ -241,8 +197,8 @@ class Partition:
         NOT_LEADER_OR_FOLLOWER when its leader epoch has ended since, or this broker's replica is gone: it may be in the log, or not.
         StorageError when the disk refused it.
         """
-        if self.log.health.is_retired or (not self.log.is_failed and drop_count < self._ended_at):
-            return self._not_leader()
+        if self.log.health.is_retired or (not self.log.is_failed and drop_count < self.role.ended_at):
+            return self.not_leader()
         return StorageError(f"the log of {self.topic}-{self.index} was not written")
 
     async def flush_until_committed(self) -> None:
@@ -250,11 +206,6 @@ class Partition:
         await self.flush()
         if self.leading is not None:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
-
-    @property
-    def is_end_known(self) -> bool:
-        """Nothing is being written to the log, or cut from it."""
-        return self.cutting is None and not self.log.tail.has_unwritten
 
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
         """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
@@ -264,19 +215,6 @@ class Partition:
                 await work()
 
         await self._flush(run)
-
-    def begin_cut(self) -> None:
-        """Where the log ends is about to change: until ``end_cut`` this broker does not lead the partition, and nothing is appended."""
-        self.cutting = asyncio.Event()
-
-    def end_cut(self) -> None:
-        """The log ends where it does, durably."""
-        if self.cutting is not None:
-            self.cutting.set()
-        self.cutting = None
-        self.log.durability.truncation_ended()
-        if self._is_leader and self.led_epoch < 0:
-            eager.run(self._flush(self._lead_now), _note_end)
 
     async def settled(self) -> None:
         """No closed segment is being synced, deleted or replaced at this moment."""
@@ -310,22 +248,16 @@ class Partition:
 
     def retire(self) -> None:
         """The partition was deleted. Requests that wait for it are answered now."""
-        self._is_leader, self.led_epoch = False, NO_EPOCH
-        if self.leading is not None:
-            self.leading.end(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"))
-        self._handed_over.fail(self._not_leader())
-        self.leading = self.followed = None
+        self.role.go_offline(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"), is_deleted=True)
         self.log.retire()
         self._replication.on_following(self)
-        self.on_role(self)
+        self.role.on_change(self)
         self._wake_all()
 
     def fail(self) -> None:
         """The partition is offline. Requests that wait for it are answered now."""
         self.log.health.fail()
-        if self.leading is not None:
-            self.leading.end(StorageError(f"the log of {self.topic}-{self.index} has failed"))
-        self._handed_over.fail(self._not_leader())
+        self.role.go_offline(StorageError(f"the log of {self.topic}-{self.index} has failed"))
         self._wake_all()
 
     def _log_failed(self) -> None:
@@ -362,8 +294,8 @@ class Partition:
                 if self.leading is not None:
                     self._grew(self.leading, grown)
                 else:
-                    if self.led_epoch >= 0:
-                        self.high_watermark = tail.end_offset
+                    if self.role.kind is Role.LEADS_ALONE:
+                        self.committed.raise_to(tail.end_offset)
                     if self.waiters:
                         self.wake(grown)
 
@@ -378,10 +310,10 @@ class Partition:
         KAFKA_STORAGE_ERROR when the partition is offline; FENCED_LEADER_EPOCH for a client that knows an earlier epoch,
         UNKNOWN_LEADER_EPOCH for a later one; else NOT_LEADER_OR_FOLLOWER.
         """
-        led = self.led_epoch
+        led = self.role.led_epoch
         if led < 0 or (epoch != led and epoch >= 0) or self.log.health.is_failed:
             self.check_epoch(epoch)
-            raise self._not_leader()
+            raise self.not_leader()
 
     def check_epoch(self, epoch: int) -> None:
         """As ``check_leads``, of a replica that need not be the leader's."""
@@ -389,11 +321,7 @@ class Partition:
             raise StorageError(f"{self.topic}-{self.index} is offline: its log has failed")
         check_known_epoch(self.key, self.leader_epoch, epoch)
 
-    def _not_leader(self) -> KafkaError:
+    def not_leader(self) -> KafkaError:
+        """NOT_LEADER_OR_FOLLOWER, with the reason."""
         text = f"this broker does not lead {self.topic}-{self.index} in leader epoch {self.leader_epoch}"
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
-
-
-def _note_end(_: None, error: BaseException | None) -> None:
-    if error is not None:
-        log.error("leadership_not_taken_up", exc_info=error)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.replication import NOBODY, Commits, Replication
 from ottla.metadata.image import PartitionImage
+from ottla.replication.high_watermark import HighWatermark
 
 if TYPE_CHECKING:
     from ottla.broker.replicas.leading import Leading
@@ -21,8 +22,8 @@ def leading_of(
     return Leading(partition, image, replication, epoch_start_offset=epoch_start_offset, waiting=waiting)
 
 
-def followed_from(leader_id: int, leader_epoch: int, *, high_watermark: int, backoff_ms: int) -> Followed:
+def followed_from(leader_id: int, leader_epoch: int, *, committed: HighWatermark, backoff_ms: int) -> Followed:
     """Another broker leads a partition of which this one has a replica."""
     from ottla.replication.follower import Followed
 
-    return Followed(leader_id, leader_epoch, high_watermark=high_watermark, backoff_ms=backoff_ms)
+    return Followed(leader_id, leader_epoch, committed=committed, backoff_ms=backoff_ms)

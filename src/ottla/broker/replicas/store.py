@@ -343,7 +343,7 @@ class PartitionStore:
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed,
             on_failed=self.on_partition_failed,
         )  # fmt: skip
-        partition.on_role = self.on_role
+        partition.role.on_change = self.on_role
         partition.take_role(topic.partitions[key.partition])
         self.role_changes += 1
         partitions = self.by_name.setdefault(topic.name, {})

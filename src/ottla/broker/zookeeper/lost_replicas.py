@@ -107,14 +107,15 @@ class LostReplicas:
         if broker is None or address is None:
             return await reign.session.exists(znodes.broker_path(broker_id)) is None
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
-        for name, _, index, _ in hosted_by(draft, broker_id):
+        ids: dict[str, bytes] = {}  # while the broker is asked, the draft changes
+        for name, topic_id, index, _ in hosted_by(draft, broker_id):
             topics.setdefault(name, []).append(OffsetForLeaderPartition(index, -1, 0))
+            ids[name] = topic_id
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(name, parts) for name, parts in topics.items()])
         answer = await self._answer(address, request)
         if answer is None:  # it has not joined yet, or is about to be gone
             self._peers.drop(address)
             return False
-        ids = {name: draft.topics[name].topic_id for name in topics}
         codes = {(ids[topic.topic], part.partition): ErrorCode(part.error_code) for topic in answer.topics for part in topic.partitions}
         [result] = await self._controller.decide([partial(self._judged, broker=broker, codes=codes)], is_followed=False)
         if isinstance(result, KafkaError):

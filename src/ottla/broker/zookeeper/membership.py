@@ -91,8 +91,7 @@ class ZookeeperMembership(Membership):
         while True:
             changed = asyncio.Event()
             self._home.registered = registered = await read_brokers(reign.session, changed.set)
-            image = self._controller.replica.draft
-            for broker in image.brokers.values():
+            for broker in list(self._controller.replica.draft.brokers.values()):  # each sweep changes the draft
                 if broker.broker_id not in registered and broker.broker_id in self._controller.replica.draft.brokers:
                     await self._sweep(self._gone(broker))
             for found in registered.values():

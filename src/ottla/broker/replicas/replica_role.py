@@ -1,0 +1,259 @@
+"""The role of this broker's replica of a partition, and the machine that it has in that role.
+
+The image says which role a replica is to have; the replica takes it once its log allows that. A leader epoch begins at the log's end, so
+that a replica cannot lead while a write of an earlier epoch is under way (between), or while the log is being cut (cutting).
+
+::
+
+    idle <--> follows --image: leads, log at rest--> leads, leads alone --another leader--> follows, idle
+              |  ^   \\                                 ^
+      log cut |  |    image: leads, log being written   | the write has ended
+              v  |                  v                   |
+            cutting --image: leads--> between ----------+
+
+    any --log failed, or deleted--> offline, for good: a directory that is back has new partitions
+
+Source: KIP-101, KIP-320, KIP-966.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ottla.broker.replicas.replication import NOBODY, Replication
+from ottla.broker.replicas.role_machines import followed_from, leading_of
+from ottla.broker.tasks import eager
+from ottla.errors import KafkaError
+from ottla.loggers import get_logger
+from ottla.metadata.image import PartitionImage
+from ottla.types import NO_EPOCH, NO_LEADER
+
+if TYPE_CHECKING:
+    from ottla.broker.replicas.leading import Leading
+    from ottla.replication.follower import Followed
+    from ottla.replication.high_watermark import HighWatermark
+    from ottla.storage.log.partition_log import PartitionLog
+
+log = get_logger(__name__)
+
+
+class Role(Enum):
+    """The value is the name in texts."""
+
+    IDLE = "idle"
+    """Leads nothing and follows no broker: the image names no leader, or this process before it may lead."""
+    LEADS_ALONE = "leads alone"
+    """Leads a partition of one replica: what is in the log is committed."""
+    LEADS = "leads"
+    """Leads a partition of several replicas; ``leading`` knows the followers."""
+    FOLLOWS = "follows"
+    """Another broker leads; ``followed`` knows what it has said."""
+    BETWEEN = "between"
+    """Is to lead once the write of an earlier epoch has ended. Nothing is staged."""
+    CUTTING = "cutting"
+    """The log is being cut. Nothing is staged; ``followed`` is whom the image names meanwhile, if another broker."""
+    OFFLINE = "offline"
+    """The log has failed, or the partition was deleted."""
+
+
+LEADING: Final = frozenset({Role.LEADS_ALONE, Role.LEADS})
+_AS_THE_IMAGE_SAYS: Final = frozenset({Role.IDLE, Role.FOLLOWS, Role.BETWEEN, *LEADING})
+
+TRANSITIONS: Final[dict[Role, frozenset[Role]]] = {
+    Role.IDLE: _AS_THE_IMAGE_SAYS | {Role.OFFLINE},
+    Role.LEADS_ALONE: _AS_THE_IMAGE_SAYS | {Role.OFFLINE},
+    Role.LEADS: _AS_THE_IMAGE_SAYS | {Role.OFFLINE},
+    Role.FOLLOWS: _AS_THE_IMAGE_SAYS | {Role.CUTTING, Role.OFFLINE},
+    Role.BETWEEN: _AS_THE_IMAGE_SAYS | {Role.OFFLINE},
+    Role.CUTTING: frozenset({Role.CUTTING, Role.IDLE, Role.FOLLOWS, Role.BETWEEN, Role.OFFLINE}),
+    Role.OFFLINE: frozenset(),
+}
+"""A role may follow itself: in a newer epoch, under another leader, while a cut goes on."""
+
+
+class Replica(Protocol):
+    """The partition whose role this is."""
+
+    log: PartitionLog
+    committed: HighWatermark
+
+    async def sync(self) -> None:
+        """What was in the log before the call survives a power cut."""
+        ...
+
+    def not_leader(self) -> KafkaError:
+        """NOT_LEADER_OR_FOLLOWER, with the reason."""
+        ...
+
+
+class ReplicaRole:
+    """The role of one replica; IDLE before the first image."""
+
+    __slots__ = (
+        "_after_writes", "_handed_over", "_image", "_is_to_lead", "_partition", "_replication", "cutting", "ended_at", "followed", "kind",
+        "leader_epoch", "leading", "led_epoch", "on_change",
+    )  # fmt: skip
+
+    def __init__(
+        self, partition: Replica, replication: Replication, after_writes: Callable[[Callable[[], Coroutine[Any, Any, None]]], Any]
+    ) -> None:
+        """``after_writes`` runs a coroutine when nothing is being written to the partition's log."""
+        self._partition = partition
+        self._replication = replication
+        self._after_writes = after_writes
+        self._image: PartitionImage | None = None
+        self.leader_epoch = NO_EPOCH  # as the image has it, whichever broker leads
+        self._is_to_lead = False  # as the image has it, once this process may lead
+        self.kind = Role.IDLE  # changes with the next three, in ``_become`` alone
+        self.led_epoch = NO_EPOCH  # ``leader_epoch`` while this broker leads
+        self.leading: Leading | None = None
+        self.followed: Followed | None = None
+        self.cutting: asyncio.Event | None = None  # set when the cut is over
+        self.ended_at = 0  # the log's drop count when the last epoch ended
+        self._handed_over = NOBODY  # requests that wait for records of an earlier epoch that this broker led
+        self.on_change: Callable[[Any], None] = lambda partition: None
+        """``led_epoch`` of the partition (``Partition``) has changed."""
+
+    def take(self, image: PartitionImage) -> bool:
+        """Takes the role that the image says, or the one that precedes it. Returns whether the epoch or the leader is another one.
+
+        What waits under the earlier epoch is answered. Acknowledgements wait on when this broker leads the next epoch, too: as in Kafka,
+        its clients need not know of that.
+        """
+        is_to_lead = image.leader == self._replication.node_id and self._replication.may_lead
+        self._image = image
+        if image.leader_epoch == self.leader_epoch and is_to_lead == self._is_to_lead:
+            self._keep(image)
+            return False
+        if self._is_to_lead and not is_to_lead:
+            self._replication.on_ceased(self._partition)
+        self.leader_epoch, self._is_to_lead = image.leader_epoch, is_to_lead
+        if self.leading is not None:
+            self._handed_over = self.leading.hand_over()
+        self._end_machines(self._partition.not_leader())
+        if not is_to_lead:
+            self._handed_over.fail(self._partition.not_leader())
+        tail = self._partition.log.tail
+        tail.drop_unwritten()
+        self.ended_at = tail.drop_count
+        self._enter(image)
+        self._replication.on_following(self._partition)
+        self.on_change(self._partition)
+        return True
+
+    def take_again(self) -> bool:
+        """As ``take``, of the newest image, now that this process may lead, or may not."""
+        return self._image is not None and self.take(self._image)
+
+    def is_adding(self, node: int) -> bool:
+        """Whether a reassignment adds that replica."""
+        return self._image is not None and node in self._image.adding
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether nothing is being written to the log, or cut from it."""
+        return self.cutting is None and not self._partition.log.tail.has_unwritten
+
+    def begin_cut(self) -> None:
+        """Where the log ends is about to change: until ``end_cut`` nothing is led, and nothing is appended."""
+        self.cutting = asyncio.Event()
+        self._become(Role.CUTTING, followed=self.followed)
+
+    def end_cut(self) -> None:
+        """The log ends where it does, durably."""
+        assert self.cutting is not None, "a cut that ends has begun"
+        self.cutting.set()
+        self.cutting = None
+        if self.kind is Role.CUTTING:  # else it went offline meanwhile
+            self._precede(self.followed)
+
+    def go_offline(self, error: KafkaError, *, is_deleted: bool = False) -> None:
+        """Requests that wait for the partition are answered with the error."""
+        self._end_machines(error)
+        self._handed_over.fail(self._partition.not_leader())
+        if is_deleted:
+            self._is_to_lead = False
+        if self.kind is not Role.OFFLINE:
+            self._become(Role.OFFLINE)
+
+    # -- from role to role
+
+    def _keep(self, image: PartitionImage) -> None:
+        """The epoch is the same; which brokers have the partition may have changed."""
+        if self.leading is not None:
+            self.leading.on_image(image)
+        elif self.kind is Role.LEADS_ALONE and len(image.replicas) > 1:
+            start = self._partition.log.epochs.start_of(self.led_epoch)
+            self._lead_several(image, NOBODY, self._partition.log.log_end_offset if start is None else start)
+
+    def _enter(self, image: PartitionImage) -> None:
+        followed, shared = None, self._replication
+        if image.leader not in (NO_LEADER, shared.node_id):
+            committed = self._partition.committed
+            followed = followed_from(image.leader, image.leader_epoch, committed=committed, backoff_ms=shared.backoff_ms)
+        if self.kind is Role.OFFLINE:
+            return
+        if self.kind is Role.CUTTING:
+            self._become(Role.CUTTING, followed=followed)
+        elif self._is_to_lead and not self._partition.log.tail.is_flushing:
+            self._lead(image)
+        else:
+            self._precede(followed)
+
+    def _precede(self, followed: Followed | None) -> None:
+        """The role in which nothing is led yet."""
+        if not self._is_to_lead:
+            self._become(Role.IDLE if followed is None else Role.FOLLOWS, followed=followed)
+            return
+        self._become(Role.BETWEEN)
+        eager.run(self._after_writes(self._lead_now), _note_end)
+
+    async def _lead_now(self) -> None:
+        if self.kind is Role.BETWEEN and self._image is not None:
+            self._lead(self._image)
+        self.on_change(self._partition)
+
+    def _lead(self, image: PartitionImage) -> None:
+        """The epoch begins, at the log's end."""
+        partition = self._partition
+        end_offset = partition.log.log_end_offset
+        partition.log.enter_epoch(self.leader_epoch)
+        waiting, self._handed_over = self._handed_over, NOBODY
+        if len(image.replicas) == 1:
+            partition.committed.raise_to(end_offset)
+            self._become(Role.LEADS_ALONE)
+            waiting.advance(end_offset, is_enough=True)
+        else:
+            self._lead_several(image, waiting, end_offset)
+            if partition.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
+                eager.run(partition.sync(), _note_end)
+        self._replication.on_leading()
+
+    def _lead_several(self, image: PartitionImage, waiting: Any, epoch_start_offset: int) -> None:
+        leading = leading_of(self._partition, image, self._replication, epoch_start_offset=epoch_start_offset, waiting=waiting)
+        self._become(Role.LEADS, leading=leading)
+        leading.answer_committed()
+
+    def _end_machines(self, error: KafkaError) -> None:
+        """A late answer to the machine of a role that has ended moves nothing."""
+        if self.leading is not None:
+            self.leading.end(error)
+        if self.followed is not None:
+            self.followed.end()
+
+    def _become(self, kind: Role, *, leading: Leading | None = None, followed: Followed | None = None) -> None:
+        assert kind in TRANSITIONS[self.kind], f"a replica that is {self.kind.value} becomes {kind.value}"
+        assert (leading is not None) == (kind is Role.LEADS), "a leader of several replicas knows them"
+        assert followed is None or kind in (Role.FOLLOWS, Role.CUTTING), "only a follower follows"
+        assert followed is not None or kind is not Role.FOLLOWS, "a follower knows its leader"
+        assert (self.cutting is not None) == (kind is Role.CUTTING) or kind is Role.OFFLINE, "a cut has one role"
+        self.kind, self.leading, self.followed = kind, leading, followed
+        self.led_epoch = self.leader_epoch if kind in LEADING else NO_EPOCH
+
+
+def _note_end(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("leadership_not_taken_up", exc_info=error)
