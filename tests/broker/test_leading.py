@@ -37,7 +37,7 @@ class Given:
 def replication_of(monotonic_ms: Callable[[], int] = lambda: 0, may_join: Callable[[], bool] = lambda: True) -> Any:
     """Of node 1."""
     clock = SimpleNamespace(monotonic_ms=monotonic_ms)
-    return SimpleNamespace(node_id=1, clock=clock, lag_ms_max=30_000, may_join=lambda node, epoch: may_join())
+    return SimpleNamespace(node_id=1, clock=clock, lag_ms_max=30_000, deleting={}, may_join=lambda node, epoch: may_join())
 
 
 @pytest.mark.parametrize(("high_watermark", "woken"), [(3, [AT_ONCE]), (5, [])])
