@@ -92,6 +92,6 @@ def test_a_broker_whose_own_connection_is_open_is_not_dead_though_it_refuses_and
         evidence.hears = lambda broker_id: broker_id == 2  # type: ignore[method-assign]
         assert evidence.is_heard(2, 2)
         assert not evidence.is_heard(3, 3)
-        made.end()
+        made.on_inactive()
 
     run(body())

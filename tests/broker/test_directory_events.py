@@ -41,8 +41,8 @@ def test_what_may_have_been_told_as_lost_is_told_again_once_it_is_there() -> Non
         session = await service.session("b")
         cut = cast("Session", LostConnection(session, offline.clear))
         events = DirectoryEvents(2, partitions, lambda: cut, open_to_all)
-        events.look_soon()
-        events.start()
+        events.on_offline()
+        events.begin()
         await asyncio.sleep(1)  # of simulated time
         return len(await session.children(znodes.LOG_DIR_EVENTS))
 

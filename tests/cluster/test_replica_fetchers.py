@@ -28,9 +28,7 @@ BROKER, SET = 4, 0
 def fetchers(nodes: SimNodes, node: int) -> ReplicaFetchers:
     broker = nodes.nodes[node].broker
     assert broker is not None
-    assert broker._others is not None
-    assert broker._others._fetchers is not None
-    return broker._others._fetchers
+    return broker.part(ReplicaFetchers)
 
 
 def partitions_of(nodes: SimNodes, node: int) -> dict[int, int]:

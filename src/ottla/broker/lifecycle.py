@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla import __version__
 from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.part import Part
 from ottla.broker.peers.controller_channel import RETRY_MS, RETRY_MS_MAX, ControllerChannel
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -20,6 +21,7 @@ from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from ottla.ports import World
+from ottla.storage.directory.directory import LogDirectory
 
 log = get_logger(__name__)
 
@@ -33,8 +35,13 @@ _UNKNOWN_TO_CONTROLLER: Final = frozenset({ErrorCode.BROKER_ID_NOT_REGISTERED, E
 STOP_MS_MAX: Final = 5 * 60 * 1000
 
 
-class Lifecycle:
-    """``registration`` says who this process is. With ``registering`` it registers elsewhere than at the controller, and has that epoch."""
+class Lifecycle(Part):
+    """A broker's way through its cluster. ``registration`` says who this process is, once its listeners are bound.
+
+    With ``registering`` it registers elsewhere than at the controller, and has that epoch. ``on_duplicate``: the controller takes another
+    process of the id, which may be this one's predecessor, for alive. ``failed_directories`` are this broker's log directories whose disks
+    are not trusted any more.
+    """
 
     def __init__(
         self,
@@ -42,8 +49,13 @@ class Lifecycle:
         config: BrokerConfig,
         channel: ControllerChannel,
         publisher: Publisher,
-        registration: BrokerRegistrationRequest,
+        registration: Callable[[], BrokerRegistrationRequest],
         registering: Callable[[], Awaitable[int]] | None = None,
+        *,
+        on_registered: Callable[[int], None] = lambda epoch: None,
+        on_failed: Callable[[str], None] = lambda reason: None,
+        on_duplicate: Callable[[], None] = lambda: None,
+        failed_directories: Callable[[], list[bytes]] = list,
     ) -> None:
         self._world = world
         self._interval_ms: int = config["broker.heartbeat.interval.ms"]
@@ -54,6 +66,7 @@ class Lifecycle:
         self._publisher = publisher
         self._registration = registration
         self._registering = registering
+        self._broker_id = config.node_id
         self._task: asyncio.Task[None] | None = None
         self._wakes = asyncio.Event()
         self._is_stopping = False
@@ -64,12 +77,10 @@ class Lifecycle:
         self.is_fenced = True
         self.refusal = ""
         """Why the controller has not registered this broker yet, as it said last."""
-        self.on_failed: Callable[[str], None] = lambda reason: None
-        self.on_registered: Callable[[int], None] = lambda epoch: None
-        self.on_duplicate: Callable[[], None] = lambda: None
-        """The controller takes another process of the id, which may be this one's predecessor, for alive."""
-        self.failed_directories: Callable[[], list[bytes]] = list
-        """Of this broker's log directories, those whose disks are not trusted any more."""
+        self._on_registered = on_registered
+        self._on_failed = on_failed
+        self._on_duplicate = on_duplicate
+        self._failed_directories = failed_directories
         self._unfenced = asyncio.Event()
 
     async def join(self) -> None:
@@ -85,46 +96,52 @@ class Lifecycle:
             self._task.result()
         await self._publisher.catch_up()
 
+    def awaited(self, leader_id: int) -> str | None:
+        """What the broker waits for while ``leader_id`` is the active controller; None when it serves."""
+        if self.broker_epoch < 0:
+            return f"controller {leader_id} to register this broker" + (f": {self.refusal}" if self.refusal else "")
+        return f"controller {leader_id} to unfence this broker, whose epoch is {self.broker_epoch}" if self.is_fenced else None
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Without heartbeats the broker would be fenced, and not know why."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._unfenced.set()
-            self.on_failed(error.message if isinstance(error, KafkaError) else repr(error))
+            self._on_failed(error.message if isinstance(error, KafkaError) else repr(error))
 
     async def _register(self) -> None:
         if self._registering is not None:
             epoch = await self._registering()
             if epoch != self.broker_epoch:
                 self.broker_epoch, self.is_fenced = epoch, True
-                self.on_registered(epoch)
+                self._on_registered(epoch)
             return
         deadline_ms = self._world.clock.monotonic_ms() + self._registration_ms_max
-        delay_ms = RETRY_MS
+        delay_ms, registration = RETRY_MS, self._registration()
         while True:
-            answer = await self._channel.ask(self._registration, BrokerRegistrationResponse)
+            answer = await self._channel.ask(registration, BrokerRegistrationResponse)
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 self.broker_epoch = answer.broker_epoch
-                self.on_registered(answer.broker_epoch)
+                self._on_registered(answer.broker_epoch)
                 self.is_fenced = True
                 return
             code = ErrorCode.NOT_CONTROLLER if answer is None else ErrorCode(answer.error_code)
             if code in _REFUSED_FOR_GOOD:
-                lacking = await self._lacking() if code == ErrorCode.UNSUPPORTED_VERSION else ""
+                lacking = await self._lacking(registration) if code == ErrorCode.UNSUPPORTED_VERSION else ""
                 raise KafkaError(code, f"the controller refuses this broker{lacking}")
             if self._world.clock.monotonic_ms() >= deadline_ms:
                 raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
             if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                self.on_duplicate()
+                self._on_duplicate()
             self.refusal = code.name
             log.debug("broker_registration_repeated", reason=code.name)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
 
-    async def _lacking(self) -> str:
+    async def _lacking(self, registration: BrokerRegistrationRequest) -> str:
         """Which of the cluster's features this broker does not have, in words; empty when the controller does not say."""
         answer = await self._channel.ask(ApiVersionsRequest("ottla", __version__), ApiVersionsResponse)
-        own = {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in self._registration.features}
+        own = {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in registration.features}
         lacking = [
             f"{found.name} at level {found.max_version_level}"
             for found in (() if answer is None else answer.finalized_features)
@@ -135,9 +152,9 @@ class Lifecycle:
     async def _beat(self) -> None:
         while not (self._is_stopping and self._world.clock.monotonic_ms() - self._answered_ms > 2 * self._interval_ms):
             self._wakes.clear()
-            failed = self.failed_directories()
+            failed = self._failed_directories()
             request = BrokerHeartbeatRequest(
-                broker_id=self._registration.broker_id,
+                broker_id=self._broker_id,
                 broker_epoch=self.broker_epoch,
                 current_metadata_offset=self._publisher.published.end_offset - 1,
                 want_shut_down=self._is_stopping,
@@ -170,8 +187,16 @@ class Lifecycle:
                 text = f"no controller has heard of a failed log directory for {self._untold_ms_max} ms (log.dir.failure.timeout.ms)"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
+    def on_controller(self) -> None:
+        """Another one is to know at once that this broker lives."""
+        self.beat_soon()
+
+    def on_directory_failed(self, folder: LogDirectory) -> None:
+        """The controller is to hear of it, and need not wait for the next heartbeat."""
+        self.beat_soon()
+
     def beat_soon(self) -> None:
-        """The next heartbeat does not wait: there is another controller, which is to know that this broker lives, or other news."""
+        """The next heartbeat does not wait."""
         self._wakes.set()
 
     def _note(self, answer: BrokerHeartbeatResponse) -> None:

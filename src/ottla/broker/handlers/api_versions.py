@@ -25,8 +25,8 @@ _MINIMUM_ZERO_SINCE = 4
 
 def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
     """``request`` is None when its version is not known."""
-    parts.callers.note(context.client_id, context.connection.transport)
-    services = parts.services[context.connection.role]
+    parts.home.callers.note(context.client_id, context.connection.transport)
+    services = parts.home.services[context.connection.role]
     if request is None:
         own = services[ApiKey.API_VERSIONS]
         keys = [ApiVersion(own.api.key, own.version_min_listed, own.version_max)]

@@ -29,7 +29,7 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
     try:
         frame = memoryview(request.request_data)
         key, version, _ = decode_request_header_start(frame)
-        served = parts.services[Role.BROKER].get(key)
+        served = parts.home.services[Role.BROKER].get(key)
         if served is None or not served.is_forwarded:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not served.version_min <= version <= served.version_max:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or request.topics:
-        await parts.failing.settled()
+        await parts.home.failing.settled()
     slices = Slices(parts.world.clock)
     topics = []
     async for topic in _topics(parts, context, request, slices):

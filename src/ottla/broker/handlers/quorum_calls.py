@@ -38,7 +38,7 @@ class _Asked:
         self._context.reply(to_answer_message(answer))
 
     def abandon(self) -> None:
-        self._parts.controller.replica.on_request_dropped(self.token)
+        self._parts.home.metadata.on_request_dropped(self.token)
 
 
 def handle(parts: Parts, context: RequestContext, request: Request) -> Response | None:
@@ -49,7 +49,7 @@ def handle(parts: Parts, context: RequestContext, request: Request) -> Response 
     asked = _Asked(parts, context)
     asked.token = asked.answer
     context.connection.parked[asked] = None
-    parts.controller.replica.on_request(call, asked.token)
+    parts.home.metadata.on_request(call, asked.token)
     return None
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.broker.metadata.neighbours import MetadataHome
+from ottla.broker.metadata.neighbours import MetadataStore
 from ottla.broker.metadata.publisher import Publisher
-from ottla.broker.tasks import eager
+from ottla.broker.part import Part
 from ottla.broker.tasks.slices import sliced
 from ottla.config import BrokerConfig
 from ottla.controller.arrivals import Arrivals
@@ -29,6 +29,7 @@ from ottla.controller.topics import NewTopic, TopicCreation, create_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import PartitionRecord
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metadata.members import broker_record
 from ottla.ports import World
@@ -44,10 +45,22 @@ SLICE_DECISIONS: Final = 50
 """What is decided before other requests have their turn: some milliseconds."""
 
 
-class ActiveController:
-    """A ``replica.Follower``: it is told when it may decide, and when no longer."""
+class ActiveController(Part):
+    """Decides while its node is the active controller; the ``remote`` one is asked otherwise, where other nodes may be.
 
-    def __init__(self, world: World, config: BrokerConfig, replica: MetadataHome, publisher: Publisher) -> None:
+    ``replicates`` says whether partitions may have several replicas: only where several nodes can be one cluster.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        replica: MetadataStore,
+        publisher: Publisher,
+        *,
+        remote: RemoteController | None,
+        replicates: bool,
+    ) -> None:
         self._world = world
         self._config = config
         self._replica = replica
@@ -56,22 +69,14 @@ class ActiveController:
         self._became_active = asyncio.Event()
         self._added_count = 0  # partitions that were ever added to this broker
         self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
-        self.remote: RemoteController | None = None  # where other nodes' controllers may be the active one
-        self.replicates = False  # whether this is a node of several, in which partitions have replicas
-        self.absent_brokers: Callable[[], Collection[int]] = lambda: ()
-        """Brokers of the cluster that are not registered while they are down; none where registrations last."""
+        self._remote = remote
+        self.replicates = replicates
         self._arrivals = Arrivals()
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
         self.election_count = 0
         """Leaders that this controller has elected, but for those of new partitions."""
         self.unclean_election_count = 0
         """Those of them that may lack what was committed."""
-        self._has_failed = asyncio.Event()
-        self._failure: BaseException | None = None
-        self.on_activated: Callable[[], None] = lambda: None
-        self.on_deactivated: Callable[[], None] = lambda: None
-        self.on_controller: Callable[[], None] = lambda: None  # another node's controller may be the active one now
-        self.on_failed: Callable[[str], None] = lambda reason: None
 
     @property
     def image(self) -> ClusterImage:
@@ -79,7 +84,7 @@ class ActiveController:
         return self._replica.image
 
     @property
-    def replica(self) -> MetadataHome:
+    def replica(self) -> MetadataStore:
         """To be looked at only."""
         return self._replica
 
@@ -87,50 +92,25 @@ class ActiveController:
     def is_active(self) -> bool:
         return self._replica.is_active
 
-    # -- what the replica tells
+    # -- life
 
-    def on_committed(self) -> None:
-        eager.run(self._publisher.catch_up(), self._published)
-
-    def _published(self, _: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.error("metadata_not_followed", exc_info=error)
-
-    def on_leader(self) -> None:
-        self.on_controller()
+    async def on_image(self, delta: ImageDelta) -> None:
+        self.note_brokers(delta.new)
 
     def on_active(self, epoch: int) -> None:
         log.info("controller_active", epoch=epoch)
         self._became_active.set()
-        self.on_activated()
 
     def on_inactive(self) -> None:
         log.info("controller_inactive")
         self._became_active.clear()
         self._unopened.clear()
-        self.on_deactivated()
-
-    def on_fatal(self, reason: str, error: BaseException) -> None:
-        self._failure = error
-        self._has_failed.set()
-        self._became_active.set()
-        self.on_failed(reason)
-
-    # -- life
 
     async def active(self) -> None:
-        """This node's controller may decide. When it never will, what has failed is raised."""
+        """This node's controller may decide."""
         await self._became_active.wait()
-        if self._failure is not None:
-            raise self._failure
 
-    async def failed(self) -> None:
-        """Returns never: what this node's replica fails with is raised."""
-        await self._has_failed.wait()
-        assert self._failure is not None, "it has failed"
-        raise self._failure
-
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """What was decided is carried out; nothing is decided here any more, and of what others decide nothing followed."""
         self._is_closed = True
         await self._publisher.end()
@@ -172,10 +152,15 @@ class ActiveController:
 
     # -- deciding
 
+    @property
+    def _elsewhere(self) -> RemoteController | None:
+        """Who is asked in place of this node's controller."""
+        return None if self.is_active else self._remote
+
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
         """One result a topic, in order. What was created here can be written to when this returns."""
-        if self.remote is not None and not self.is_active:
-            return await self.remote.create_topics(topics)
+        if (elsewhere := self._elsewhere) is not None:
+            return await elsewhere.create_topics(topics)
         excess = too_many_topics(topics, partitions_default=self._config["num.partitions"])
         return await self.decide(map(self.creation, topics), refused=excess)
 
@@ -274,8 +259,8 @@ class ActiveController:
     async def next_producer_id(self) -> int:
         """An id that no producer ever had; they are taken from blocks that were recorded first."""
         while len(self._producer_ids) == 0:
-            remote = None if self.is_active else self.remote
-            self._producer_ids.extend(await (self._own_producer_ids() if remote is None else remote.next_producer_ids()))
+            elsewhere = self._elsewhere
+            self._producer_ids.extend(await (self._own_producer_ids() if elsewhere is None else elsewhere.next_producer_ids()))
         return self._producer_ids.popleft()
 
     async def _own_producer_ids(self) -> range:
@@ -288,7 +273,7 @@ class ActiveController:
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
         start, shift = self.random_place()
-        absent = self.absent_brokers()
+        absent = self._replica.absent
         return lambda image: create_topic(
             image, topic, config=self._config, topic_id=topic_id, start=start, shift=shift, absent=absent
         )  # fmt: skip

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.neighbours import Evidence
+from ottla.broker.part import Part
+from ottla.broker.peers.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices
@@ -35,13 +36,16 @@ ELECTIONS_MAX: Final = 1000
 Decision = Callable[[ClusterImage], Recorded]
 
 
-class LeaderUpkeep:
-    """At work while this node's controller is active."""
+class LeaderUpkeep(Part):
+    """At work while this node's controller is active. A lone broker's partitions wait for its own disks: it elects no leader uncleanly."""
 
-    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, evidence: Evidence) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, controller: ActiveController, evidence: Evidence, *, elects_uncleanly: bool
+    ) -> None:
         self._world = world
         self._controller = controller
         self._evidence = evidence
+        self._elects_uncleanly = elects_uncleanly
         self._balance_ms = config["leader.imbalance.check.interval.seconds"] * 1000
         self._is_balancing = config["auto.leader.rebalance.enable"]
         self._balance = Turns(self._balance_once)
@@ -50,22 +54,23 @@ class LeaderUpkeep:
         self._elect_uncleanly = Turns(self._elect_uncleanly_once)
         self._timers: dict[str, TimerHandle] = {}
 
-    def begin(self, *, is_lone: bool = False) -> None:
-        """This node's controller is active. A lone broker's partitions wait for its own disks: it elects no leader uncleanly by itself."""
-        self._may_elect_uncleanly = not is_lone
+    def on_active(self, epoch: int) -> None:
+        self._may_elect_uncleanly = self._elects_uncleanly
         if self._is_balancing:
             self._again("balance", self._balance_ms, self._balance)
         if self._may_elect_uncleanly:
             self._again("unclean", self._unclean_ms, self._elect_uncleanly)
 
-    def follow(self, delta: ImageDelta) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """Where a value changes so that unclean elections are allowed, partitions that wait for one need not wait longer."""
         old, new = delta.old.configs, delta.new.configs
         if old is not new and self._may_elect_uncleanly and any(_allows(new, key) and not _allows(old, key) for key in new):
             self._run(self._elect_uncleanly)
 
-    def end(self) -> None:
-        """It is not any more."""
+    async def stop(self) -> None:
+        self.on_inactive()
+
+    def on_inactive(self) -> None:
         self._may_elect_uncleanly = False
         for timer in self._timers.values():
             timer.cancel()

@@ -12,7 +12,8 @@ from typing import Final
 
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.applied import not_controller
-from ottla.broker.metadata.neighbours import Evidence
+from ottla.broker.part import Part
+from ottla.broker.peers.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import Registering, check_epoch, fencing, has_leaderships, stopping, unfencing, unregistering
@@ -40,16 +41,29 @@ _SILENT: Final = "its session has ended"
 _ENDED: Final = "its process has ended"
 
 
-class Membership:
-    """At work while this node's controller is active."""
+class Membership(Part):
+    """At work while this node's controller is active.
+
+    ``is_own_silent``: this node's own broker sends no heartbeats, and has no session.
+    """
 
     completes = True
     """Whether a controller looks at every partition for what the one before it did not end, when it becomes active."""
 
-    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, cluster_id: str, evidence: Evidence) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        controller: ActiveController,
+        cluster_id: str,
+        evidence: Evidence,
+        *,
+        is_own_silent: bool = False,
+    ) -> None:
         self._world = world
         self._evidence = evidence
-        evidence.is_heard, evidence.on_dead = self._is_heard, self._on_dead
+        evidence.report_to(self)
+        self._is_own_silent = is_own_silent
         self._false_alarms = FalseAlarms()
         self._began_ms = 0  # when this controller became active
         self._channels: dict[int, tuple[int, Connection]] = {}  # by broker: its epoch, and the connection that it was last heard on
@@ -70,24 +84,23 @@ class Membership:
         """Brokers that were taken for dead, and lived."""
         return self._false_alarms.count
 
-    def begin(self, *, is_own_silent: bool = False) -> None:
-        """This node's controller is active: every broker that serves has a session that begins now.
-
-        ``is_own_silent``: this node's own broker sends no heartbeats, and has none.
-        """
+    def on_active(self, epoch: int) -> None:
+        """Every broker that serves has a session that begins now."""
         self._is_at_work = True
         now_ms = self._began_ms = self._now_ms()
         for broker in self._controller.replica.draft.live_brokers:
-            if is_own_silent and broker.broker_id == self._node_id:
+            if self._is_own_silent and broker.broker_id == self._node_id:
                 continue
             self._sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
         self._watch()
-        if self.completes and not is_own_silent:
+        if self.completes and not self._is_own_silent:
             self._run(Completing(self._controller.rules, suspected=self._suspected))
         self._evidence.check()  # whoever died together with the controller before is noticed at once
 
-    def end(self) -> None:
-        """It is not any more, or the node stops."""
+    async def stop(self) -> None:
+        self.on_inactive()
+
+    def on_inactive(self) -> None:
         self._is_at_work = False
         self._sessions.end_all()
         self._channels.clear()
@@ -321,7 +334,7 @@ class Membership:
 
     # -- processes that have died
 
-    def _is_heard(self, broker_id: int, epoch: int) -> bool:
+    def is_heard(self, broker_id: int, epoch: int) -> bool:
         """Whether a connection is open that the broker has made.
 
         To a new controller it may not have sent a heartbeat yet: it has a moment for it, and one whose node has fetched metadata from here
@@ -334,7 +347,7 @@ class Membership:
             return self._controller.replica.has_fetched(broker_id) or self._now_ms() - self._began_ms < HELLO_MS
         return not channel.is_closed
 
-    def _on_dead(self, broker_id: int, epoch: int) -> None:
+    def on_dead(self, broker_id: int, epoch: int) -> None:
         """May be called again and again, and by each neighbour that is looked at: one decision at a time is enough."""
         process = broker_id, epoch
         if not self._is_at_work or process in self._dead:

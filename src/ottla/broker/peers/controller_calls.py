@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.peers.probe import PING, Address, Probe, Proof
 from ottla.broker.peers.sentinels import RETRY_MS, RETRY_MS_MAX
 from ottla.loggers import get_logger
@@ -22,8 +23,8 @@ PING_MS: Final = 5_000
 """How often a controller is asked: one whose machine has lost power, and is back, has not ended the connection, and does then."""
 
 
-class ControllerCalls:
-    """None before ``start``."""
+class ControllerCalls(Part):
+    """None before the broker is registered."""
 
     def __init__(self, world: World, node_id: int, controllers: Iterable[Address]) -> None:
         self._world = world
@@ -31,8 +32,8 @@ class ControllerCalls:
         self._controllers = list(controllers)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """The broker is registered; may be called again."""
+    def registered(self) -> None:
+        """The broker is; may be called again."""
         if not self._tasks:
             self._tasks = [asyncio.get_running_loop().create_task(self._keep(address)) for address in self._controllers]
             for task in self._tasks:
@@ -66,7 +67,7 @@ class ControllerCalls:
                 continue
         probe.close()
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
 

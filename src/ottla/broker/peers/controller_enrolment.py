@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.tasks import eager
 from ottla.controller.controllers import REGISTRATION_SINCE
@@ -13,7 +15,8 @@ from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import Feature, Listener
 from ottla.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
-from ottla.metadata.image import ClusterImage, ControllerImage
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import ControllerImage
 
 log = get_logger(__name__)
 
@@ -21,27 +24,22 @@ RETRY_MS: Final = 50
 RETRY_MS_MAX: Final = 1_000
 
 
-class ControllerEnrolment:
-    """``own`` is what this process says of itself."""
+class ControllerEnrolment(Part):
+    """``own`` is what this process says of itself, once its listeners are bound."""
 
-    def __init__(self, channel: ControllerChannel, own: ControllerImage) -> None:
+    def __init__(self, channel: ControllerChannel, own: Callable[[], ControllerImage]) -> None:
         self._channel = channel
-        self._request = ControllerRegistrationRequest(
-            own.controller_id,
-            own.incarnation_id,
-            False,
-            [Listener(end.listener, end.host, end.port, end.security_protocol) for _, end in sorted(own.endpoints.items())],
-            [Feature(name, low, high) for name, (low, high) in sorted(own.features.items())],
-        )
+        self._own = own
         self._is_asking = self._is_done = self._is_closed = False
 
-    def follow(self, image: ClusterImage) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """Once the cluster has a place for it, this controller registers."""
+        image = delta.new
         if not (self._is_done or self._is_asking or self._is_closed) and image.features.get(METADATA_VERSION, 0) >= REGISTRATION_SINCE:
             self._is_asking = True
             eager.run(self._register(), self._ended)
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         self._is_closed = True
 
     def _ended(self, _: None, error: BaseException | None) -> None:
@@ -50,15 +48,25 @@ class ControllerEnrolment:
             log.error("controller_not_registered", exc_info=error)
 
     async def _register(self) -> None:
-        delay_ms = RETRY_MS
+        delay_ms, request = RETRY_MS, self._request()
         await asyncio.sleep(0)  # whoever publishes the image goes on first
         while not self._is_closed:
-            answer = await self._channel.ask(self._request, ControllerRegistrationResponse)
+            answer = await self._channel.ask(request, ControllerRegistrationResponse)
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 self._is_done = True
-                log.info("controller_registered", controller_id=self._request.controller_id)
+                log.info("controller_registered", controller_id=request.controller_id)
                 return
             if answer is not None and answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 return  # a downgrade came between; the next upgrade is followed
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
+
+    def _request(self) -> ControllerRegistrationRequest:
+        own = self._own()
+        return ControllerRegistrationRequest(
+            own.controller_id,
+            own.incarnation_id,
+            False,
+            [Listener(end.listener, end.host, end.port, end.security_protocol) for _, end in sorted(own.endpoints.items())],
+            [Feature(name, low, high) for name, (low, high) in sorted(own.features.items())],
+        )

@@ -12,8 +12,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.replicas.full_directories import has_full, must_leave
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
@@ -40,8 +42,8 @@ TOGETHER_MAX: Final = 2000
 Place = tuple[bytes, int]
 
 
-class DirectoryReports:
-    """Asleep until ``start``. ``image`` gives the newest one, ``broker_epoch`` the epoch under which the broker is registered."""
+class DirectoryReports(Part):
+    """Asleep until the broker is registered. ``image`` gives the newest one, ``broker_epoch`` the epoch that it has."""
 
     def __init__(
         self,
@@ -63,13 +65,13 @@ class DirectoryReports:
         self._unopened: set[str] = set()  # topics with replicas that the controller has as lost, and that may be opened yet
         self._is_on = self._is_telling = False
 
-    def start(self) -> None:
-        """The broker is registered."""
+    def registered(self) -> None:
+        """The broker is, perhaps again."""
         self._is_on = True
         self._told.clear()
         self.look_soon()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._is_on = False
 
     def look_soon(self, topics: Iterable[str] | None = None) -> None:
@@ -77,7 +79,13 @@ class DirectoryReports:
         self._due = None if topics is None or self._due is None else self._due | set(topics)
         self._tell_soon()
 
-    def follow(self, delta: ImageDelta) -> None:
+    def on_offline(self) -> None:
+        self.look_soon()
+
+    def on_relocated(self, partition: Partition) -> None:
+        self.look_soon((partition.topic,))
+
+    async def on_image(self, delta: ImageDelta) -> None:
         """There is a newer image, and what this broker has of it is open by now."""
         if len(self._partitions.folders) > 1 or self._told or has_full(self._partitions):
             due = {topic.name for topic in delta.changed_topics}

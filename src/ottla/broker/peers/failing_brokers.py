@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
 from ottla.ports import TimerHandle, World
@@ -30,7 +31,7 @@ LINGER_MS: Final = 1_500
 """A client that was answered too early asks again after a second."""
 
 
-class FailingBrokers:
+class FailingBrokers(Part):
     """As one node sees them."""
 
     def __init__(self, world: World) -> None:
@@ -56,7 +57,7 @@ class FailingBrokers:
         if self._doubted.pop(broker_id, None) is not None and not self._doubted:
             self._let_go()
 
-    def follow(self, delta: ImageDelta) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """The cluster has decided, and clients are shown it from now on."""
         if delta.old.brokers is delta.new.brokers:
             return

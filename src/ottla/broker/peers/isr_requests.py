@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.partition import Partition
@@ -33,7 +34,7 @@ log = get_logger(__name__)
 RETRY_MS: Final = 50
 
 
-class IsrRequests:
+class IsrRequests(Part):
     """Of one broker. ``broker_epoch`` gives the one under which it is registered."""
 
     def __init__(
@@ -53,11 +54,12 @@ class IsrRequests:
         self._is_asking = self._is_stopped = False
         self._timer: TimerHandle | None = None
 
-    def start(self) -> None:
+    def begin(self) -> None:
+        """Leaders here may ask from now on."""
         self._replication.on_isr_change = self._on_change
         self._look_later()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Nothing is asked for any more."""
         self._is_stopped = True
         self._wanted.clear()

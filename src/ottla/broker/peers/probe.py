@@ -37,16 +37,26 @@ class Proof(Enum):
 class Probe:
     """One address, tried once. A connection that was answered is kept open, for the caller: ``connection``."""
 
-    def __init__(self, world: World, address: Address, client_id: str, *, is_heard: Callable[[], bool] = lambda: False) -> None:
-        """``is_heard`` says whether the process is known to live by other means: then refusals prove nothing."""
+    def __init__(
+        self,
+        world: World,
+        address: Address,
+        client_id: str,
+        *,
+        is_heard: Callable[[], bool] = lambda: False,
+        on_ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``is_heard`` says whether the process is known to live by other means: then refusals prove nothing.
+
+        ``on_ended`` is called at once when ``connection`` has ended.
+        """
         self._world = world
         self._address = address
         self._client_id = client_id
         self._is_heard = is_heard
         self.ended = asyncio.Event()
         """Set once ``connection`` has ended."""
-        self.on_ended: Callable[[], None] = lambda: None
-        """Called then, and at once."""
+        self._on_ended = on_ended
         self.connection: PeerConnection | None = None
 
     async def run(self) -> Proof:
@@ -89,7 +99,7 @@ class Probe:
 
         def on_end() -> None:
             ended.set()
-            self.on_ended()
+            self._on_ended()
 
         self.connection = connection = PeerConnection(self._client_id, on_end)
         clock = self._world.clock

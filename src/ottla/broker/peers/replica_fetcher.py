@@ -43,7 +43,11 @@ LATEST, EARLIEST = -1, -2
 
 
 class ReplicaFetcher:
-    """From one leader."""
+    """Fetches from one leader.
+
+    ``on_lost``: the connection to it has ended, or none could be made. ``on_may_fetch``: a partition is to be fetched again; another
+    fetcher may have it since the leader was asked for its offsets.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,10 @@ class ReplicaFetcher:
         address: Callable[[], Address | None],
         broker_epoch: Callable[[], int],
         store: PartitionStore,
+        *,
+        on_lost: Callable[[], None],
+        on_answered: Callable[[], None],
+        on_may_fetch: Callable[[Partition], None],
     ) -> None:
         self._world = world
         self._config = config
@@ -73,11 +81,9 @@ class ReplicaFetcher:
         self._timer: TimerHandle | None = None
         self._timer_at_ms = NEVER
         self._joining: TimerHandle | None = None  # of the fetch on its way: it is given up then
-        self.on_lost: Callable[[], None] = lambda: None
-        """The connection to the leader has ended, or none could be made."""
-        self.on_answered: Callable[[], None] = lambda: None
-        self.on_may_fetch: Callable[[Partition], None] = self.ask_for
-        """A partition is to be fetched again; another fetcher may have it since the leader was asked for its offsets."""
+        self._on_lost = on_lost
+        self._on_answered = on_answered
+        self._on_may_fetch = on_may_fetch
 
     def join(self, partition: Partition) -> None:
         self._partitions[partition.topic_id, partition.index] = partition
@@ -205,14 +211,14 @@ class ReplicaFetcher:
             return
         self._fetch_ended()
         if response is None:
-            self.on_lost()
+            self._on_lost()
             self._session.reset()
             self._wake_in(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, RETRY_MS_MAX)
             return
         assert isinstance(response, FetchResponse), "an API has one response type"
         self._retry_ms, self._join_ms = RETRY_MS, max(JOIN_MS, self._join_ms // 2)
-        self.on_answered()
+        self._on_answered()
         if response.error_code:
             log.info("replica_fetch_refused", reason=ErrorCode(response.error_code).name)
             self._session.reset()
@@ -324,7 +330,7 @@ class ReplicaFetcher:
             offset = _offset_in(response)
             if offset is None:
                 followed.on_no_offsets(self._world.clock.monotonic_ms())
-                self.on_may_fetch(partition)
+                self._on_may_fetch(partition)
                 return
             found.append(offset)
             if len(found) == 1:
@@ -347,7 +353,7 @@ class ReplicaFetcher:
     def _found(self, partition: Partition, error: BaseException | None) -> None:
         if error is not None:
             log.error("replica_not_truncated", partition=str(partition.key), exc_info=error)
-        self.on_may_fetch(partition)
+        self._on_may_fetch(partition)
 
 
 def _offset_in(response: Response | None) -> int | None:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 
+from ottla.broker.part import Part
 from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.peers.replica_fetcher import ReplicaFetcher
@@ -18,14 +19,13 @@ from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
-from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.wire.frame_memory import AnswerMemory
 
 log = get_logger(__name__)
 
 
-class ReplicaFetchers:
+class ReplicaFetchers(Part):
     """``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
     def __init__(
@@ -48,15 +48,9 @@ class ReplicaFetchers:
         self._count: int = config["num.replica.fetchers"]
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}  # by leader and number
         self._of: dict[Partition, ReplicaFetcher] = {}
-        self._image: ClusterImage | None = None
         self._is_closed = False
 
-    def follow_image(self, image: ClusterImage) -> None:
-        """Where the brokers are, from now on."""
-        self._image = image
-
     def configure(self) -> None:
-        """The broker's configuration has changed."""
         if self._count != self._config["num.replica.fetchers"]:
             self._count = self._config["num.replica.fetchers"]
             eager.run(self._spread(), _spread)
@@ -65,10 +59,10 @@ class ReplicaFetchers:
         """Every partition is fetched by the one that it belongs to now."""
         async for partition in Slices(self._world.clock).over(list(self._of)):
             if partition in self._of:
-                self.follow(partition)
+                self.on_role(partition)
 
-    def follow(self, partition: Partition) -> None:
-        """The partition follows the leader that it names, or none."""
+    def on_role(self, partition: Partition) -> None:
+        """It follows the leader that it names, or none."""
         before = self._of.pop(partition, None)
         if before is not None:
             before.leave(partition)
@@ -84,9 +78,17 @@ class ReplicaFetchers:
         while len(self._connections) <= number:
             self._connections.append(self._connect())
         address, peers = partial(self._address, leader), self._connections[number]
-        fetcher = ReplicaFetcher(self._world, self._config, peers, address, self._broker_epoch, self._store)
-        fetcher.on_lost, fetcher.on_answered = partial(self._failing.doubt, leader), partial(self._failing.trust, leader)
-        fetcher.on_may_fetch = self._on_may_fetch
+        fetcher = ReplicaFetcher(
+            self._world,
+            self._config,
+            peers,
+            address,
+            self._broker_epoch,
+            self._store,
+            on_lost=partial(self._failing.doubt, leader),
+            on_answered=partial(self._failing.trust, leader),
+            on_may_fetch=self._on_may_fetch,
+        )
         self._fetchers[leader, number] = fetcher
         return fetcher
 
@@ -103,13 +105,13 @@ class ReplicaFetchers:
         return Peers(self._world, client_id, silence_ms_max=silence_ms_max, memory=self._memory, set_up=set_up)
 
     def _address(self, leader_id: int) -> Address | None:
-        broker = None if self._image is None else self._image.brokers.get(leader_id)
+        broker = self._store.replication.followed_brokers.get(leader_id)
         if broker is None or broker.is_fenced:
             return None
         end = next(iter(broker.endpoints.values()), None) if self._listener is None else broker.endpoints.get(self._listener)
         return None if end is None else (end.host, end.port)
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()

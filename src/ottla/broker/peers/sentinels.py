@@ -8,14 +8,17 @@ for the session timeout to judge. Controllers that are not active watch as well:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.broker.peers.address_holders import AddressHolders
 from ottla.broker.peers.callers import Callers
+from ottla.broker.peers.evidence import Evidence
+from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.probe import PING, Address, Probe, Proof
 from ottla.loggers import get_logger
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import BrokerImage
 from ottla.ports import World
 
 log = get_logger(__name__)
@@ -24,10 +27,11 @@ RETRY_MS: Final = 500
 RETRY_MS_MAX: Final = 5_000
 
 
-class Sentinels:
-    """A ``neighbours.Evidence``. ``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
+class Sentinels(Evidence):
+    """Evidence by connections. ``listener`` is the name of the one between brokers; where it is None, each broker's first is used."""
 
-    def __init__(self, world: World, node_id: int, listener: str | None, callers: Callers) -> None:
+    def __init__(self, world: World, node_id: int, listener: str | None, callers: Callers, failing: FailingBrokers) -> None:
+        super().__init__()
         self._world = world
         self._node_id = node_id
         self._listener = listener
@@ -36,17 +40,11 @@ class Sentinels:
         self._untrusted: frozenset[int] = frozenset()
         self._callers = callers
         self._holders = AddressHolders(world, f"node-{node_id}-sentinel")
-        self.hears = callers.hears
-        self.is_heard: Callable[[int, int], bool] = lambda broker_id, epoch: False
-        """Whether the broker of that epoch is known to live by other means."""
-        self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
-        """The process that has registered as the broker with that epoch has ended."""
-        self.on_ended: Callable[[int], None] = lambda broker_id: None
-        """The connection to the broker has ended, which proves nothing."""
-        self.on_answered: Callable[[int], None] = lambda broker_id: None
+        self.failing = failing
 
-    def follow(self, image: ClusterImage) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """Every other broker that serves is watched, and no other."""
+        image = delta.new
         if image.brokers is self._followed:
             return
         self._followed = image.brokers
@@ -80,6 +78,10 @@ class Sentinels:
             if broker_id in self._sentinels:
                 self._sentinels[broker_id].check()
 
+    def hears(self, broker_id: int) -> bool:
+        """Whether a connection is open that the broker has made, or it has yet to make its first one."""
+        return self._callers.hears(broker_id)
+
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
         """Whether the connection to the process has ended; None when there never was one."""
         sentinel = self._sentinels.get(broker_id)
@@ -104,7 +106,7 @@ class Sentinels:
             broker_id for broker_id, sentinel in self._sentinels.items() if sentinel.has_answered and not sentinel.is_connected
         )
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         for sentinel in self._sentinels.values():
             sentinel.close()
         self._sentinels.clear()
@@ -127,8 +129,9 @@ class Sentinel:
         self.epoch = epoch = broker.broker_epoch
         self.address = address
         self._broker_id = broker_id = broker.broker_id
-        self._probe = Probe(world, address, f"node-{node_id}-sentinel", is_heard=lambda: owner.is_heard(broker_id, epoch))
-        self._probe.on_ended = self._on_ended
+        self._probe = Probe(
+            world, address, f"node-{node_id}-sentinel", is_heard=lambda: owner.is_heard(broker_id, epoch), on_ended=self._on_ended
+        )
         self._wakes = asyncio.Event()
         self.has_answered = False
         """Only of a broker that has answered there do refusals say something."""
@@ -143,7 +146,7 @@ class Sentinel:
             if proof is Proof.ALIVE:
                 self.has_answered = self.is_connected = True
                 retry_ms = RETRY_MS
-                self._owner.on_answered(self._broker_id)
+                self._owner.failing.trust(self._broker_id)
                 log.info("broker_watched", broker_id=self._broker_id, broker_epoch=self.epoch)
                 await self._probe.ended.wait()
                 self.is_connected = False
@@ -160,7 +163,7 @@ class Sentinel:
 
     def _on_ended(self) -> None:
         if self.is_connected:
-            self._owner.on_ended(self._broker_id)
+            self._owner.failing.doubt(self._broker_id)
 
     def check(self) -> None:
         """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe begins."""

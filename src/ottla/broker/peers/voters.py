@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.peers.connection import Older
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.peers.probe import Probe, Proof
@@ -23,21 +24,26 @@ PRE_VOTES_SINCE: Final = 2
 """The version of Vote."""
 
 
-class Voters:
-    """A ``replica.Transport``."""
+class Voters(Part):
+    """The other voters, by their addresses."""
 
     def __init__(self, world: World, addresses: Mapping[int, Address], peers: Peers, *, client_id: str, is_probing: bool) -> None:
         self._world = world
         self._client_id = client_id
         self._is_probing = is_probing
-        self._addresses = addresses
+        self.addresses = addresses
         self._peers = peers
 
     def address_of(self, voter: int) -> Address | None:
         """Where the voter's controller listens; None for a node that is no voter."""
-        return self._addresses.get(voter)
+        return self.addresses.get(voter)
+
+    async def stop(self) -> None:
+        self._peers.close()
 
     def send(self, peer: int, request: Request, on_answer: Callable[[Answer | None], None]) -> None:
+        """The answer comes by callback; None when it never will."""
+
         def answered(response: Response | None) -> None:
             try:
                 answer = None if response is None else from_answer_message(response)
@@ -46,7 +52,7 @@ class Voters:
                 answer = None
             on_answer(answer)
 
-        self._peers.send(self._addresses[peer], to_message(request), answered, _older(request))
+        self._peers.send(self.addresses[peer], to_message(request), answered, _older(request))
 
     def probe(self, peer: int, on_proof: Callable[[bool | None], None]) -> None:
         """Finds out whether the voter's process lives; with ``ottla.failure.detection=timeouts`` it never does."""
@@ -57,7 +63,7 @@ class Voters:
 
     async def _probe(self, peer: int) -> bool | None:
         await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
-        probe = Probe(self._world, self._addresses[peer], self._client_id)
+        probe = Probe(self._world, self.addresses[peer], self._client_id)
         proof = await probe.run()
         probe.close()
         return None if proof is Proof.NONE else proof is Proof.ALIVE

@@ -126,7 +126,6 @@ class Partition:
         if image.leader not in (NO_LEADER, node_id):
             backoff_ms = self._replication.backoff_ms
             self.followed = followed_from(image.leader, image.leader_epoch, high_watermark=self.high_watermark, backoff_ms=backoff_ms)
-        self._replication.on_following(self)
         self.on_role(self)
         self._wake_all()
 
@@ -149,7 +148,6 @@ class Partition:
             self.leading = leading_of(self, image, self._replication, epoch_start_offset=end_offset, waiting=waiting)
             if self.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
                 eager.run(self._sync(), _note_end)
-        self._replication.on_leading()
 
     async def _lead_now(self) -> None:
         self._lead()
@@ -316,7 +314,6 @@ class Partition:
         self._handed_over.fail(self._not_leader())
         self.leading = self.followed = None
         self.log.retire()
-        self._replication.on_following(self)
         self.on_role(self)
         self._wake_all()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import CoroutineType
 from typing import Any, Final, Protocol
 
+from ottla.broker.part import Part
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.context import RequestContext, fail
@@ -50,8 +51,11 @@ class Doorkeeper(Protocol):
         ...
 
 
-class Router:
-    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.
+class Router(Part):
+    """From frames to handlers, of all connections of a node. It serves nothing before ``begin``.
+
+    ``forward`` passes a request on to the active controller, when that may be another node's; ``is_active`` says whether it is this node's.
+    ``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.
 
     Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
     the bound no socket is read, and no connection accepted, until half of it is done.
@@ -62,7 +66,10 @@ class Router:
         world: World,
         services: Mapping[Role, Mapping[int, Service]],
         throttling: Throttling,
+        doorkeeper: Doorkeeper,
         *,
+        forward: Callable[[RequestContext, bytes], None] | None,
+        is_active: Callable[[], bool],
         frame_bytes_max: int,
         requests_max: int,
         request_bytes_max: int = -1,
@@ -79,10 +86,10 @@ class Router:
         self._keeps_received = False  # a decoder still needs the bytes that the burst received
         self.burst = ProduceBurst(self)
         self.meters = {key: _meters_of(service) for served in services.values() for key, service in served.items()}
-        self.parts: Any = None  # what handlers may touch; set before the first connection
-        self.doorkeeper: Doorkeeper  # likewise
-        self.forward: Callable[[RequestContext, bytes], None] | None = None  # to the active controller, when that may be another node's
-        self.is_active: Callable[[], bool] = lambda: True  # whether it is this node's
+        self._parts: Any = None
+        self._doorkeeper = doorkeeper
+        self.forward = forward
+        self._is_active = is_active
         self.working_count = 0
         self.is_held = False
         self.connections: dict[BrokerConnection, None] = {}
@@ -92,6 +99,15 @@ class Router:
         )  # fmt: skip
         self.request_memory.on_short = self._look_at_memory
         self.request_memory.on_full = self._hold_or_not
+
+    def begin(self, parts: Any) -> None:
+        """Handlers may touch these (``parts.Parts``): there is everything that serves a connection."""
+        self._parts = parts
+
+    async def stop(self) -> None:
+        """Every connection ends."""
+        for connection in list(self.connections):
+            connection.transport.close()
 
     def serve(self, services: Mapping[Role, Mapping[int, Service]]) -> None:
         """These requests are served from now on, and no others; each of them was among those that the router was made with."""
@@ -108,7 +124,7 @@ class Router:
         """The connection has ended."""
         del self.connections[connection]
         self.timing.share_among(len(self.connections))
-        self.doorkeeper.left(connection)
+        self._doorkeeper.left(connection)
 
     def begin_burst(self) -> int:
         return self.timing.begin()
@@ -166,7 +182,7 @@ class Router:
         kept = None  # to be passed on, if this node's controller is not the one that decides, or is not in the end
         if service.is_forwarded and self.forward is not None and connection.role is Role.BROKER:
             kept = bytes(frame)
-            if not self.is_active():
+            if not self._is_active():
                 meters.requests[version] += 1
                 place = connection.enter()
                 context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
@@ -203,7 +219,7 @@ class Router:
         self.quotas.run(context, lambda: self._begin(service, handle, context, request, kept))
 
     def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
-        result = handle(self.parts, context, request)
+        result = handle(self._parts, context, request)
         if result is None:
             return
         if type(result) is CoroutineType:
@@ -245,7 +261,7 @@ class Router:
         if is_held == self.is_held:
             return
         self.is_held = is_held
-        self.doorkeeper.hold(is_held)
+        self._doorkeeper.hold(is_held)
         for connection in self.connections:
             connection.update_reading()
 
@@ -269,9 +285,9 @@ class _Finish:
         if self.is_counted:
             self._router.end_work(1)
         if error is not None:
-            if self._kept is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
-                assert self._router.forward is not None, "another node may decide"
-                self._router.forward(self._context, self._kept)
+            forward = self._router.forward
+            if self._kept is not None and forward is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
+                forward(self._context, self._kept)
             else:
                 fail(self._context, error)
         elif response is not None:

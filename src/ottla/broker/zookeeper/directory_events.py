@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.full_directories import has_full
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
@@ -17,12 +18,13 @@ from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.coordination import ConnectionLostError, Create, Session, SessionExpiredError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
+from ottla.metadata.delta import ImageDelta
 
 log = get_logger(__name__)
 
 
-class DirectoryEvents:
-    """Asleep until ``start``. ``session`` gives the newest one."""
+class DirectoryEvents(Part):
+    """Asleep until ``begin``. ``session`` gives the newest one."""
 
     def __init__(self, node_id: int, partitions: PartitionStore, session: Callable[[], Session], acl_of: AclOf) -> None:
         self._node_id = node_id
@@ -32,23 +34,26 @@ class DirectoryEvents:
         self._may_have_told = False  # of something that is lost
         self._is_on = self._is_due = self._is_writing = False
 
-    def start(self) -> None:
-        """The broker is registered."""
+    def begin(self) -> None:
+        """The broker is about to register."""
         self._is_on = True
         self._write_soon()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._is_on = False
 
-    def look_soon(self) -> None:
-        """A replica may have failed, or can be served again; or there is a controller that does not know of it."""
+    def on_offline(self) -> None:
         self._is_due = True
         self._write_soon()
 
-    def follow(self) -> None:
-        """There is a newer image: who else is in sync decides what becomes of replicas that have no room."""
+    def on_controller(self) -> None:
+        """The next one does not know what is lost."""
+        self.on_offline()
+
+    async def on_image(self, delta: ImageDelta) -> None:
+        """Who else is in sync decides what becomes of replicas that have no room."""
         if has_full(self._partitions):
-            self.look_soon()
+            self.on_offline()
 
     def _write_soon(self) -> None:
         if self._is_on and self._is_due and not self._is_writing:

@@ -13,10 +13,10 @@ from typing import Any
 
 from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.membership import HELLO_MS, Membership
-from ottla.broker.metadata.neighbours import Evidence
+from ottla.broker.peers.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.broker.zookeeper.brokers import Registered, read_brokers
-from ottla.broker.zookeeper.home import ZookeeperHome
+from ottla.broker.zookeeper.metadata import ZookeeperMetadata
 from ottla.broker.zookeeper.reign import Reign
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import unregistering
@@ -40,7 +40,10 @@ _ENDED = "its process has ended"
 
 
 class ZookeeperMembership(Membership):
-    """``follows`` says whether this node is connected to the controller that the broker is."""
+    """``follows`` says whether this node is connected to the controller that the broker is.
+
+    ``on_came`` is called when another process of a broker has registered.
+    """
 
     completes = False
 
@@ -49,28 +52,24 @@ class ZookeeperMembership(Membership):
         world: World,
         config: BrokerConfig,
         controller: ActiveController,
-        home: ZookeeperHome,
+        home: ZookeeperMetadata,
         evidence: Evidence,
         follows: Callable[[int], bool],
+        on_came: Callable[[int], None],
     ) -> None:
         super().__init__(world, config, controller, home.cluster_id, evidence)
         self._home = home
         self._follows = follows
         self._registered_offsets: dict[tuple[int, int], int] = {}
         self._proven: set[tuple[int, int]] = set()
-        self._absent: set[int] = set()
-        self.on_came: Callable[[int], None] = lambda broker_id: None
-        """Another process of the broker has registered."""
+        self._absent: set[int] = home.absent
+        self._on_came = on_came
 
-    def begin(self, *, is_own_silent: bool = False) -> None:
+    def on_active(self, epoch: int) -> None:
         self._registered_offsets.clear()
         self._proven.clear()
         self._absent.clear()
-        super().begin()
-
-    def absent(self) -> frozenset[int]:
-        """Brokers that have no znode and have replicas, or had a znode since this node's controller became active."""
-        return frozenset(self._absent)
+        super().on_active(epoch)
 
     async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
         """Brokers register in ZooKeeper."""
@@ -134,7 +133,7 @@ class ZookeeperMembership(Membership):
             self._registered_offsets[broker_id, epoch] = end_offset - 1
             self._sessions.begin(broker_id, epoch, self._now_ms())
             self._evidence.check([broker_id])  # what is left of its earlier process
-            self.on_came(broker_id)
+            self._on_came(broker_id)
             log.info("broker_registered", broker_id=broker_id, broker_epoch=epoch)
 
         sweep.on_step = on_step
@@ -164,7 +163,7 @@ class ZookeeperMembership(Membership):
 
     # -- processes that have died
 
-    def _is_heard(self, broker_id: int, epoch: int) -> bool:
+    def is_heard(self, broker_id: int, epoch: int) -> bool:
         of_epoch, channel = self._channels.get(broker_id, (-1, None))
         if self._evidence.hears(broker_id) or self._follows(broker_id):
             return True
@@ -172,7 +171,7 @@ class ZookeeperMembership(Membership):
             return True
         return self._home.is_active and self._now_ms() - self._began_ms < HELLO_MS
 
-    def _on_dead(self, broker_id: int, epoch: int) -> None:
+    def on_dead(self, broker_id: int, epoch: int) -> None:
         """May be called again and again."""
         if broker_id == self._home.leader_id and not self._home.is_active:
             eager.run(self._home.on_controller_dead(broker_id), _noted)

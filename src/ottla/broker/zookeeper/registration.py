@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class Registration:
-    """``own`` says where this broker is reached, and ``leads_here`` whether whoever connects there reaches this process.
+    """``own`` gives where this broker is reached, and ``leads_here`` whether whoever connects there reaches this process.
 
     ``on_epoch`` is told its epoch, -1 when it has none any more.
     """
@@ -31,7 +31,8 @@ class Registration:
     def __init__(
         self,
         world: World,
-        own: BrokerImage,
+        broker_id: int,
+        own: Callable[[], BrokerImage],
         acl_of: AclOf,
         *,
         leads_here: Callable[[], Awaitable[bool]],
@@ -39,8 +40,9 @@ class Registration:
         on_epoch: Callable[[int], None],
     ) -> None:
         self._world = world
+        self._broker_id = broker_id
         self._own = own
-        self._path = znodes.broker_path(own.broker_id)
+        self._path = znodes.broker_path(broker_id)
         self._acl_of = acl_of
         self._leads_here = leads_here
         self._wait_ms_max = wait_ms_max
@@ -78,8 +80,8 @@ class Registration:
 
     async def _register(self, session: Session) -> int:
         deadline_ms = self._world.clock.monotonic_ms() + self._wait_ms_max
-        ends = list(self._own.endpoints.values())
-        data = BrokerZnode(ends, self._own.rack, self._world.clock.now_ms(), self._own.features).encode()
+        own = self._own()
+        data = BrokerZnode(list(own.endpoints.values()), own.rack, self._world.clock.now_ms(), own.features).encode()
         while True:
             try:
                 await session.create(self._path, data, is_ephemeral=True, acl=self._acl_of(self._path))
@@ -92,7 +94,7 @@ class Registration:
                 continue
             if stat.ephemeral_owner == session.session_id:
                 return stat.czxid
-            if self._is_ours(found) and await self._leads_here():
+            if self._is_ours(found, own) and await self._leads_here():
                 log.info("broker_znode_of_an_earlier_session", path=self._path, session=hex(stat.ephemeral_owner))
                 await _delete(session, self._path, stat.version)
                 continue
@@ -101,15 +103,15 @@ class Registration:
                 async with asyncio.timeout(max(0, deadline_ms - self._world.clock.monotonic_ms()) / 1000):
                     await gone.wait()
             except TimeoutError:
-                text = f"another broker is registered with the id {self._own.broker_id}: {found.decode('utf-8', errors='replace')}"
+                text = f"another broker is registered with the id {self._broker_id}: {found.decode('utf-8', errors='replace')}"
                 raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text) from None
 
-    def _is_ours(self, data: bytes) -> bool:
+    def _is_ours(self, data: bytes, own: BrokerImage) -> bool:
         try:
-            ends = BrokerZnode.decode(data, self._own.broker_id).endpoints
+            ends = BrokerZnode.decode(data, self._broker_id).endpoints
         except DecodeError:
             return False
-        return {(end.host, end.port) for end in ends} == {(end.host, end.port) for end in self._own.endpoints.values()}
+        return {(end.host, end.port) for end in ends} == {(end.host, end.port) for end in own.endpoints.values()}
 
 
 async def _delete(session: Session, path: str, version: int) -> None:

@@ -1,4 +1,4 @@
-"""This node's way into ZooKeeper: its session, its broker's znode, and the controller, which it is or follows.
+"""The metadata in ZooKeeper: this node's session, its broker's znode, and the controller, which it is or follows.
 
 Whoever creates ``/controller``, an ephemeral znode, and counts up ``/controller_epoch`` with it in one request, is the controller. It reads
 the znodes into an image and decides from there on (``reign.py``); the others fetch from it (``following.py``). When its reign ends for
@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.neighbours import Follower
+from ottla.broker.part import Part
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.zookeeper.election import depose, depose_dead, elect
@@ -46,11 +47,38 @@ log = get_logger(__name__)
 UNREADABLE_SECONDS: Final = 2.0
 """Until a controller that could not read the znodes tries again."""
 
+WhileActive = Callable[[Reign], Coroutine[Any, Any, None]]
 
-class ZookeeperHome:
-    """A ``neighbours.MetadataHome``: made by ``open``, at work after ``start``."""
 
-    def __init__(self, world: World, config: BrokerConfig, place: Place, session: Session, cluster_id: str, peers: Peers) -> None:
+class FoundCluster(NamedTuple):
+    """A session in a cluster that has an id."""
+
+    place: Place
+    session: Session
+    cluster_id: str
+
+
+async def find_cluster(world: World, config: BrokerConfig, new_cluster_id: str) -> FoundCluster:
+    """The cluster is there, with the new id where it had none. KafkaError when ZooKeeper cannot be reached, or has another cluster."""
+    place = Place.of(config)
+
+    async def prepare(session: Session) -> str:
+        await make_persistent(session, place.acl_of)
+        return await cluster_id(session, new_cluster_id, place.acl_of)
+
+    session, found = await place.begin(world, prepare)
+    if config["cluster.id"] not in (None, found):
+        await session.close()
+        text = f"cluster.id={config['cluster.id']}, and the cluster in ZooKeeper at {place.servers} has the id {found}"
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
+    return FoundCluster(place, session, found)
+
+
+class ZookeeperMetadata(Part):
+    """A ``neighbours.MetadataStore``: at work after ``begin``."""
+
+    def __init__(self, world: World, config: BrokerConfig, found: FoundCluster, peers: Peers, follower: Follower) -> None:
+        place, session, cluster_id = found
         self._world = world
         self._place = place
         self._session = session
@@ -66,38 +94,20 @@ class ZookeeperHome:
             config.node_id, peers, self._applied, self._served, bytes_max=config["controller.quorum.fetch.max.bytes"]
         )  # fmt: skip
         self._follow_task: asyncio.Task[None] | None = None
-        self.registration: Registration
         self._reign: Reign | None = None
         self._run_task: asyncio.Task[None] | None = None
-        self.follower: Follower  # set before ``start``
+        self._follower = follower
         self.leader_id = NO_LEADER
         self.epoch = -1
         """That of the controller."""
         self.leader_address: Address | None = None
-        self.on_broker_epoch: Callable[[int], None] = lambda epoch: None
-        """This broker is registered with that epoch; -1 when its session has ended."""
-        self.while_active: Sequence[Callable[[Reign], Coroutine[Any, Any, None]]] = ()
-        """What this node's controller does beside its decisions, for as long as it is the active one."""
+        self._while_active: Sequence[WhileActive] = ()
         self.found: Cluster | None = None
         """What the active controller has read, with what others left incomplete."""
         self.registered: dict[int, Registered] = {}
         """The brokers' znodes, as the active controller knows them."""
-
-    @classmethod
-    async def open(cls, world: World, config: BrokerConfig, peers: Peers, new_cluster_id: str) -> ZookeeperHome:
-        """There is a session, and a cluster. KafkaError when ZooKeeper cannot be reached."""
-        place = Place.of(config)
-
-        async def prepare(session: Session) -> str:
-            await make_persistent(session, place.acl_of)
-            return await cluster_id(session, new_cluster_id, place.acl_of)
-
-        session, found = await place.begin(world, prepare)
-        if config["cluster.id"] not in (None, found):
-            await session.close()
-            text = f"cluster.id={config['cluster.id']}, and the cluster in ZooKeeper at {place.servers} has the id {found}"
-            raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
-        return cls(world, config, place, session, found, peers)
+        self.absent: set[int] = set()
+        """Brokers that have no znode and have replicas, or had a znode since this node's controller became active."""
 
     # -- what is known
 
@@ -144,22 +154,22 @@ class ZookeeperHome:
 
     # -- life
 
-    def register(self, own: BrokerImage, leads_here: Callable[[], Awaitable[bool]]) -> None:
-        """This is the broker that ``start`` registers; ``leads_here`` says whether its address leads to this process."""
-        self.registration = Registration(
-            self._world,
-            own,
-            self._place.acl_of,
-            leads_here=leads_here,
-            wait_ms_max=2 * self._place.session_timeout_ms,
-            on_epoch=self._has_epoch,
+    def registration(
+        self, own: Callable[[], BrokerImage], *, leads_here: Callable[[], Awaitable[bool]], on_epoch: Callable[[int], None]
+    ) -> Registration:
+        """Of this broker, for ``begin``. ``own`` says where it is reached, once its listeners are bound.
+
+        ``leads_here`` says whether that leads to this process.
+        """
+        wait_ms_max = 2 * self._place.session_timeout_ms
+        return Registration(
+            self._world, self._node_id, own, self._place.acl_of, leads_here=leads_here, wait_ms_max=wait_ms_max, on_epoch=on_epoch
         )
 
-    def _has_epoch(self, epoch: int) -> None:
-        self.on_broker_epoch(epoch)
-
-    def start(self) -> None:
-        self._run_task = asyncio.get_running_loop().create_task(self._run())
+    def begin(self, registration: Registration, while_active: Sequence[WhileActive]) -> None:
+        """The broker registers. ``while_active`` is what its controller does beside its decisions, for as long as it is the active one."""
+        self._while_active = while_active
+        self._run_task = asyncio.get_running_loop().create_task(self._run(registration))
         self._run_task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -167,7 +177,7 @@ class ZookeeperHome:
         if error is not None:
             reason = error.message if isinstance(error, KafkaError) else repr(error)
             log.error("zookeeper_home_failed", reason=reason, exc_info=not isinstance(error, OttlaError) and error)
-            self.follower.on_fatal(f"the broker cannot stay in ZooKeeper: {reason}", error)
+            self._follower.on_fatal(f"the broker cannot stay in ZooKeeper: {reason}", error)
 
     async def stop(self) -> None:
         """The session is over, and with it the broker's znode and, if it is this node's, that of the controller."""
@@ -199,22 +209,22 @@ class ZookeeperHome:
 
     def _on_change(self) -> None:
         self._serving.grown()
-        self.follower.on_committed()
+        self._follower.on_committed()
 
     # -- sessions
 
-    async def _run(self) -> None:
+    async def _run(self, registration: Registration) -> None:
         while True:
             try:
-                await self._in_session(self._session)
+                await self._in_session(self._session, registration)
             except SessionExpiredError:
                 log.warning("zookeeper_session_expired", session=hex(self._session.session_id))
-            self.registration.lost()
+            registration.lost()
             await self._know(NO_LEADER, -1, None)
             self._session = await self._place.session(self._world)
             log.info("zookeeper_session", session=hex(self._session.session_id))
 
-    async def _in_session(self, session: Session) -> None:
+    async def _in_session(self, session: Session, registration: Registration) -> None:
         """Returns never: SessionExpiredError, or what makes the broker fail."""
         expired = asyncio.Event()
         session.on_expired = expired.set
@@ -226,7 +236,7 @@ class ZookeeperHome:
             raise SessionExpiredError("session")
 
         await first_of(
-            despite_lost_connections(lambda: self.registration.keep(session, registered)),
+            despite_lost_connections(lambda: registration.keep(session, registered)),
             despite_lost_connections(lambda: self._rule_or_follow(session, registered)),
             over(),
         )
@@ -278,7 +288,7 @@ class ZookeeperHome:
         await self._follow(following)
         if leader_id != NO_LEADER:
             log.info("metadata_leader", epoch=epoch, leader_id=leader_id)
-        self.follower.on_leader()
+        self._follower.on_leader()
 
     async def _follow(self, following: Coroutine[Any, Any, None] | None) -> None:
         task, self._follow_task = self._follow_task, None
@@ -305,7 +315,7 @@ class ZookeeperHome:
             await first_of(
                 reign.carry_out(),
                 despite_lost_connections(lambda: self._until_deposed(session)),
-                *(while_controller(despite_lost_connections(partial(part, reign))) for part in self.while_active),
+                *(while_controller(despite_lost_connections(partial(part, reign))) for part in self._while_active),
             )
         except DecodeError as error:
             log.error("znodes_unreadable", epoch=epoch, reason=error.message)
@@ -359,7 +369,7 @@ class ZookeeperHome:
             reign.append(births)
         address = await self._address_of(reign.session, self._node_id)
         await self._know(self._node_id, reign.epoch, address)
-        self.follower.on_active(reign.epoch)
+        self._follower.on_active(reign.epoch)
 
     def _end(self) -> None:
         reign, self._reign = self._reign, None
@@ -367,7 +377,7 @@ class ZookeeperHome:
             reign.end()
             self._applied.end_own()
             self._serving.end()
-            self.follower.on_inactive()
+            self._follower.on_inactive()
 
     async def _until_deposed(self, session: Session) -> None:
         """The znode is not this session's any more: whoever took it away had its reasons."""

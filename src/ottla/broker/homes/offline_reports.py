@@ -1,4 +1,4 @@
-"""What this broker leads follows what it can serve.
+"""What a lone broker leads follows what it can serve: its controller decides for what has failed.
 
 A partition whose log has failed gets no leader, so that Metadata reports it and clients do not ask in vain; one that can be
 opened again, after a start, gets its leader back. The metadata log keeps both, each with a leader epoch of its own.
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ottla.broker.part import Part
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.controller.decided import Recorded
@@ -26,8 +27,8 @@ Decide = Callable[[Sequence[Callable[[ClusterImage], Recorded]]], Awaitable[Any]
 """Runs decisions of the controller."""
 
 
-class Leadership:
-    """Asleep until ``start``: what fails while the broker opens its partitions is settled by that."""
+class OfflineReports(Part):
+    """Asleep until ``begin``: what fails while the broker opens its partitions is settled by that."""
 
     def __init__(self, timers: Timers, node_id: int, is_offline: Callable[[str, int], bool], decide: Decide) -> None:
         self._timers = timers
@@ -38,30 +39,31 @@ class Leadership:
         self._is_on = False
         self._is_due = False
 
-    async def start(self) -> None:
-        """The image says what this broker leads now, and every later failure will be reported by ``settle_soon``."""
+    async def begin(self) -> None:
+        """The image says what this broker leads now, and every later failure will be settled, too."""
         self._is_on = True
         await self._settle()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._is_on = False
 
-    def settle_soon(self) -> None:
+    def on_offline(self) -> None:
         """A partition of this broker went offline; many at once are one decision."""
         if self._is_on and not self._is_due:
             self._is_due = True
-            self._timers.call_later_ms(0, self._begin)
+            self._timers.call_later_ms(0, self._settle_now)
 
-    def _begin(self) -> None:
+    def _settle_now(self) -> None:
         self._is_due = False
         if self._is_on:
-            eager.run(self._settle(), self._finished)
+            eager.run(self._settle(), _finished)
 
     async def _settle_once(self) -> None:
         await self._decide([partial(follow_replicas, node=self._node_id, is_offline=self._is_offline)])
 
-    def _finished(self, _: None, error: BaseException | None) -> None:
-        if isinstance(error, StorageError):  # the metadata log has failed, and the broker with it
-            log.error("leadership_not_settled", reason=error.message)
-        elif error is not None:
-            log.error("leadership_not_settled", exc_info=error)
+
+def _finished(_: None, error: BaseException | None) -> None:
+    if isinstance(error, StorageError):  # the metadata log has failed, and the broker with it
+        log.error("leadership_not_settled", reason=error.message)
+    elif error is not None:
+        log.error("leadership_not_settled", exc_info=error)
