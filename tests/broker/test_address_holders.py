@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.liveness.address_holders import ASKED_COUNT, AddressHolders
 from ottla.broker.node import Broker
-from ottla.broker.peers.address_holders import ASKED_COUNT, AddressHolders
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.client.admin import Admin

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from tests.broker.test_membership import membership
 
-from ottla.broker.peers.callers import NODES_MAX, OPEN_MAX, Callers
+from ottla.broker.liveness.callers import NODES_MAX, OPEN_MAX, Callers
 from ottla.ports import Connection
 from ottla.sim.loop import run
 

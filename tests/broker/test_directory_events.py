@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from tests.broker.test_zookeeper_home import Service, open_to_all
 
+from ottla.broker.homes.zookeeper.directory_events import DirectoryEvents
 from ottla.broker.replicas.store import PartitionStore
-from ottla.broker.zookeeper.directory_events import DirectoryEvents
 from ottla.coordination import ConnectionLostError, Session
 from ottla.metadata import znodes
 from ottla.sim.loop import run

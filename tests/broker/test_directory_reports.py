@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peers.directory_reports import RETRY_MS, DirectoryReports
+from ottla.broker.homes.quorum.directory_reports import RETRY_MS, DirectoryReports
 from ottla.controller.partition_change import UNASSIGNED
 from ottla.controller.topic_rules import LOST
 from ottla.errors import ErrorCode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.simulation.quorum_nodes import NODES, QuorumNode
 
-from ottla.broker.peers.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
+from ottla.broker.liveness.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
 from ottla.client.admin import Admin, NewTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.metadata.delta import ImageDelta

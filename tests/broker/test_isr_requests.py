@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peers.isr_requests import IsrRequests
+from ottla.broker.replicas.isr_requests import IsrRequests
 from ottla.broker.replicas.replication import Replication
 from ottla.config import BrokerConfig
 from ottla.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionResult, TopicResult

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.peers import Address

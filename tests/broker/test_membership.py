@@ -10,9 +10,9 @@ import pytest
 import structlog.testing
 from tests.controller.test_brokers import Cluster
 
-from ottla.broker.metadata.membership import Membership
+from ottla.broker.controller.membership import Membership
+from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.peers.connection import PeerConnection
-from ottla.broker.peers.evidence import Evidence
 from ottla.broker.peers.peers import _opened
 from ottla.config import BrokerConfig
 from ottla.controller.sweeps import Sweep

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.metadata.voters import _older
 from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import Peers, SetUp
-from ottla.broker.peers.voters import _older
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_message
 from ottla.messages.api_keys import ApiKey

@@ -7,10 +7,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.failing_brokers import FailingBrokers
-from ottla.broker.peers.probe import Probe, Proof
-from ottla.broker.peers.sentinels import Sentinels
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.failing_brokers import FailingBrokers
+from ottla.broker.liveness.probe import Probe, Proof
+from ottla.broker.liveness.sentinels import Sentinels
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, EndpointImage
 from ottla.ports import Connection, ConnectionHandler, World

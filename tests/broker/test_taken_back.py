@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.controller.test_brokers import Cluster, process
 
-from ottla.broker.metadata.membership import SILENT_MS, Membership
-from ottla.broker.peers.evidence import Evidence
+from ottla.broker.controller.membership import SILENT_MS, Membership
+from ottla.broker.liveness.evidence import Evidence
 from ottla.config import BrokerConfig
 from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import TopicRules

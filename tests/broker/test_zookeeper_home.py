@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
+from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent
+from ottla.broker.homes.zookeeper.metadata import ZookeeperMetadata
+from ottla.broker.homes.zookeeper.notices import Notices
+from ottla.broker.homes.zookeeper.registration import Registration
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
+from ottla.broker.homes.zookeeper.serving import Serving
 from ottla.broker.metadata.applied import AppliedImages
-from ottla.broker.zookeeper.brokers import Registered, read_brokers
-from ottla.broker.zookeeper.election import depose, depose_dead, elect
-from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
-from ottla.broker.zookeeper.metadata import ZookeeperMetadata
-from ottla.broker.zookeeper.notices import Notices
-from ottla.broker.zookeeper.registration import Registration
-from ottla.broker.zookeeper.reign import Reign
-from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
-from ottla.broker.zookeeper.serving import Serving
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Answer, Fetch, FetchSnapshot, SnapshotId
 from ottla.coordination import OPEN_ACCESS, ConnectionLostError, Create, MultiFailedError, Session

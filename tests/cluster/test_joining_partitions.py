@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.peers.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 
 ANSWER_MS = 40
 """What the way to the leader and back takes: more than a fetch may wait the first time."""

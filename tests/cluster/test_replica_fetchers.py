@@ -10,9 +10,9 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.peers.peers import Peers
-from ottla.broker.peers.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode

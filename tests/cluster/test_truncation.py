@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.following import Cut, append, truncate, truncate_each
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import KafkaError, StorageError

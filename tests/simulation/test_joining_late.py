@@ -10,7 +10,7 @@ from tests.cluster.in_simulation import SimNodes
 from tests.simulation.quorum_nodes import started
 from tests.simulation.zookeeper_nodes import nodes_in_zookeeper
 
-from ottla.broker.homes.zookeeper_home import ZookeeperLife
+from ottla.broker.homes.zookeeper.home import ZookeeperLife
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.leader_upkeep import LeaderUpkeep
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.dynamic_config import DynamicConfig
 from ottla.broker.home import Core, Home, Life
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.leader_upkeep import LeaderUpkeep
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import PartList
 from ottla.broker.parts import Parts

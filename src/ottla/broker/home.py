@@ -1,7 +1,7 @@
 """Where the truth about a cluster lives, and how a node lives there.
 
 There are three homes: a metadata log of which this node is the only voter (``homes/lone.py``), one that a quorum has
-(``homes/quorum.py``), and ZooKeeper (``homes/zookeeper_home.py``). Which one a node has is asked once, when it is opened
+(``homes/quorum/``), and ZooKeeper (``homes/zookeeper/``). Which one a node has is asked once, when it is opened
 (``homes/choice.py``).
 """
 
@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import Membership
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.failure import Failure
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
 from ottla.broker.metadata.neighbours import Follower, MetadataStore
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.evidence import Evidence
-from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -33,7 +33,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 
 if TYPE_CHECKING:
-    from ottla.broker.metadata.remote import RemoteController  # a lone broker starts without them
+    from ottla.broker.controller.remote import RemoteController  # a lone broker starts without them
     from ottla.broker.peers.peers import Address
 
 Forward = Callable[[RequestContext, bytes], None]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.assembly import Assembly, assemble
+from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.failure import Failure
 from ottla.broker.home import Basis
 from ottla.broker.homes.choice import open_home
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.part import P
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.mover import ReplicaMover

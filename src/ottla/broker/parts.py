@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.broker.authorization import AllowAll
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import Membership
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.home import Home
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
 from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.shard import Shard
-from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager

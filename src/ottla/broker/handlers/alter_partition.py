@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.isr_alterations import alter_isrs
+from ottla.broker.controller.isr_alterations import alter_isrs
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.isr_changes import WantedIsr

@@ -16,11 +16,11 @@ async def open_home(basis: Basis) -> Home:
 
             return await LoneHome.open(basis)
         case HomeKind.QUORUM:
-            from ottla.broker.homes.quorum import QuorumHome
+            from ottla.broker.homes.quorum.home import QuorumHome
 
             return await QuorumHome.open(basis)
         case HomeKind.ZOOKEEPER:
-            from ottla.broker.homes.zookeeper_home import ZookeeperHome
+            from ottla.broker.homes.zookeeper.home import ZookeeperHome
 
             return await ZookeeperHome.open(basis)
         case kind:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.controller.remote import RemoteController
 from ottla.broker.home import Core, Forward
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.liveness.failing_brokers import FailingBrokers
+from ottla.broker.liveness.sentinels import Sentinels
 from ottla.broker.metadata.publisher import Publisher
-from ottla.broker.metadata.remote import RemoteController
 from ottla.broker.part import Part
-from ottla.broker.peers.callers import Callers
 from ottla.broker.peers.controller_channel import ControllerChannel
-from ottla.broker.peers.evidence import Evidence
-from ottla.broker.peers.failing_brokers import FailingBrokers
-from ottla.broker.peers.isr_requests import IsrRequests
 from ottla.broker.peers.peers import Address, Peers, SetUp
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
-from ottla.broker.peers.sentinels import Sentinels
+from ottla.broker.replicas.isr_requests import IsrRequests
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.requests.forwarding import Forwarding
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import Membership
 from ottla.broker.handlers import SERVICES
 from ottla.broker.home import Basis, Core, Forward, Life
 from ottla.broker.homes.offline_reports import OfflineReports
 from ottla.broker.homes.own_broker import fail_together, open_replica, own_broker
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.part import Part
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.evidence import Evidence
-from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.requests.listeners import controller_listeners, listeners
 from ottla.consensus.quorum import Quorum
 from ottla.consensus.settings import QuorumSettings

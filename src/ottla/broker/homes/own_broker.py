@@ -20,7 +20,7 @@ from ottla.metadata.image import BrokerImage
 from ottla.types import uuid_bytes
 
 if TYPE_CHECKING:
-    from ottla.broker.peers.voters import Voters  # a lone broker starts without
+    from ottla.broker.metadata.voters import Voters  # a lone broker starts without
 
 
 def own_broker(

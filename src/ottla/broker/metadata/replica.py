@@ -35,7 +35,7 @@ from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
 
 if TYPE_CHECKING:
-    from ottla.broker.peers.voters import Voters  # a lone broker starts without
+    from ottla.broker.metadata.voters import Voters  # a lone broker starts without
 
 log = get_logger(__name__)
 

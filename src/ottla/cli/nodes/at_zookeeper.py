@@ -42,7 +42,7 @@ def _start(place: Place, port: int) -> ZooKeeperServer:
 
 
 async def _cluster_id(cluster: ClusterFile, servers: str) -> str:
-    from ottla.broker.zookeeper.metadata import find_cluster
+    from ottla.broker.homes.zookeeper.metadata import find_cluster
     from ottla.runtime.world import real_world
 
     world = real_world(io_threads=1)

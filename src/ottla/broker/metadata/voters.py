@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ottla.broker.liveness.probe import Probe, Proof
 from ottla.broker.part import Part
 from ottla.broker.peers.connection import Older
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.peers.probe import Probe, Proof
 from ottla.broker.tasks import eager
 from ottla.consensus.calls import Answer, Request, Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_answer_message, to_message

@@ -9,13 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.formatting import random_uuid
 from ottla.broker.home import Basis, Core, Forward, Life
+from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.homes.links import ASK_MS_MAX, Links, activate
 from ottla.broker.homes.own_broker import own_broker
-from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.homes.zookeeper.brokers import incarnation
+from ottla.broker.homes.zookeeper.directory_events import DirectoryEvents
+from ottla.broker.homes.zookeeper.group_registry import GroupRegistry, keep
+from ottla.broker.homes.zookeeper.lost_replicas import LostReplicas
+from ottla.broker.homes.zookeeper.membership import ZookeeperMembership
+from ottla.broker.homes.zookeeper.metadata import FoundCluster, WhileActive, ZookeeperMetadata, find_cluster
+from ottla.broker.homes.zookeeper.node_id import settle_node_id
+from ottla.broker.homes.zookeeper.notices import Notices
+from ottla.broker.homes.zookeeper.services import Services
+from ottla.broker.liveness.own_address import OwnAddress
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.active_controller import ActiveController
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
 from ottla.broker.peers.peers import Address, Peers, SetUp
@@ -23,16 +33,6 @@ from ottla.broker.replicas.early_requests import UNHEARD_MS
 from ottla.broker.requests.listeners import listeners
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.waits import Waits
-from ottla.broker.zookeeper.brokers import incarnation
-from ottla.broker.zookeeper.directory_events import DirectoryEvents
-from ottla.broker.zookeeper.group_registry import GroupRegistry, keep
-from ottla.broker.zookeeper.lost_replicas import LostReplicas
-from ottla.broker.zookeeper.membership import ZookeeperMembership
-from ottla.broker.zookeeper.metadata import FoundCluster, WhileActive, ZookeeperMetadata, find_cluster
-from ottla.broker.zookeeper.node_id import settle_node_id
-from ottla.broker.zookeeper.notices import Notices
-from ottla.broker.zookeeper.own_address import OwnAddress
-from ottla.broker.zookeeper.services import Services
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.metadata.image import BrokerImage, ClusterImage

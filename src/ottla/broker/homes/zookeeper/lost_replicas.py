@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.zookeeper.reign import Reign
-from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.controller.replica_directories import Assigned, lost_replicas
 from ottla.controller.topic_rules import hosted_by, is_lost
 from ottla.coordination import NoNodeError

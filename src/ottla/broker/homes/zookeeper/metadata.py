@@ -14,20 +14,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
+from ottla.broker.homes.zookeeper.following import Following
+from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent
+from ottla.broker.homes.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.registration import Registration
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
+from ottla.broker.homes.zookeeper.serving import OnAnswer, Serving
+from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for, while_controller
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.neighbours import Follower
 from ottla.broker.part import Part
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.zookeeper.brokers import Registered, read_brokers
-from ottla.broker.zookeeper.election import depose, depose_dead, elect
-from ottla.broker.zookeeper.following import Following
-from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
-from ottla.broker.zookeeper.place import Place
-from ottla.broker.zookeeper.registration import Registration
-from ottla.broker.zookeeper.reign import Reign
-from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
-from ottla.broker.zookeeper.serving import OnAnswer, Serving
-from ottla.broker.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for, while_controller
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Request
 from ottla.controller.reconciliation import born

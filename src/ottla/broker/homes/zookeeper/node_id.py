@@ -7,8 +7,8 @@ the broker ended before, is given to nobody. Source: Kafka 3.9 (broker.id.genera
 
 from __future__ import annotations
 
-from ottla.broker.zookeeper.loading import make_persistent
-from ottla.broker.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.loading import make_persistent
+from ottla.broker.homes.zookeeper.place import Place
 from ottla.config import BrokerConfig
 from ottla.coordination import ANY_VERSION, Session
 from ottla.errors import ErrorCode, KafkaError, StorageError

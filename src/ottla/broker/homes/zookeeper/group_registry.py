@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ottla.broker.coordinators.groups import GroupShards
-from ottla.broker.zookeeper.loading import AclOf
+from ottla.broker.homes.zookeeper.loading import AclOf
 from ottla.coordination import CoordinationError, NodeExistsError, NoNodeError, Session
 from ottla.errors import DecodeError, KafkaError
 from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, subscribed_topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
 from ottla.controller.brokers import check_epoch
 from ottla.controller.decided import Recorded
 from ottla.controller.isr_changes import WantedIsr, alter_isr

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.broker.homes.zookeeper.served_log import ServedLog
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import is_framed
-from ottla.broker.zookeeper.served_log import ServedLog
 from ottla.coordination import Check, ConnectionLostError, CoordinationError, Delete, MultiFailedError, Operation, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger

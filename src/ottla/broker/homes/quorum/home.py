@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import Membership
 from ottla.broker.handlers import SERVICES
 from ottla.broker.home import Basis, Core, Forward, Life
+from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.homes.links import Links, activate
 from ottla.broker.homes.own_broker import fail_together, open_replica, own_broker
-from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.homes.quorum.controller_enrolment import ControllerEnrolment
+from ottla.broker.homes.quorum.directory_reports import DirectoryReports
+from ottla.broker.homes.quorum.finding_voters import find_voters
+from ottla.broker.liveness.controller_calls import ControllerCalls
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
+from ottla.broker.metadata.voters import Voters
 from ottla.broker.part import Part
-from ottla.broker.peers.controller_calls import ControllerCalls
-from ottla.broker.peers.controller_enrolment import ControllerEnrolment
-from ottla.broker.peers.directory_reports import DirectoryReports
-from ottla.broker.peers.finding_voters import find_voters
 from ottla.broker.peers.peers import Address, Peers, SetUp
-from ottla.broker.peers.voters import Voters
 from ottla.broker.replicas.early_requests import UNHEARD_MS
 from ottla.broker.requests.listeners import advertised_controller, controller_listeners, listeners
 from ottla.broker.roles import Role

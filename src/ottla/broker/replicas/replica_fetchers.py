@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 
+from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.part import Part
-from ottla.broker.peers.failing_brokers import FailingBrokers
 from ottla.broker.peers.peers import Address, Peers, SetUp
-from ottla.broker.peers.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices

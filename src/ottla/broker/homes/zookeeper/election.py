@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.broker.zookeeper.loading import AclOf
+from ottla.broker.homes.zookeeper.loading import AclOf
 from ottla.coordination import Check, CoordinationError, Create, Delete, MultiFailedError, NodeExistsError, NoNodeError, Session, Set
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger

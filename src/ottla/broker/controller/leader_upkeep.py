@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.part import Part
-from ottla.broker.peers.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.broker.tasks.slices import Slices

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ottla.broker.homes.zookeeper.loading import AclOf
+from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS
 from ottla.broker.part import Part
 from ottla.broker.replicas.full_directories import has_full
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
-from ottla.broker.zookeeper.loading import AclOf
-from ottla.broker.zookeeper.waiting import RETRY_SECONDS
 from ottla.coordination import ConnectionLostError, Create, Session, SessionExpiredError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ottla.broker.zookeeper.loading import AclOf
+from ottla.broker.homes.zookeeper.loading import AclOf
 from ottla.coordination import BadVersionError, NodeExistsError, NoNodeError, Session
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger

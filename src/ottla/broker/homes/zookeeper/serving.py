@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.homes.zookeeper.served_log import ServedLog
 from ottla.broker.tasks import eager
-from ottla.broker.zookeeper.served_log import ServedLog
 from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request, VoteAnswer
 from ottla.consensus.leading import OBSERVERS_MAX, PARKED_MAX
 from ottla.errors import ErrorCode

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from ottla.broker.homes.zookeeper.served_log import ServedLog
 from ottla.broker.metadata.applied import AppliedImages
 from ottla.broker.metadata.snapshots import image_of
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.zookeeper.served_log import ServedLog
 from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request, SnapshotId
 from ottla.consensus.wire_form import from_answer_message, to_message
 from ottla.errors import DecodeError, StorageError

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import HELLO_MS, Membership
-from ottla.broker.peers.evidence import Evidence
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import HELLO_MS, Membership
+from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.homes.zookeeper.metadata import ZookeeperMetadata
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.tasks import eager
-from ottla.broker.zookeeper.brokers import Registered, read_brokers
-from ottla.broker.zookeeper.metadata import ZookeeperMetadata
-from ottla.broker.zookeeper.reign import Reign
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import unregistering
 from ottla.controller.decided import Recorded

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.zookeeper.reign import Reign
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.metadata.applied import not_controller
 from ottla.broker.part import Part
-from ottla.broker.peers.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import Registering, check_epoch, fencing, has_leaderships, stopping, unfencing, unregistering

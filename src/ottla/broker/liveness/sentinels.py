@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.peers.address_holders import AddressHolders
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.evidence import Evidence
-from ottla.broker.peers.failing_brokers import FailingBrokers
-from ottla.broker.peers.probe import PING, Address, Probe, Proof
+from ottla.broker.liveness.address_holders import AddressHolders
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.liveness.failing_brokers import FailingBrokers
+from ottla.broker.liveness.probe import PING, Address, Probe, Proof
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage

@@ -36,7 +36,7 @@ from ottla.ports import World
 from ottla.wire.schema import Stored
 
 if TYPE_CHECKING:
-    from ottla.broker.metadata.remote import RemoteController
+    from ottla.broker.controller.remote import RemoteController
 
 log = get_logger(__name__)
 

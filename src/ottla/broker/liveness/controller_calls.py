@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from ottla.broker.liveness.probe import PING, Address, Probe, Proof
+from ottla.broker.liveness.sentinels import RETRY_MS, RETRY_MS_MAX
 from ottla.broker.part import Part
-from ottla.broker.peers.probe import PING, Address, Probe, Proof
-from ottla.broker.peers.sentinels import RETRY_MS, RETRY_MS_MAX
 from ottla.loggers import get_logger
 from ottla.ports import World
 

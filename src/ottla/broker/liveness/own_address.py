@@ -6,7 +6,7 @@ A copy of a broker's machine may advertise the address of the one that lives.
 
 from __future__ import annotations
 
-from ottla.broker.peers.probe import Address, Probe
+from ottla.broker.liveness.probe import Address, Probe
 from ottla.ports import World
 
 

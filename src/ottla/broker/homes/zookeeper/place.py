@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ottla.broker.zookeeper.tls import tls_of
-from ottla.broker.zookeeper.waiting import RETRY_SECONDS
+from ottla.broker.homes.zookeeper.tls import tls_of
+from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS
 from ottla.config import BrokerConfig
 from ottla.coordination import (
     OPEN_ACCESS,
