@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.liveness.address_holders import ASKED_COUNT, AddressHolders
 from ottla.broker.node import Broker
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.client.admin import Admin
@@ -58,7 +59,7 @@ async def begin(simulation: Simulation, incarnation_id: bytes, host: str = "brok
 async def found(simulation: Simulation, host: str = "broker") -> bytes | None:
     """What a controller finds at the address."""
     controller = simulation.machine("controller")
-    holders = AddressHolders(controller.boot(), "node-1-sentinel")
+    holders = AddressHolders(controller.boot(), CallerName.of_node(1, "sentinel"))
 
     async def ask() -> None:
         holders.ask(4, EPOCH, (host, PORT))

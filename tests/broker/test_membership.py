@@ -12,6 +12,7 @@ from tests.controller.test_brokers import Cluster
 
 from ottla.broker.controller.membership import Membership
 from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import _opened
 from ottla.config import BrokerConfig
@@ -136,7 +137,7 @@ def test_a_connection_that_is_given_up_because_the_node_stops_is_no_mistake() ->
     async def body() -> None:
         for error, count in ((asyncio.CancelledError(), 0), (OSError(), 0), (ValueError(), 1)):
             with structlog.testing.capture_logs() as events:
-                _opened(PeerConnection("c", lambda: None), error)
+                _opened(PeerConnection(CallerName("c"), lambda: None), error)
             assert sum(event["event"] == "peer_connection_failed" for event in events) == count
 
     run(body())

@@ -11,6 +11,7 @@ from ottla.broker.liveness.callers import Callers
 from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.liveness.probe import Probe, Proof
 from ottla.broker.liveness.sentinels import Sentinels
+from ottla.broker.peers.caller_name import CallerName
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, EndpointImage
 from ottla.ports import Connection, ConnectionHandler, World
@@ -67,7 +68,7 @@ def test_a_process_that_takes_connections_and_answers_nothing_is_not_taken_for_o
         return cast("ConnectionHandler", handler)
 
     async def watch(world: World) -> None:
-        assert await Probe(world, ("mute", 9092), "node-1-sentinel").run() is Proof.NONE
+        assert await Probe(world, ("mute", 9092), CallerName.of_node(1, "sentinel")).run() is Proof.NONE
         broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "mute", 9092)}, None, is_fenced=False)
         sentinels = Sentinels(world, 1, None, Callers(), FailingBrokers(world))
         sentinels.report_to(Noted(dead))
@@ -98,7 +99,7 @@ def test_who_is_looked_at_is_asked_on_the_connections_that_it_has_made_too() -> 
         callers = Callers()
         for node_id in (4, 5):
             call: Any = SimpleNamespace(is_closed=False, probe=partial(asked.append, node_id))
-            callers.note(f"node-{node_id}-sentinel", call)
+            callers.note(node_id, call)
         sentinels = Sentinels(world, 1, None, callers, FailingBrokers(world))
         sentinels.check([4])
         await sentinels.stop()

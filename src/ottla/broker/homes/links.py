@@ -13,6 +13,7 @@ from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.liveness.sentinels import Sentinels
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.isr_requests import IsrRequests
@@ -47,9 +48,9 @@ class Links(Part):
     ) -> None:
         self._world = world
         self._config = config
-        node, set_up = f"node-{config.node_id}", SetUp.of(config)
-        self._controller_peers = Peers(world, f"{node}-broker", silence_ms_max=ASK_MS_MAX, set_up=set_up)
-        self._deciding_peers = Peers(world, f"{node}-forward", silence_ms_max=config["request.timeout.ms"], set_up=set_up)
+        node_id, set_up, timeout_ms = config.node_id, SetUp.of(config), config["request.timeout.ms"]
+        self._controller_peers = Peers(world, CallerName.of_node(node_id, "broker"), silence_ms_max=ASK_MS_MAX, set_up=set_up)
+        self._deciding_peers = Peers(world, CallerName.of_node(node_id, "forward"), silence_ms_max=timeout_ms, set_up=set_up)
         self.channel: Final = ControllerChannel(world, leader_address, self._controller_peers)
         # A controller may need long for what is asked here, and answers on one connection wait for each other.
         self._deciding: Final = ControllerChannel(world, leader_address, self._deciding_peers)

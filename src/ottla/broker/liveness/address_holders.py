@@ -10,8 +10,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from ottla import __version__
-from ottla.broker.peers.connection import OnAnswer, PeerConnection
+from ottla.broker.peers.caller_name import CallerName
+from ottla.broker.peers.connection import NAMED_SINCE, OnAnswer, PeerConnection
 from ottla.broker.peers.peers import Address
 from ottla.loggers import get_logger
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -24,16 +24,14 @@ log = get_logger(__name__)
 ASKED_COUNT: Final = 3
 ASK_MS_MAX: Final = 1_000
 """For all of them."""
-WHO: Final = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__, asks_incarnation=True)
-_SAYS_SINCE: Final = 3
 
 
 class AddressHolders:
     """Of brokers of certain epochs: one that has ended does not listen again."""
 
-    def __init__(self, world: World, client_id: str) -> None:
+    def __init__(self, world: World, name: CallerName) -> None:
         self._world = world
-        self._client_id = client_id
+        self._name = name
         self._found: dict[int, tuple[int, bytes]] = {}  # by broker: its epoch, and who listens at its address
         self._asking: dict[int, asyncio.Task[None]] = {}
 
@@ -68,7 +66,7 @@ class AddressHolders:
             if not answer.done():
                 answer.set_result(response.incarnation_id if isinstance(response, ApiVersionsResponse) else ZERO_UUID)
 
-        question = _Question(self._client_id, lambda: None)
+        question = _Question(self._name, lambda: None)
         now_ms = self._world.clock.monotonic_ms()
         try:
             await self._world.network.connect(*address, lambda transport: question.put(transport, on_answer, now_ms))
@@ -92,5 +90,5 @@ class _Question(PeerConnection):
 
     def put(self, transport: Connection, on_answer: OnAnswer, now_ms: int) -> PeerConnection:
         self._transport = transport
-        self._write(WHO, API_OF_REQUEST[ApiVersionsRequest], _SAYS_SINCE, on_answer, now_ms)
+        self._write(self._name.hello(asks_incarnation=True), API_OF_REQUEST[ApiVersionsRequest], NAMED_SINCE, on_answer, now_ms)
         return self

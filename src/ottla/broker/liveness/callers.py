@@ -1,19 +1,16 @@
 """Connections that other nodes have made to this one, by which a controller knows that they live though it does not reach them.
 
-A firewall on one side refuses what one node sends, and not what comes from the other. Each node names itself when a connection begins; a
-client that gives itself such a name achieves that the session timeout judges that broker, and nothing else.
+A firewall on one side refuses what one node sends, and not what comes from the other. Each node says who it is in the first request of a
+connection; a client that says it is one achieves that the session timeout judges that broker, and nothing else.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 from ottla.ports import Connection
 
-_NODE: Final = re.compile(r"node-(\d{1,10})-(?:sentinel|metadata|broker|forward|replica|quorum)")
-"""What a node calls itself to another one."""
 OPEN_MAX: Final = 8
 """So many connections of one node are remembered, the newest; a node makes six at most."""
 NODES_MAX: Final = 1000
@@ -26,12 +23,8 @@ class Callers:
         self._are_expected = are_expected
         self._calls: dict[int, list[Connection]] = {}
 
-    def note(self, client_id: str | None, connection: Connection) -> None:
-        """Somebody of that name has made the connection, or goes on using it."""
-        found = _NODE.fullmatch(client_id or "")
-        if found is None:
-            return
-        node_id = int(found[1])
+    def note(self, node_id: int, connection: Connection) -> None:
+        """The node has made the connection, or goes on using it."""
         if node_id not in self._calls and len(self._calls) == NODES_MAX:
             del self._calls[next(iter(self._calls))]
         others = [call for call in self._calls.get(node_id, ()) if call is not connection and not call.is_closed]

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.liveness.probe import PING, Address, Probe, Proof
+from ottla.broker.liveness.probe import Address, Probe, Proof
 from ottla.broker.liveness.sentinels import RETRY_MS, RETRY_MS_MAX
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.loggers import get_logger
 from ottla.ports import World
 
@@ -28,7 +29,7 @@ class ControllerCalls(Part):
 
     def __init__(self, world: World, node_id: int, controllers: Iterable[Address]) -> None:
         self._world = world
-        self._client_id = f"node-{node_id}-sentinel"
+        self._name = CallerName.of_node(node_id, "sentinel")
         self._controllers = list(controllers)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -41,7 +42,7 @@ class ControllerCalls(Part):
 
     async def _keep(self, address: Address) -> None:
         """The connection is made again whenever it has ended, at growing intervals while it does not last."""
-        probe, clock = Probe(self._world, address, self._client_id), self._world.clock
+        probe, clock = Probe(self._world, address, self._name), self._world.clock
         retry_ms = RETRY_MS
         try:
             while True:
@@ -58,7 +59,7 @@ class ControllerCalls(Part):
     async def _stay(self, probe: Probe) -> None:
         """The connection has ended, or is silent."""
         while (connection := probe.connection) is not None and connection.oldest_ms is None:
-            connection.send(PING, lambda answer: None, self._world.clock.monotonic_ms())
+            probe.ping()
             try:
                 async with asyncio.timeout(PING_MS / 1000):
                     await probe.ended.wait()

@@ -7,6 +7,7 @@ A copy of a broker's machine may advertise the address of the one that lives.
 from __future__ import annotations
 
 from ottla.broker.liveness.probe import Address, Probe
+from ottla.broker.peers.caller_name import CallerName
 from ottla.ports import World
 
 
@@ -15,17 +16,17 @@ class OwnAddress:
 
     def __init__(self, world: World, node_id: int) -> None:
         self._world = world
-        self._client_id = f"node-{node_id}-itself-{world.random.getrandbits(64):016x}"
+        self._name = CallerName(f"node-{node_id}-itself-{world.random.getrandbits(64):016x}")
         self._has_come = False
 
     def on_client(self, client_id: str | None) -> None:
         """A client of that name has connected to this process."""
-        self._has_come |= client_id == self._client_id
+        self._has_come |= client_id == self._name.client_id
 
     async def leads_here(self, address: Address) -> bool:
         """False as well where this process cannot reach its own address."""
         self._has_come = False
-        probe = Probe(self._world, address, self._client_id)
+        probe = Probe(self._world, address, self._name)
         try:
             await probe.run()
         finally:

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ottla import __version__
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
 from ottla.loggers import get_logger
-from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.ports import World
 
 log = get_logger(__name__)
@@ -23,7 +22,6 @@ log = get_logger(__name__)
 PAUSES_MS: Final = (0, 5, 10, 20, 40, 80, 160)
 REFUSED_MS_MIN: Final = 5
 """How far two refusals are apart at least."""
-PING: Final = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
 
 Address = tuple[str, int]
 
@@ -41,7 +39,7 @@ class Probe:
         self,
         world: World,
         address: Address,
-        client_id: str,
+        name: CallerName,
         *,
         is_heard: Callable[[], bool] = lambda: False,
         on_ended: Callable[[], None] = lambda: None,
@@ -52,7 +50,7 @@ class Probe:
         """
         self._world = world
         self._address = address
-        self._client_id = client_id
+        self._name = name
         self._is_heard = is_heard
         self.ended = asyncio.Event()
         """Set once ``connection`` has ended."""
@@ -101,18 +99,25 @@ class Probe:
             ended.set()
             self._on_ended()
 
-        self.connection = connection = PeerConnection(self._client_id, on_end)
+        self.connection = connection = PeerConnection(self._name, on_end)
         clock = self._world.clock
         try:
             await self._world.network.connect(*self._address, lambda transport: connection.on_open(transport, clock.monotonic_ms()))
         except OSError:
             self.connection = None
             raise
-        connection.send(PING, lambda found: None if answer.done() else answer.set_result(found is not None), clock.monotonic_ms())
+        connection.send(
+            self._name.hello(), lambda found: None if answer.done() else answer.set_result(found is not None), clock.monotonic_ms()
+        )
         is_answered = await answer
         if not is_answered:
             self.close()
         return is_answered
+
+    def ping(self) -> None:
+        """Asks once more on the connection, which ends if the other end is lost. Nothing is concluded from the answer."""
+        if self.connection is not None:
+            self.connection.send(self._name.hello(), lambda answer: None, self._world.clock.monotonic_ms())
 
     def close(self) -> None:
         """Nothing of it is left open."""

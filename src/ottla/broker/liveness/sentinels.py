@@ -15,7 +15,8 @@ from ottla.broker.liveness.address_holders import AddressHolders
 from ottla.broker.liveness.callers import Callers
 from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.liveness.failing_brokers import FailingBrokers
-from ottla.broker.liveness.probe import PING, Address, Probe, Proof
+from ottla.broker.liveness.probe import Address, Probe, Proof
+from ottla.broker.peers.caller_name import CallerName
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
@@ -39,7 +40,7 @@ class Sentinels(Evidence):
         self._followed: object = None
         self._untrusted: frozenset[int] = frozenset()
         self._callers = callers
-        self._holders = AddressHolders(world, f"node-{node_id}-sentinel")
+        self._holders = AddressHolders(world, CallerName.of_node(node_id, "sentinel"))
         self.failing = failing
 
     async def on_image(self, delta: ImageDelta) -> None:
@@ -129,9 +130,8 @@ class Sentinel:
         self.epoch = epoch = broker.broker_epoch
         self.address = address
         self._broker_id = broker_id = broker.broker_id
-        self._probe = Probe(
-            world, address, f"node-{node_id}-sentinel", is_heard=lambda: owner.is_heard(broker_id, epoch), on_ended=self._on_ended
-        )
+        name = CallerName.of_node(node_id, "sentinel")
+        self._probe = Probe(world, address, name, is_heard=lambda: owner.is_heard(broker_id, epoch), on_ended=self._on_ended)
         self._wakes = asyncio.Event()
         self.has_answered = False
         """Only of a broker that has answered there do refusals say something."""
@@ -167,9 +167,8 @@ class Sentinel:
 
     def check(self) -> None:
         """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe begins."""
-        connection = self._probe.connection
-        if self.is_connected and connection is not None:
-            connection.send(PING, lambda answer: None, self._world.clock.monotonic_ms())
+        if self.is_connected:
+            self._probe.ping()
         self._wakes.set()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from ottla.broker.liveness.probe import Probe, Proof
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import Older
 from ottla.broker.peers.peers import Address, Peers
 from ottla.broker.tasks import eager
@@ -27,9 +28,9 @@ PRE_VOTES_SINCE: Final = 2
 class Voters(Part):
     """The other voters, by their addresses."""
 
-    def __init__(self, world: World, addresses: Mapping[int, Address], peers: Peers, *, client_id: str, is_probing: bool) -> None:
+    def __init__(self, world: World, addresses: Mapping[int, Address], peers: Peers, *, name: CallerName, is_probing: bool) -> None:
         self._world = world
-        self._client_id = client_id
+        self._name = name
         self._is_probing = is_probing
         self.addresses = addresses
         self._peers = peers
@@ -63,7 +64,7 @@ class Voters(Part):
 
     async def _probe(self, peer: int) -> bool | None:
         await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
-        probe = Probe(self._world, self.addresses[peer], self._client_id)
+        probe = Probe(self._world, self.addresses[peer], self._name)
         proof = await probe.run()
         probe.close()
         return None if proof is Proof.NONE else proof is Proof.ALIVE

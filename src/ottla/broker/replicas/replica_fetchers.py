@@ -11,6 +11,7 @@ from functools import partial
 
 from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
@@ -101,8 +102,8 @@ class ReplicaFetchers(Part):
         config, buffer = self._config, "replica.socket.receive.buffer.bytes"
         set_up = SetUp.of(config, receive_buffer_bytes=config[buffer] if config.is_given(buffer) else -1)
         silence_ms_max: int = config["replica.socket.timeout.ms"]
-        client_id = f"node-{config.node_id}-replica"
-        return Peers(self._world, client_id, silence_ms_max=silence_ms_max, memory=self._memory, set_up=set_up)
+        name = CallerName.of_node(config.node_id, "replica")
+        return Peers(self._world, name, silence_ms_max=silence_ms_max, memory=self._memory, set_up=set_up)
 
     def _address(self, leader_id: int) -> Address | None:
         broker = self._store.replication.followed_brokers.get(leader_id)

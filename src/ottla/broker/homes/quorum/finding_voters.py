@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers
 from ottla.loggers import get_logger
 from ottla.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, PartitionData, TopicData
@@ -20,9 +21,9 @@ RETRY_MS: Final = 50
 RETRY_MS_MAX: Final = 1_000
 
 
-async def find_voters(world: World, servers: Sequence[Address], client_id: str) -> dict[int, Address]:
+async def find_voters(world: World, servers: Sequence[Address], name: CallerName) -> dict[int, Address]:
     """What the first server says that knows; each is asked in turn, until one does: a broker waits for its controllers."""
-    peers, delay_ms = Peers(world, client_id, silence_ms_max=SILENCE_MS_MAX), RETRY_MS
+    peers, delay_ms = Peers(world, name, silence_ms_max=SILENCE_MS_MAX), RETRY_MS
     try:
         while True:
             for server in servers:

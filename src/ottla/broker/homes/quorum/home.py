@@ -25,6 +25,7 @@ from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.metadata.voters import Voters
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.early_requests import UNHEARD_MS
 from ottla.broker.requests.listeners import advertised_controller, controller_listeners, listeners
@@ -82,11 +83,11 @@ class QuorumHome:
         addresses = roles.voters
         if roles.bootstrap:
             waits.turn_to(lambda: f"one of controller.quorum.bootstrap.servers to name the voters: {roles.bootstrap}")
-            addresses = await find_voters(world, roles.bootstrap, f"node-{config.node_id}-finding")
+            addresses = await find_voters(world, roles.bootstrap, CallerName(f"node-{config.node_id}-finding"))
             waits.turn_to(lambda: None)
-        client_id, timeout_ms = f"node-{config.node_id}-quorum", config["controller.quorum.request.timeout.ms"]
-        peers = Peers(world, client_id, silence_ms_max=2 * timeout_ms, set_up=SetUp.of(config))
-        voters = Voters(world, addresses, peers, client_id=client_id, is_probing=_sees(config))
+        name, timeout_ms = CallerName.of_node(config.node_id, "quorum"), config["controller.quorum.request.timeout.ms"]
+        peers = Peers(world, name, silence_ms_max=2 * timeout_ms, set_up=SetUp.of(config))
+        voters = Voters(world, addresses, peers, name=name, is_probing=_sees(config))
         settings = _settings(basis, directories.cluster_id, addresses)
         return cls(basis, waits, directories, voters, await open_replica(basis, directories, settings, voters))
 

@@ -28,6 +28,7 @@ from ottla.broker.liveness.own_address import OwnAddress
 from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.early_requests import UNHEARD_MS
 from ottla.broker.requests.listeners import listeners
@@ -48,7 +49,7 @@ class ZookeeperHome:
         self._basis = basis
         self.waits = waits
         self.directories = directories
-        self.peers = Peers(world, f"node-{config.node_id}-metadata", silence_ms_max=ASK_MS_MAX, set_up=SetUp.of(config))
+        self.peers = Peers(world, CallerName.of_node(config.node_id, "metadata"), silence_ms_max=ASK_MS_MAX, set_up=SetUp.of(config))
         self.metadata = metadata = ZookeeperMetadata(world, config, found, self.peers, basis.follower)
         self.own_address = OwnAddress(world, config.node_id)
         self.all_services = Services(self.own_address.on_client)
