@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.broker.authorization import AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.leader_upkeep import LeaderUpkeep
 from ottla.broker.coordinators.groups import GroupShards
@@ -49,9 +50,9 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     upkeep = LeaderUpkeep(world, config, controller, home.evidence, elects_uncleanly=home.replicates)
     replication = Replication(config.node_id, config, world.clock, home.others, home.is_known, may_lead=not home.replicates)
     partitions = PartitionStore(world, config, replication, directories.of_replicas, node, has_offline=directories.has_offline)
-    throttling = Throttling(world, config)
+    throttling, authorizer = Throttling(world, config), AllowAll()
     gate = Gatekeeper(
-        world, config, home.services, throttling, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
+        world, config, home.services, throttling, authorizer, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
     )  # fmt: skip
     router, parking = gate.router, Parking(world)
     groups, mover = GroupShards(world, config, controller), ReplicaMover(world, config, partitions)
@@ -108,9 +109,10 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
         fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
         gate=gate,
         throttling=throttling,
+        authorizer=authorizer,
         parking=parking,
         stage=router.burst.stage,
         fetch_bytes_max=config["fetch.max.bytes"],
     )
-    router.begin(parts)
+    router.gate.begin(parts)
     return Assembly(home, life, publisher, housekeeping, parts, node)

@@ -7,7 +7,7 @@ There are three homes: a metadata log of which this node is the only voter (``ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +23,7 @@ from ottla.broker.metadata.neighbours import Follower, MetadataStore
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
 from ottla.broker.replicas.store import PartitionStore
-from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.service import Service
 from ottla.broker.roles import NodeRoles, Role
@@ -35,9 +35,6 @@ from ottla.ports import World
 if TYPE_CHECKING:
     from ottla.broker.controller.remote import RemoteController  # a lone broker starts without them
     from ottla.broker.peers.peers import Address
-
-Forward = Callable[[RequestContext, bytes], None]
-"""Passes a request, as it came, on to the active controller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Parts:
     fetch_sessions: FetchSessions
     gate: Gatekeeper
     throttling: Throttling
-    authorizer: AllowAll = field(default_factory=AllowAll)
+    authorizer: AllowAll
     parking: Parking
     stage: Callable[[Staged], None]
     fetch_bytes_max: int

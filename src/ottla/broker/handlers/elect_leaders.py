@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -51,4 +52,4 @@ def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Calla
     return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)
 
 
-SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.ALTER)

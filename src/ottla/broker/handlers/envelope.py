@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.embedded import answer_embedded
 from ottla.broker.requests.forwarding import PRINCIPAL_VERSION
@@ -55,4 +56,4 @@ def _principal(data: bytes) -> str:
     return decode(DefaultPrincipalData, PRINCIPAL_VERSION, data[2:]).name
 
 
-SERVICE = service(EnvelopeRequest, handle, roles=CONTROLLER)
+SERVICE = service(EnvelopeRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

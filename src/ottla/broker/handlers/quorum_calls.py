@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.consensus.calls import Answer
@@ -62,6 +63,6 @@ def refused(context: RequestContext) -> Response:
 
 
 SERVICES = tuple(
-    service(request, handle, roles=CONTROLLER)
+    service(request, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)
     for request in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 )

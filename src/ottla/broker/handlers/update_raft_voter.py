@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.errors import ErrorCode
@@ -43,4 +44,4 @@ def _refusal(parts: Parts, quorum: Quorum, request: UpdateRaftVoterRequest) -> E
     return ErrorCode.NONE
 
 
-SERVICE = service(UpdateRaftVoterRequest, handle, roles=CONTROLLER)
+SERVICE = service(UpdateRaftVoterRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.controller.remote import RemoteController
-from ottla.broker.home import Core, Forward
+from ottla.broker.home import Core
 from ottla.broker.liveness.callers import Callers
 from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.liveness.failing_brokers import FailingBrokers
@@ -19,6 +19,7 @@ from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.isr_requests import IsrRequests
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.requests.forwarding import Forwarding
+from ottla.broker.requests.gate import Forward
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import KafkaError

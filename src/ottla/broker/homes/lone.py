@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import Membership
 from ottla.broker.handlers import SERVICES
-from ottla.broker.home import Basis, Core, Forward, Life
+from ottla.broker.home import Basis, Core, Life
 from ottla.broker.homes.offline_reports import OfflineReports
 from ottla.broker.homes.own_broker import fail_together, open_replica, own_broker
 from ottla.broker.liveness.callers import Callers
@@ -21,6 +21,7 @@ from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.part import Part
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.listeners import controller_listeners, listeners
 from ottla.consensus.quorum import Quorum
 from ottla.consensus.settings import QuorumSettings

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from ottla.broker.authorization import AllowAll
 from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection
-from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.doorstep import Doorstep
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -43,16 +44,18 @@ class Gatekeeper(Part):
         config: BrokerConfig,
         services: Mapping[Role, Mapping[int, Service]],
         throttling: Throttling,
+        authorizer: AllowAll,
         *,
-        forward: Callable[[RequestContext, bytes], None] | None,
+        forward: Forward | None,
         is_active: Callable[[], bool],
     ) -> None:
         self._world = world
         self._config = config
-        self.router = self._router = Router(
+        self.router = Router(
             world,
             services,
             throttling,
+            authorizer,
             self,
             forward=forward,
             is_active=is_active,
@@ -120,7 +123,7 @@ class Gatekeeper(Part):
     def say_who(self, incarnation_id: bytes) -> None:
         """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else."""
         if self._doorstep is None and Role.BROKER not in self._serving:
-            self._doorstep = Doorstep(self._router, incarnation_id)
+            self._doorstep = Doorstep(self.router, incarnation_id)
             self._let_in()
 
     async def stop(self) -> None:
@@ -159,7 +162,7 @@ class Gatekeeper(Part):
         name = listener.name
 
         def accept(connection: Connection) -> ConnectionHandler:
-            handler = self._router.accept(connection, name, listener.role)
+            handler = self.router.accept(connection, name, listener.role)
             is_welcome = self._admission.admitted(name, handler.client_host, self._world.clock.monotonic_ms())
             if not is_welcome:
                 self.refused_count += 1
@@ -182,7 +185,7 @@ class Gatekeeper(Part):
         return accept
 
     def _close_least_recently_used(self, *, besides: str) -> None:
-        others = [connection for connection in self._router.connections if connection.listener != besides]
+        others = [connection for connection in self.router.connections if connection.listener != besides]
         if others:
             min(others, key=lambda connection: connection.last_used_ms).transport.close()
 

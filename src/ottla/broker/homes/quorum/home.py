@@ -12,7 +12,7 @@ from functools import cached_property
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import Membership
 from ottla.broker.handlers import SERVICES
-from ottla.broker.home import Basis, Core, Forward, Life
+from ottla.broker.home import Basis, Core, Life
 from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.homes.links import Links, activate
 from ottla.broker.homes.own_broker import fail_together, open_replica, own_broker
@@ -28,6 +28,7 @@ from ottla.broker.part import Part
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.early_requests import UNHEARD_MS
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.listeners import advertised_controller, controller_listeners, listeners
 from ottla.broker.roles import Role
 from ottla.broker.tasks.waits import Waits

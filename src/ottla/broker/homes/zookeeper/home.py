@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.formatting import random_uuid
-from ottla.broker.home import Basis, Core, Forward, Life
+from ottla.broker.home import Basis, Core, Life
 from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.homes.links import ASK_MS_MAX, Links, activate
 from ottla.broker.homes.own_broker import own_broker
@@ -31,6 +31,7 @@ from ottla.broker.part import Part
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.early_requests import UNHEARD_MS
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.listeners import listeners
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.waits import Waits
