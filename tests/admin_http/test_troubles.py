@@ -95,7 +95,7 @@ def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_page
 def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_there() -> None:
     async def act(sim: SimBroker) -> None:
         assert sim.broker is not None
-        await sim.broker.gate.close()
+        await sim.broker.gate.stop()
         reasons = ["the listeners are closed: the broker is starting or stopping"]
         assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, reasons)
         await assert_pages_are_there(sim.broker)

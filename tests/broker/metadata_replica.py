@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from ottla.broker.metadata.log_limits import LogLimits
-from ottla.broker.metadata.no_peers import NoPeers
+from ottla.broker.metadata.opened_log import open_log
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
@@ -21,20 +21,24 @@ NODE = 1
 class LoneReplica:
     """``with``-less: a test that ends without ``stop`` is a crash."""
 
-    def __init__(self, replica: MetadataReplica) -> None:
-        self.replica = replica
+    def __init__(self) -> None:
+        self._replica: MetadataReplica | None = None
         self._changed = asyncio.Event()
         self.error: BaseException | None = None
-        replica.follower = self
+
+    @property
+    def replica(self) -> MetadataReplica:
+        assert self._replica is not None, "it was opened"
+        return self._replica
 
     @classmethod
     async def open(cls, folder: Path, *, world: World | None = None, **limits: int) -> LoneReplica:
         """Active, with everything that the log has in its image. What the replica fails with is raised."""
-        settings = QuorumSettings(NODE, VoterSet({NODE: ZERO_UUID}))
-        opened = cls(
-            await MetadataReplica.open(world or real_world(), str(folder), settings, NoPeers(), clean=False, limits=LogLimits(**limits))
-        )
-        opened.replica.start()
+        settings, opened = QuorumSettings(NODE, VoterSet({NODE: ZERO_UUID})), cls()
+        world = world or real_world()
+        found = await open_log(world, str(folder), settings, clean=False, limits=LogLimits(**limits))
+        opened._replica = MetadataReplica(world, found, opened)
+        opened.replica.begin()
         while not opened.replica.is_active:
             opened._changed.clear()
             await opened._changed.wait()

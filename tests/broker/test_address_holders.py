@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import Any
 
 import pytest
 
+from ottla.broker.liveness.address_holders import ASKED_COUNT, AddressHolders
 from ottla.broker.node import Broker
-from ottla.broker.peers.address_holders import ASKED_COUNT, AddressHolders
+from ottla.broker.peers.caller_name import CallerName
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listeners import ListenerAddress
 from ottla.client.admin import Admin
 from ottla.config import BrokerConfig
 from ottla.ports import Connection, World
@@ -29,11 +32,20 @@ class Waiting(Broker):
         self._incarnation_id = incarnation_id
         self.is_bound, self.may_start = asyncio.Event(), asyncio.Event()
 
-    async def _bind(self) -> None:
-        await super()._bind()
-        self.gate.say_who(self._incarnation_id)
-        self.is_bound.set()
-        await self.may_start.wait()
+    async def start(self) -> None:
+        bind = Gatekeeper.bind
+
+        async def and_wait(gate: Gatekeeper, addresses: Iterable[ListenerAddress]) -> None:
+            await bind(gate, addresses)
+            gate.say_who(self._incarnation_id)
+            self.is_bound.set()
+            await self.may_start.wait()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Gatekeeper, "bind", and_wait)
+            starting = asyncio.ensure_future(super().start())
+            await self.is_bound.wait()
+        await starting
 
 
 async def begin(simulation: Simulation, incarnation_id: bytes, host: str = "broker") -> tuple[Waiting, asyncio.Task[None]]:
@@ -47,7 +59,7 @@ async def begin(simulation: Simulation, incarnation_id: bytes, host: str = "brok
 async def found(simulation: Simulation, host: str = "broker") -> bytes | None:
     """What a controller finds at the address."""
     controller = simulation.machine("controller")
-    holders = AddressHolders(controller.boot(), "node-1-sentinel")
+    holders = AddressHolders(controller.boot(), CallerName.of_node(1, "sentinel"))
 
     async def ask() -> None:
         holders.ask(4, EPOCH, (host, PORT))

@@ -8,9 +8,12 @@ from typing import cast
 
 import pytest
 from tests.broker.test_membership import membership
+from tests.client.simulated import with_broker
 
-from ottla.broker.peers.callers import NODES_MAX, OPEN_MAX, Callers
+from ottla.broker.liveness.callers import NODES_MAX, OPEN_MAX, Callers
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.ports import Connection
+from ottla.sim.cluster import SimBroker
 from ottla.sim.loop import run
 
 
@@ -23,15 +26,15 @@ class Call:
         self.is_closed |= self.is_of_a_lost_machine
 
 
-def noted(callers: Callers, client_id: str) -> Call:
+def noted(callers: Callers, node_id: int) -> Call:
     call = Call()
-    callers.note(client_id, cast("Connection", call))
+    callers.note(node_id, cast("Connection", call))
     return call
 
 
 def test_a_node_is_heard_while_one_of_its_connections_is_open() -> None:
     callers = Callers()
-    calls = [noted(callers, f"node-2-{kind}") for kind in ("sentinel", "quorum", "broker", "forward", "replica", "metadata")]
+    calls = [noted(callers, 2) for _ in range(6)]
     for call in calls:
         assert callers.hears(2)
         call.is_closed = True
@@ -42,24 +45,27 @@ def test_a_node_is_heard_while_one_of_its_connections_is_open() -> None:
 def test_who_has_yet_to_call_is_heard_if_it_is_expected_to(is_expected: bool) -> None:
     callers = Callers(lambda node_id: is_expected)
     assert callers.hears(2) is is_expected
-    noted(callers, "node-2-sentinel").is_closed = True
+    noted(callers, 2).is_closed = True
     assert not callers.hears(2)
 
 
-@pytest.mark.parametrize(
-    "client_id", ["", "producer", "node-2", "node-2-sentinels", "node--sentinel", "xnode-2-sentinel", "node-99999999999-quorum"]
-)
-def test_clients_are_no_nodes(client_id: str) -> None:
-    callers = Callers()
-    noted(callers, client_id)
-    assert not callers.hears(2)
+def test_a_client_is_no_node_whatever_it_calls_itself() -> None:
+    async def body(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        for client_id, said in (("node-2-sentinel", -1), ("anything", 3)):
+            client = broker.client(client_id)
+            await client.ask(None, ApiVersionsRequest("test", "1", False, said), ApiVersionsResponse)
+            assert list(broker.broker.parts.home.callers._calls) == ([] if said < 0 else [said])
+            await client.close()
+
+    with_broker(body)
 
 
 def test_connections_that_come_and_go_push_none_out_that_is_open() -> None:
     callers = Callers()
-    idle = noted(callers, "node-2-sentinel")
+    idle = noted(callers, 2)
     for _ in range(10 * OPEN_MAX):
-        noted(callers, "node-2-replica").is_closed = True
+        noted(callers, 2).is_closed = True
     assert callers.hears(2)
     idle.is_closed = True
     assert not callers.hears(2)
@@ -67,7 +73,7 @@ def test_connections_that_come_and_go_push_none_out_that_is_open() -> None:
 
 def test_connections_of_a_machine_that_has_lost_power_are_found_ended() -> None:
     callers = Callers()
-    lost, kept = noted(callers, "node-2-sentinel"), noted(callers, "node-3-sentinel")
+    lost, kept = noted(callers, 2), noted(callers, 3)
     lost.is_of_a_lost_machine = True
     for node_id in (2, 3, 4):
         callers.probe(node_id)
@@ -79,7 +85,7 @@ def test_memory_is_bounded() -> None:
     callers = Callers()
     for node_id in range(2 * NODES_MAX):
         for _ in range(2 * OPEN_MAX):
-            noted(callers, f"node-{node_id}-sentinel")
+            noted(callers, node_id)
     assert len(callers._calls) == NODES_MAX
     assert max(map(len, callers._calls.values())) == OPEN_MAX
 
@@ -92,6 +98,6 @@ def test_a_broker_whose_own_connection_is_open_is_not_dead_though_it_refuses_and
         evidence.hears = lambda broker_id: broker_id == 2  # type: ignore[method-assign]
         assert evidence.is_heard(2, 2)
         assert not evidence.is_heard(3, 3)
-        made.end()
+        made.on_inactive()
 
     run(body())

@@ -220,7 +220,7 @@ def test_a_partition_that_leaves_the_session_while_others_are_read_is_not_watche
         consumer = Watched(broker, Client("watched", broker.broker, 17, is_watched=True))
         waiting = await consumer.ask(*[FetchPartition(index, partition_max_bytes=1 << 20) for index in range(MANY)])
         await slow.is_reading.wait()
-        [consumer._client.session_id] = broker.broker.router.parts.fetch_sessions._sessions
+        [consumer._client.session_id] = broker.broker.parts.fetch_sessions._sessions
         leaving = await consumer.ask(forgotten=[9])
         assert len(await consumer.given(waiting)) == MANY
         await consumer.given(leaving)

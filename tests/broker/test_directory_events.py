@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from tests.broker.test_zookeeper_home import Service, open_to_all
 
+from ottla.broker.homes.zookeeper.directory_events import DirectoryEvents
 from ottla.broker.replicas.store import PartitionStore
-from ottla.broker.zookeeper.directory_events import DirectoryEvents
 from ottla.coordination import ConnectionLostError, Session
 from ottla.metadata import znodes
 from ottla.sim.loop import run
@@ -41,8 +41,8 @@ def test_what_may_have_been_told_as_lost_is_told_again_once_it_is_there() -> Non
         session = await service.session("b")
         cut = cast("Session", LostConnection(session, offline.clear))
         events = DirectoryEvents(2, partitions, lambda: cut, open_to_all)
-        events.look_soon()
-        events.start()
+        events.on_offline()
+        events.begin()
         await asyncio.sleep(1)  # of simulated time
         return len(await session.children(znodes.LOG_DIR_EVENTS))
 

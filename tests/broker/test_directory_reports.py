@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peers.directory_reports import RETRY_MS, DirectoryReports
+from ottla.broker.homes.quorum.directory_reports import RETRY_MS, DirectoryReports
 from ottla.controller.partition_change import UNASSIGNED
 from ottla.controller.topic_rules import LOST
 from ottla.errors import ErrorCode
@@ -62,7 +62,7 @@ class Told:
 
     async def publish(self, partition: PartitionImage) -> None:
         before, self.image = self.image, image(partition)
-        self.reports.follow(ImageDelta(before, self.image))
+        await self.reports.on_image(ImageDelta(before, self.image))
         await _settle()
 
 
@@ -88,7 +88,7 @@ async def _settle() -> None:
 
 def test_a_broker_of_one_directory_says_nothing_while_all_is_well() -> None:
     async def body(told: Told) -> None:
-        told.reports.start()
+        told.reports.registered()
         await told.publish(replace(LED, leader_epoch=4))
         assert told.told == []
 
@@ -100,7 +100,7 @@ def test_what_an_earlier_process_gave_up_is_taken_back_once_it_is_open(is_known_
     async def body(told: Told) -> None:
         told.is_open = False
         told.image = image(GIVEN_UP) if is_known_before else EMPTY_IMAGE
-        told.reports.start()
+        told.reports.registered()
         await _settle()
         assert told.told == []
         told.is_open = True
@@ -114,7 +114,7 @@ def test_there_is_room_again_before_it_is_known_that_the_controller_took_the_rep
     """It did, and its answer did not arrive."""
 
     async def body(told: Told) -> None:
-        told.reports.start()
+        told.reports.registered()
         told.answers = [None]
         told.room.is_full = True
         told.reports.look_soon()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.simulation.quorum_nodes import NODES, QuorumNode
 
-from ottla.broker.peers.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
+from ottla.broker.liveness.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
 from ottla.client.admin import Admin, NewTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.metadata.delta import ImageDelta
@@ -32,10 +32,9 @@ class Watched:
         self.failing = FailingBrokers(world)
         self.image = EMPTY_IMAGE
         self._clock = world.clock
-        self.follow(image_of(1, 2, 3))
 
-    def follow(self, image: ClusterImage) -> None:
-        self.failing.follow(ImageDelta(self.image, image))
+    async def follow(self, image: ClusterImage) -> None:
+        await self.failing.on_image(ImageDelta(self.image, image))
         self.image = image
 
     async def asked(self) -> int:
@@ -52,7 +51,9 @@ class Watched:
 def watched(body: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         machine = Simulation(0).machine("node")
-        await machine.run(body(Watched(machine.boot())))
+        watching = Watched(machine.boot())
+        await watching.follow(image_of(1, 2, 3))
+        await machine.run(body(watching))
 
     run(main())
 
@@ -64,7 +65,7 @@ def test_an_answer_waits_until_the_broker_is_fenced_which_is_still_listed_for_a_
         answers = [asyncio.ensure_future(watched.asked()) for _ in range(3)]
         await asyncio.sleep(0.04)
         assert not any(answer.done() for answer in answers)
-        watched.follow(image_of(1, 3, fenced=(2,)))
+        await watched.follow(image_of(1, 3, fenced=(2,)))
         assert await asyncio.gather(*answers) == [40, 40, 40]
         assert await watched.asked() == 0
         watched.failing.doubt(2)
@@ -131,7 +132,7 @@ def test_who_has_died_is_listed_though_it_is_not_registered_any_more() -> None:
         watched.failing.doubt(2)
         answer = asyncio.ensure_future(watched.asked())
         await asyncio.sleep(0.04)
-        watched.follow(image_of(1, 3))
+        await watched.follow(image_of(1, 3))
         assert await answer == 40
         assert watched.listed == [2]
         await asyncio.sleep(LINGER_MS / 1000)
@@ -142,15 +143,15 @@ def test_who_has_died_is_listed_though_it_is_not_registered_any_more() -> None:
 
 def test_who_was_unregistered_stopped_in_order_or_is_back_is_not_listed_as_failing() -> None:
     async def body(watched: Watched) -> None:
-        watched.follow(image_of(1, 3))
+        await watched.follow(image_of(1, 3))
         assert watched.listed == []
         image = image_of(1, fenced=(3,))
-        watched.follow(replace(image, brokers={**image.brokers, 3: replace(image.brokers[3], in_controlled_shutdown=True)}))
+        await watched.follow(replace(image, brokers={**image.brokers, 3: replace(image.brokers[3], in_controlled_shutdown=True)}))
         assert watched.listed == [], "both may have been decided since the last image that was followed"
-        watched.follow(image_of(1, 2, 3))
-        watched.follow(image_of(1, 3, fenced=(2,)))
+        await watched.follow(image_of(1, 2, 3))
+        await watched.follow(image_of(1, 3, fenced=(2,)))
         assert watched.listed == [2]
-        watched.follow(image_of(1, 2, 3))
+        await watched.follow(image_of(1, 2, 3))
         assert watched.listed == []
 
     watched(body)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peers.isr_requests import IsrRequests
+from ottla.broker.replicas.isr_requests import IsrRequests
 from ottla.broker.replicas.replication import Replication
 from ottla.config import BrokerConfig
 from ottla.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionResult, TopicResult
@@ -57,7 +57,7 @@ def test_what_is_wanted_when_the_last_answer_has_come_is_asked_for_too(turns: in
         loop, channel, config = asyncio.get_running_loop(), Channel(), BrokerConfig({})
         replication = Replication(1, config, real_world(io_threads=1).clock)
         requests = IsrRequests(real_world(io_threads=1), replication, channel, lambda: 1, list)  # type: ignore[arg-type]
-        requests.start()
+        requests.begin()
         second = Led(2, lambda: None)
 
         def want(left: int) -> None:
@@ -69,7 +69,7 @@ def test_what_is_wanted_when_the_last_answer_has_come_is_asked_for_too(turns: in
         replication.on_isr_change(Led(1, lambda: want(turns)))
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
-        requests.stop()
+        await requests.stop()
         assert channel.asked == [1, 2]
 
     asyncio.run(body())
@@ -87,7 +87,7 @@ def test_laggards_are_looked_for_twice_in_the_time_that_a_replica_may_lag() -> N
     replication = Replication(1, BrokerConfig({"replica.lag.time.max.ms": "2000"}), world.clock)
     partitions: Any = [SimpleNamespace(leading=leading), SimpleNamespace(leading=None)]
     requests = IsrRequests(world, replication, Channel(), lambda: 1, lambda: partitions)  # type: ignore[arg-type]
-    requests.start()
+    requests.begin()
     for count in range(3):
         assert len(looked) == count
         [(delay_ms, look)] = later

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from ottla.broker.lifecycle import Lifecycle
+from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.peers.controller_channel import ControllerChannel
 from ottla.broker.peers.peers import Address
@@ -45,14 +45,17 @@ class Controller:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-def lifecycle(controller: Controller, properties: dict[str, str] | None = None) -> Lifecycle:
+def lifecycle(
+    controller: Controller, properties: dict[str, str] | None = None, features: Sequence[Feature] = (), **callbacks: Callable[..., Any]
+) -> Lifecycle:
     async def follow(delta: ImageDelta) -> None:
         pass
 
     world = Simulation(1).machine("broker").boot()
     publisher = Publisher(lambda: EMPTY_IMAGE, follow)
-    registration = BrokerRegistrationRequest(broker_id=7)
-    return Lifecycle(world, BrokerConfig(properties or {}), controller, publisher, registration)  # type: ignore[arg-type]
+    registration = BrokerRegistrationRequest(broker_id=7, features=list(features))
+    config = BrokerConfig(properties or {})
+    return Lifecycle(world, config, controller, publisher, lambda: registration, **callbacks)  # type: ignore[arg-type]
 
 
 def in_world(body: Callable[[], Any]) -> None:
@@ -79,9 +82,9 @@ def test_it_asks_until_a_controller_takes_it_and_waits_until_it_may_serve() -> N
 def test_a_controller_that_does_not_know_it_any_more_is_told_again() -> None:
     async def body() -> None:
         stale = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        joined = lifecycle(Controller([registered(5), registered(9)], [UNFENCED, stale, UNFENCED]))
         again = asyncio.Event()
-        joined.on_registered = lambda epoch: again.set() if epoch == 9 else None
+        controller = Controller([registered(5), registered(9)], [UNFENCED, stale, UNFENCED])
+        joined = lifecycle(controller, on_registered=lambda epoch: again.set() if epoch == 9 else None)
         await joined.join()
         await again.wait()
         assert joined.broker_epoch == 9
@@ -95,9 +98,9 @@ def test_a_refusal_for_good_ends_the_broker_and_not_its_heartbeats_alone(has_joi
     async def body() -> None:
         refusal = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         unknown = BrokerHeartbeatResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
-        joined = lifecycle(Controller([registered(5), refusal], [UNFENCED, unknown] if has_joined else [unknown]))
         failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        joined.on_failed = failed.set_result
+        controller = Controller([registered(5), refusal], [UNFENCED, unknown] if has_joined else [unknown])
+        joined = lifecycle(controller, on_failed=failed.set_result)
         if has_joined:
             await joined.join()
         else:
@@ -188,11 +191,12 @@ def test_a_broker_ends_whose_failed_log_directory_no_controller_hears_of(is_hear
 
     async def body() -> None:
         controller = Controller([registered(5)], [UNFENCED])
-        joined = lifecycle(controller, {"log.dir.failure.timeout.ms": "10000"})
         failed: list[str] = []
-        joined.on_failed = failed.append
+        failed_directories: list[bytes] = []
+        properties = {"log.dir.failure.timeout.ms": "10000"}
+        joined = lifecycle(controller, properties, on_failed=failed.append, failed_directories=lambda: list(failed_directories))
         await joined.join()
-        joined.failed_directories = lambda: [b"failed"]
+        failed_directories.append(b"failed")
         controller.answer_heartbeats([None] * 4 + [UNFENCED if is_heard else None])
         joined.beat_soon()
         await asyncio.sleep(60)
@@ -219,8 +223,7 @@ def test_a_broker_that_is_refused_for_a_feature_says_which_it_lacks(finalized: l
         controller = Controller([refusal], [])
         found = ApiVersionsResponse(finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in finalized])
         controller.answer(ApiVersionsRequest, [found])
-        joining = lifecycle(controller)
-        joining._registration.features = [Feature("metadata.version", 7, 30)]
+        joining = lifecycle(controller, features=[Feature("metadata.version", 7, 30)])
         with pytest.raises(KafkaError) as caught:
             await joining.join()
         why = f": the cluster has {text}, which this broker does not support" if text else ""

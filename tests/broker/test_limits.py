@@ -348,7 +348,7 @@ def test_a_fetch_whose_client_has_left_leaves_no_state(tmp_path: Path) -> None:
             while sum(broker.gate.connection_counts.values()) > 1:
                 assert is_served(last)
         assert not broker.partitions.by_name["plain"][0].waiters
-        assert len(broker._parking._purgatory) <= 1100
+        assert len(broker.parts.parking._purgatory) <= 1100
 
 
 def test_a_limit_that_is_changed_while_the_broker_runs_holds_from_then_on(tmp_path: Path) -> None:

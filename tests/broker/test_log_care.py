@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.simulation.hunt import silence
 
+from ottla.broker.homes.lone import LoneLife
 from ottla.broker.replicas.full_directories import PROBE_MS
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
@@ -482,7 +483,7 @@ def test_a_log_directory_that_cannot_be_opened_is_left_out_and_its_partitions_ar
 async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool]) -> None:
     """Metadata reports which replicas are offline and no leader for them; a request for their offsets gets KAFKA_STORAGE_ERROR."""
     assert broker.broker is not None
-    await broker.broker._leadership._settle()  # the decision may still be on its way
+    await broker.broker.part(LoneLife)._reports._settle()  # the decision may still be on its way
     cluster = broker.client("asker")
     answer = await cluster.ask(None, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse)
     [found] = answer.topics

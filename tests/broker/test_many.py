@@ -11,8 +11,8 @@ import pytest
 from tests.foreign_clients.wire import RawClient
 from tests.simulation.hunt import silence
 
+from ottla.broker.controller.active_controller import SLICE_DECISIONS
 from ottla.broker.handlers import describe_configs
-from ottla.broker.metadata.active_controller import SLICE_DECISIONS
 from ottla.broker.tasks import slices
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import KafkaError

@@ -10,8 +10,9 @@ import pytest
 import structlog.testing
 from tests.controller.test_brokers import Cluster
 
-from ottla.broker.metadata.membership import Membership
-from ottla.broker.metadata.neighbours import NoEvidence
+from ottla.broker.controller.membership import Membership
+from ottla.broker.liveness.evidence import Evidence
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import _opened
 from ottla.config import BrokerConfig
@@ -50,7 +51,7 @@ class Undecided:
         return await self.decisions[-1]
 
 
-class Neighbourhood(NoEvidence):
+class Neighbourhood(Evidence):
     """Brokers 2 and 3 are dead: whoever is looked at is found dead soon after."""
 
     def __init__(self, epochs: dict[int, int]) -> None:
@@ -70,9 +71,9 @@ def membership(*, is_own_silent: bool = False, sees: bool = True) -> tuple[Membe
     epochs = {broker: cluster.serve(broker) for broker in (1, 2, 3)}
     controller, evidence = Undecided(cluster.image), Neighbourhood({2: epochs[2], 3: epochs[3]} if sees else {})
     world = Simulation(1).machine("controller").boot()
-    made = Membership(world, BrokerConfig({"node.id": "1"}), controller, "cluster", evidence)  # type: ignore[arg-type]
+    made = Membership(world, BrokerConfig({"node.id": "1"}), controller, "cluster", evidence, is_own_silent=is_own_silent)  # type: ignore[arg-type]
     made.completes = False  # there is nothing to complete
-    made.begin(is_own_silent=is_own_silent)
+    made.on_active(1)
     return made, controller, evidence
 
 
@@ -111,7 +112,7 @@ def test_a_broker_whose_fencing_failed_is_fenced_at_the_next_sign() -> None:
 def test_a_node_that_stops_acts_on_no_sign_any_more() -> None:
     async def body() -> None:
         made, controller, evidence = membership()
-        made.end()
+        made.on_inactive()
         evidence.check()
         await asyncio.sleep(1)
         assert controller.decisions == []
@@ -127,7 +128,7 @@ def test_a_lone_broker_waits_for_heartbeats_of_others_and_not_for_its_own(is_own
             await asyncio.sleep(3600)
         fenced = sorted(event["broker_id"] for event in events if event["event"] == "broker_fenced" and "session" in event["reason"])
         assert fenced == ([2, 3] if is_own_silent else [1, 2, 3])
-        made.end()
+        made.on_inactive()
 
     run(body())
 
@@ -136,7 +137,7 @@ def test_a_connection_that_is_given_up_because_the_node_stops_is_no_mistake() ->
     async def body() -> None:
         for error, count in ((asyncio.CancelledError(), 0), (OSError(), 0), (ValueError(), 1)):
             with structlog.testing.capture_logs() as events:
-                _opened(PeerConnection("c", lambda: None), error)
+                _opened(PeerConnection(CallerName("c"), lambda: None), error)
             assert sum(event["event"] == "peer_connection_failed" for event in events) == count
 
     run(body())

@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.broker.metadata.log import format_metadata
 from ottla.broker.metadata.log_limits import LogLimits
+from ottla.broker.metadata.opened_log import open_log
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.metadata.snapshots import SnapshotFile, Snapshots, build_batches, snapshot_bytes
 from ottla.consensus.calls import Answer, BeginEpoch, Fetch, FetchAnswer, FetchSnapshot, FetchSnapshotAnswer, Request, SnapshotId, Span
@@ -26,7 +27,7 @@ LEADER, NEVER_MS = 2, 60_000
 
 
 class Asked:
-    """What the replica asks of its leader; a ``replica.Transport``."""
+    """What the replica asks of its leader; in the place of ``Voters``."""
 
     def __init__(self) -> None:
         self.requests: asyncio.Queue[tuple[Request, Callable[[Answer | None], None]]] = asyncio.Queue()
@@ -64,9 +65,9 @@ def test_an_own_snapshot_that_ends_while_a_newer_one_is_installed_does_not_take_
         await format_metadata(world.disk, str(tmp_path), [])
         voters = VoterSet(dict.fromkeys((1, 2, 3), ZERO_UUID))
         settings = QuorumSettings(1, voters, fetch_timeout_ms=NEVER_MS, request_timeout_ms=NEVER_MS, election_timeout_ms=NEVER_MS)
-        replica = await MetadataReplica.open(world, str(tmp_path), settings, asked, clean=False, limits=LogLimits())
-        replica.follower = Unconcerned()
-        replica.start()
+        found = await open_log(world, str(tmp_path), settings, clean=False, limits=LogLimits())
+        replica = MetadataReplica(world, found, Unconcerned(), asked)  # type: ignore[arg-type]
+        replica.begin()
         replica.on_request(BeginEpoch(1, LEADER), lambda answer: None)
         [batch] = await build_batches([topic(number) for number in range(10)], 0)
         stamp(batch, base_offset=0, leader_epoch=1)

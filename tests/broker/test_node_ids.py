@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.homes.zookeeper.node_id import settle_node_id
 from ottla.broker.node import Broker
-from ottla.broker.zookeeper.node_id import settle_node_id
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.ports import World

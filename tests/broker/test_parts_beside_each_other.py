@@ -13,6 +13,7 @@ from tests.broker.test_log_care import create, files_of, folder_of, log_of, reco
 from tests.simulation.hunt import silence
 
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.builder import BatchBuilder
@@ -273,7 +274,7 @@ def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: s
 
         if state == "found":
             with monkeypatch.context() as planted:
-                planted.setattr(PartitionStore, "follow", write_and_fail)
+                planted.setattr(PartitionStore, "on_image", write_and_fail)
                 with pytest.raises(ZeroDivisionError):
                     await broker.start()
         else:
@@ -699,7 +700,7 @@ def test_a_segment_is_not_scrubbed_while_another_one_has_its_name(seed: int) -> 
 
         def near(operation: str, path: str, what: str) -> None:
             if operation == "rename" and ".swap" in path and broker.broker is not None:
-                scrubs.append(asyncio.ensure_future(broker.broker._scrubber._scrub_all()))
+                scrubs.append(asyncio.ensure_future(broker.broker.part(Scrubber)._scrub_all()))
 
         broker.machine.disk.on_step = near
         for _ in range(4):
@@ -738,7 +739,7 @@ def test_a_log_that_is_cut_while_it_is_scrubbed_is_not_damaged(is_being_read: bo
             return await work(job, request, **more)
 
         disk.work = cut_then_work  # type: ignore[method-assign]
-        await broker.broker._scrubber._scrub_all()
+        await broker.broker.part(Scrubber)._scrub_all()
         assert log.log_end_offset == offset
         assert not log.is_failed
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.metadata.voters import _older
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import Peers, SetUp
-from ottla.broker.peers.voters import _older
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_message
 from ottla.messages.api_keys import ApiKey
@@ -45,7 +46,7 @@ def test_each_connection_that_cannot_be_made_is_waited_for_twice_as_long_up_to_a
         simulation = Simulation(1)
         here, there = simulation.machine("here"), simulation.machine("there")
         world, other = here.boot(), there.boot()
-        peers = Peers(world, "peer", silence_ms_max=60_000, set_up=SetUp(1000, 3000))
+        peers = Peers(world, CallerName("peer"), silence_ms_max=60_000, set_up=SetUp(1000, 3000))
         loop = asyncio.get_running_loop()
 
         async def attempt() -> float:
@@ -96,7 +97,7 @@ class Written:
 @pytest.mark.parametrize(("version_max", "is_pre", "is_sent"), [(1, True, False), (2, True, True), (1, False, True)])
 def test_a_pre_vote_is_not_sent_to_a_voter_that_would_take_it_for_a_vote(version_max: int, is_pre: bool, is_sent: bool) -> None:
     """It counts as willing: nothing was promised by that, and its vote of the epoch is still its own."""
-    connection, written, answers = PeerConnection("c", lambda: None), Written(), list[Any]()
+    connection, written, answers = PeerConnection(CallerName("c"), lambda: None), Written(), list[Any]()
     connection._transport = written  # type: ignore[assignment]
     connection._versions = {ApiKey.VOTE: (0, version_max)}
     call = Vote(7, 2, 6, 40, is_pre)

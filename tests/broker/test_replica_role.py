@@ -16,12 +16,16 @@ from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.high_watermark import HighWatermark
+from ottla.types import TopicPartition
 
 OWN, OTHERS, NOBODY = 1, (2, 3), -1
 
 
 class Replica:
     """Of broker 1, with a log whose writes and cuts end when the test says so."""
+
+    topic, topic_id, index = "t", bytes(16), 0
+    key = TopicPartition("t", 0)
 
     def __init__(self) -> None:
         self.tail: Any = SimpleNamespace(is_flushing=False, drop_count=0, has_unwritten=False, drop_unwritten=self._drop)
@@ -55,6 +59,8 @@ class Replica:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no")
 
     def tell_followers(self, size_bytes: int = 0) -> None: ...
+
+    def wake(self, size_bytes: int) -> None: ...
 
     # -- what happens
 

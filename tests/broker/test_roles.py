@@ -6,7 +6,7 @@ import pytest
 from tests.config.test_sources import COMBINED_NODE
 
 from ottla.broker.requests.listeners import ListenerAddress, advertised, controller_listeners, listeners
-from ottla.broker.roles import Role, read_roles
+from ottla.broker.roles import HomeKind, Role, read_roles
 from ottla.config import BrokerConfig, parse_properties
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
@@ -24,14 +24,14 @@ QUORUM = "1@a:1,2@b:2,3@c:3"
     ],
 )
 def test_a_broker_without_others_is_its_own_controller(given: dict[str, str]) -> None:
-    assert read_roles(BrokerConfig(given)).is_lone
+    assert read_roles(BrokerConfig(given)).home is HomeKind.LONE
 
 
 @pytest.mark.parametrize(("roles", "node"), [("broker,controller", 2), ("controller", 3), ("broker", 4)])
 def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
     given = {"process.roles": roles, "node.id": str(node), "controller.quorum.voters": QUORUM, "controller.listener.names": "C"}
     found = read_roles(BrokerConfig(given))
-    assert not found.is_lone
+    assert found.home is HomeKind.QUORUM
     assert (found.is_broker, found.is_controller) == ("broker" in roles, "controller" in roles)
     assert found.voters == {1: ("a", 1), 2: ("b", 2), 3: ("c", 3)}
 
@@ -43,15 +43,15 @@ def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
 def test_the_only_voter_can_be_joined_by_others_where_it_has_a_listener_for_them(given: dict[str, str]) -> None:
     listening = {"controller.listener.names": "CONTROLLER", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
     found = read_roles(BrokerConfig(given | listening))
-    assert (found.is_lone, found.is_broker, found.is_controller, found.formats_itself) == (False, True, True, True)
+    assert (found.home, found.is_broker, found.is_controller, found.formats_itself) == (HomeKind.QUORUM, True, True, True)
     assert found.voters == {1: ("a", 9093)}
-    assert read_roles(BrokerConfig(given)).is_lone
+    assert read_roles(BrokerConfig(given)).home is HomeKind.LONE
 
 
 def test_a_broker_may_ask_servers_for_the_voters() -> None:
     given = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "a:1,[::1]:2", "controller.listener.names": "C"}
     found = read_roles(BrokerConfig(given))
-    assert (found.is_lone, found.is_controller, found.voters) == (False, False, {})
+    assert (found.home, found.is_controller, found.voters) == (HomeKind.QUORUM, False, {})
     assert found.bootstrap == (("a", 1), ("::1", 2))
 
 

@@ -7,13 +7,29 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.probe import Probe, Proof
-from ottla.broker.peers.sentinels import Sentinels
-from ottla.metadata.image import BrokerImage, ClusterImage, EndpointImage
+from ottla.broker.liveness.callers import Callers
+from ottla.broker.liveness.failing_brokers import FailingBrokers
+from ottla.broker.liveness.probe import Probe, Proof
+from ottla.broker.liveness.sentinels import Sentinels
+from ottla.broker.peers.caller_name import CallerName
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, EndpointImage
 from ottla.ports import Connection, ConnectionHandler, World
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
+
+
+class Noted:
+    """A judge who notes the dead."""
+
+    def __init__(self, dead: list[tuple[int, int]]) -> None:
+        self._dead = dead
+
+    def is_heard(self, broker_id: int, epoch: int) -> bool:
+        return False
+
+    def on_dead(self, broker_id: int, epoch: int) -> None:
+        self._dead.append((broker_id, epoch))
 
 
 def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_refuses() -> None:
@@ -23,13 +39,13 @@ def test_a_broker_that_never_answered_at_its_address_is_not_dead_because_that_re
 
     async def watch(world: World) -> None:
         broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "elsewhere", 9092)}, None, is_fenced=False)
-        sentinels = Sentinels(world, 1, None, Callers())
-        sentinels.on_dead = lambda broker_id, epoch: dead.append((broker_id, epoch))
-        sentinels.follow(ClusterImage(brokers={4: broker}))
+        sentinels = Sentinels(world, 1, None, Callers(), FailingBrokers(world))
+        sentinels.report_to(Noted(dead))
+        await sentinels.on_image(ImageDelta(EMPTY_IMAGE, ClusterImage(brokers={4: broker})))
         await asyncio.sleep(60)
         assert sentinels.is_broken(4, 7) is None
         assert sentinels.suspected == frozenset()
-        sentinels.close()
+        await sentinels.stop()
 
     async def main() -> None:
         simulation.machine("elsewhere").boot()  # it is up, and nothing listens there: connections are refused
@@ -52,18 +68,18 @@ def test_a_process_that_takes_connections_and_answers_nothing_is_not_taken_for_o
         return cast("ConnectionHandler", handler)
 
     async def watch(world: World) -> None:
-        assert await Probe(world, ("mute", 9092), "node-1-sentinel").run() is Proof.NONE
+        assert await Probe(world, ("mute", 9092), CallerName.of_node(1, "sentinel")).run() is Proof.NONE
         broker = BrokerImage(4, 7, {"PLAINTEXT": EndpointImage("PLAINTEXT", "mute", 9092)}, None, is_fenced=False)
-        sentinels = Sentinels(world, 1, None, Callers())
-        sentinels.on_dead = lambda broker_id, epoch: dead.append((broker_id, epoch))
-        sentinels.follow(ClusterImage(brokers={4: broker}))
+        sentinels = Sentinels(world, 1, None, Callers(), FailingBrokers(world))
+        sentinels.report_to(Noted(dead))
+        await sentinels.on_image(ImageDelta(EMPTY_IMAGE, ClusterImage(brokers={4: broker})))
         await asyncio.sleep(10)
         assert len(accepted) > 1
         assert sentinels.is_broken(4, 7) is None, "there never was a connection that says something"
         mute.kill_process()
         await asyncio.sleep(10)
         assert sentinels.is_broken(4, 7) is None
-        sentinels.close()
+        await sentinels.stop()
 
     async def main() -> None:
         await mute.run(mute.boot().network.listen("mute", 9092, accept))
@@ -83,10 +99,10 @@ def test_who_is_looked_at_is_asked_on_the_connections_that_it_has_made_too() -> 
         callers = Callers()
         for node_id in (4, 5):
             call: Any = SimpleNamespace(is_closed=False, probe=partial(asked.append, node_id))
-            callers.note(f"node-{node_id}-sentinel", call)
-        sentinels = Sentinels(world, 1, None, callers)
+            callers.note(node_id, call)
+        sentinels = Sentinels(world, 1, None, callers, FailingBrokers(world))
         sentinels.check([4])
-        sentinels.close()
+        await sentinels.stop()
 
     async def main() -> None:
         watcher = Simulation(0).machine("watcher")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.controller.test_brokers import Cluster, process
 
-from ottla.broker.metadata.membership import SILENT_MS, Membership
-from ottla.broker.metadata.neighbours import NoEvidence
+from ottla.broker.controller.membership import SILENT_MS, Membership
+from ottla.broker.liveness.evidence import Evidence
 from ottla.config import BrokerConfig
 from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import TopicRules
@@ -58,7 +58,7 @@ class Deciding:
         return results
 
 
-class Address(NoEvidence):
+class Address(Evidence):
     """What is found at the broker's address once it has been asked for."""
 
     def __init__(self, listens: int | None, is_broken: bool | None) -> None:
@@ -92,7 +92,7 @@ class Knocking:
         self.address = Address(listens, is_broken)
         world = Simulation(1).machine("controller").boot()
         self.membership = Membership(world, BrokerConfig({"node.id": "1"}), Deciding(self.cluster), "cluster", self.address)  # type: ignore[arg-type]
-        self.membership.begin()
+        self.membership.on_active(1)
 
     async def knock(self, *, directories: tuple[bytes, ...] = ()) -> ErrorCode:
         """Another process of the broker asks to be registered."""
@@ -141,7 +141,7 @@ def test_a_process_that_listens_where_its_predecessor_was_registered(body: Calla
     async def main() -> None:
         knocking = Knocking()
         await body(knocking)
-        knocking.membership.end()
+        knocking.membership.on_inactive()
 
     run(main())
 
@@ -155,7 +155,7 @@ def test_a_process_is_refused_that_does_not_listen_there_or_whose_predecessor_is
         for _ in range(10):
             assert await knocking.knock() == ErrorCode.DUPLICATE_BROKER_REGISTRATION
             await asyncio.sleep(0.32)
-        knocking.membership.end()
+        knocking.membership.on_inactive()
 
     run(main())
 
@@ -165,7 +165,7 @@ def test_no_address_is_asked_for_a_process_with_other_directories() -> None:
         knocking = Knocking()
         await knocking.knock(directories=(b"x" * 16,))
         assert knocking.address.asked_count == 0
-        knocking.membership.end()
+        knocking.membership.on_inactive()
 
     run(main())
 
@@ -177,7 +177,7 @@ def test_an_address_is_asked_until_the_process_is_found_there(listens: int | Non
         for _ in range(3):
             assert await knocking.knock() == ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert knocking.address.asked_count == count
-        knocking.membership.end()
+        knocking.membership.on_inactive()
 
     run(main())
 
@@ -189,6 +189,6 @@ def test_the_connection_that_the_last_heartbeat_came_on_is_asked(is_of_a_lost_ma
         await knocking.beat(connection(ends_when_asked=is_of_a_lost_machine))
         assert await knocking.knock() == ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert (await knocking.knock() == ErrorCode.NONE) is is_of_a_lost_machine
-        knocking.membership.end()
+        knocking.membership.on_inactive()
 
     run(main())

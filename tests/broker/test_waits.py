@@ -14,19 +14,17 @@ from ottla.sim.loop import run
 def test_it_is_said_after_two_seconds_and_every_ten() -> None:
     async def body() -> None:
         world = Simulation(1).machine("node").boot()
-        waits = Waits(world)
-        waits.what = lambda: "a majority"
-        waits.begin()
+        waits = Waits(world, lambda: "a majority")
         await asyncio.sleep(1.9)
         assert not said
         await asyncio.sleep(24)
-        waits.what = lambda: None
+        waits.turn_to(lambda: None)
         await asyncio.sleep(60)
-        waits.what = lambda: "ZooKeeper"
+        waits.turn_to(lambda: "ZooKeeper")
         await asyncio.sleep(2)
         assert len(said) == 4, "a moment is not worth a line"
         await asyncio.sleep(2)
-        waits.end()
+        await waits.stop()
         await asyncio.sleep(60)
         assert len(said) == 5
 

@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
+from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent
+from ottla.broker.homes.zookeeper.metadata import ZookeeperMetadata
+from ottla.broker.homes.zookeeper.notices import Notices
+from ottla.broker.homes.zookeeper.registration import Registration
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
+from ottla.broker.homes.zookeeper.serving import Serving
 from ottla.broker.metadata.applied import AppliedImages
-from ottla.broker.zookeeper.brokers import Registered, read_brokers
-from ottla.broker.zookeeper.election import depose, depose_dead, elect
-from ottla.broker.zookeeper.home import ZookeeperHome
-from ottla.broker.zookeeper.loading import Loader, cluster_id, make_persistent
-from ottla.broker.zookeeper.notices import Notices
-from ottla.broker.zookeeper.registration import Registration
-from ottla.broker.zookeeper.reign import Reign
-from ottla.broker.zookeeper.served_log import EPOCH_SPAN, ServedLog
-from ottla.broker.zookeeper.serving import Serving
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Answer, Fetch, FetchSnapshot, SnapshotId
 from ottla.coordination import OPEN_ACCESS, ConnectionLostError, Create, MultiFailedError, Session
@@ -253,7 +253,10 @@ async def test_the_znode_of_an_earlier_process_makes_way_and_that_of_another_bro
         return leads_here
 
     def registration(port: int) -> Registration:
-        return Registration(service.world, own(port), open_to_all, leads_here=is_ours, wait_ms_max=500, on_epoch=epochs.append)
+        broker = own(port)
+        return Registration(
+            service.world, broker.broker_id, lambda: broker, open_to_all, leads_here=is_ours, wait_ms_max=500, on_epoch=epochs.append
+        )  # fmt: skip
 
     first = asyncio.ensure_future(registration(1).keep(old, asyncio.Event()))
     await asyncio.sleep(0.1)
@@ -285,7 +288,7 @@ async def test_a_cluster_has_one_id(service: Service) -> None:
 
 def test_an_active_controller_counts_from_its_own_epoch_before_it_is_known_who_leads() -> None:
     """Between its election and the moment when its node has noted it, heartbeats come."""
-    home = ZookeeperHome.__new__(ZookeeperHome)
+    home = ZookeeperMetadata.__new__(ZookeeperMetadata)
     home.epoch, home._reign = -1, cast("Reign", SimpleNamespace(epoch=3))
     assert home.base_offset == 3 * EPOCH_SPAN
     home.epoch, home._reign = 4, None

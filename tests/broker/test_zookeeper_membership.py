@@ -10,9 +10,9 @@ import pytest
 from tests.broker.test_membership import Neighbourhood, Undecided
 from tests.controller.test_brokers import Cluster
 
-from ottla.broker.zookeeper import membership
-from ottla.broker.zookeeper.lost_replicas import LostReplicas
-from ottla.broker.zookeeper.membership import ZookeeperMembership
+from ottla.broker.homes.zookeeper import membership
+from ottla.broker.homes.zookeeper.lost_replicas import LostReplicas
+from ottla.broker.homes.zookeeper.membership import ZookeeperMembership
 from ottla.config import BrokerConfig
 from ottla.controller.sweeps import Sweep
 from ottla.errors import KafkaError
@@ -42,9 +42,9 @@ def test_brokers_that_are_gone_together_are_fenced_one_after_the_other(monkeypat
         cluster = Cluster(has_elr=True)
         epochs = {broker: cluster.serve(broker) for broker in (1, 2, 3)}
         controller: Any = InPlace(cluster.image)
-        home: Any = SimpleNamespace(cluster_id="cluster", registered={}, base_offset=0)
+        home: Any = SimpleNamespace(cluster_id="cluster", registered={}, base_offset=0, absent=lambda: frozenset())
         world, config = Simulation(1).machine("controller").boot(), BrokerConfig({"node.id": "1"})
-        made = ZookeeperMembership(world, config, controller, home, Neighbourhood(epochs), lambda node: False)
+        made = ZookeeperMembership(world, config, controller, home, Neighbourhood(epochs), lambda node: False, lambda node: None)
 
         async def nothing(*_: Any) -> dict[int, Any]:
             return {}

@@ -29,7 +29,7 @@ from ottla.errors import KafkaError
 from ottla.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, QuotaEntity
 from ottla.quotas import ClientQuotas
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
@@ -110,7 +110,7 @@ class Client:
             elif response is not None:
                 context.reply(response)
 
-        eager.run(fetch.handle(self._broker.router.parts, context, own), done)  # type: ignore[arg-type]
+        eager.run(fetch.handle(self._broker.parts, context, own), done)  # type: ignore[arg-type]
         return context.answer
 
 
@@ -215,7 +215,7 @@ class History:
         offset = self.random.randint(found.log.log_start_offset, max(found.high_watermark, found.log.log_start_offset))
         wanted = DeleteRecordsTopic(found.topic, [DeleteRecordsPartition(found.index, offset)])
         context = Context(Connection(), 2, "deleting")
-        answer = await delete_records.handle(self.broker.router.parts, context, DeleteRecordsRequest([wanted], 0))  # type: ignore[arg-type]
+        answer = await delete_records.handle(self.broker.parts, context, DeleteRecordsRequest([wanted], 0))  # type: ignore[arg-type]
         if answer is None:
             await context.answer
 
@@ -252,10 +252,12 @@ class History:
 
     async def quota(self) -> None:
         """Each client has a rate of its own, or none again."""
-        throttling = self.broker.router.parts.throttling
+        throttling = self.broker.parts.throttling
         throttling._quotas = ClientQuotas(window_count=11, window_ms=1000)
         throttling.limits_fetch = self.random.random() < 0.5
-        quotas = {(("client-id", None),): {"consumer_byte_rate": float(self.random.choice([3, 30]))}} if throttling.limits_fetch else {}
+        quotas: dict[QuotaEntity, dict[str, float]] = {}
+        if throttling.limits_fetch:
+            quotas[(("client-id", None),)] = {"consumer_byte_rate": float(self.random.choice([3, 30]))}
         throttling._quotas.set_quotas(quotas)
 
     async def hold(self) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
 from ottla.client.connection import ClientConnection
 from ottla.errors import ErrorCode, KafkaError
@@ -63,7 +64,9 @@ def test_a_request_that_finds_the_connection_broken_fails_at_once():
 def test_requests_that_waited_for_a_nodes_versions_all_fail_when_the_first_finds_the_connection_broken():
     async def run() -> None:
         ended: list[bool] = []
-        connection, end = await connected(lambda transport: PeerConnection("test", lambda: ended.append(True)).on_open(transport, 0))
+        connection, end = await connected(
+            lambda transport: PeerConnection(CallerName("test"), lambda: ended.append(True)).on_open(transport, 0)
+        )
         answers: list[object] = []
         for _ in range(3):
             connection.send(DescribeClusterRequest(), answers.append, 0)

@@ -14,6 +14,7 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.runtime.zookeeper_server import ZooKeeperServer
@@ -92,7 +93,7 @@ def steps_down(tmp_path: Path, zookeeper: str) -> None:
             await filled(cluster)
             before = replica(cluster, 1)
             damage(place(tmp_path, 1))
-            await cluster.nodes[1]._scrubber._scrub_all()
+            await cluster.nodes[1].part(Scrubber)._scrub_all()
             assert before.log.is_failed
 
             async def is_led_elsewhere() -> bool:
@@ -140,7 +141,7 @@ def test_the_only_replica_in_sync_is_kept_whatever_is_wrong_with_it(tmp_path: Pa
             alone = cluster.nodes[1].partitions.find("u", 0)
             assert alone is not None
             alone.fail()
-            cluster.nodes[1].partitions.on_partition_failed()
+            cluster.nodes[1].made.list.on_offline()
 
             async def leader() -> int:
                 return cluster.nodes[2].image.topics["u"].partitions[0].leader
@@ -162,7 +163,7 @@ def test_what_its_disk_does_not_let_go_is_neither_served_nor_deleted_and_is_trie
         damaged = nodes.partition(3, "t")
         disk.faults.append(Fault("rename", "t-0", errno.ENOSPC, lasts=True))
         damaged.fail()
-        broker.partitions.on_partition_failed()
+        broker.made.list.on_offline()
         key = TopicPartition("t", 0)
         await nodes.until(lambda: key in broker.partitions.offline)
         began = asyncio.get_running_loop().time()

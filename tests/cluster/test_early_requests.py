@@ -15,7 +15,8 @@ from tests.foreign_clients.wire import batch_of
 from tests.hostile.wire_bytes import request
 
 from ottla.broker.node import Broker
-from ottla.broker.replicas.early_requests import CEASED_MS, OPENING_MS, UNHEARD_MS
+from ottla.broker.replicas.early_requests import OPENING_MS, UNHEARD_MS
+from ottla.broker.replicas.replication import CEASED_MS
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.peers.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import JOIN_MS, JOIN_MS_MAX, ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 
 ANSWER_MS = 40
 """What the way to the leader and back takes: more than a fetch may wait the first time."""
@@ -29,9 +30,7 @@ def test_what_a_leader_answers_is_taken_in_though_partitions_join_all_the_time(m
         broker, fabric = nodes.nodes[3].broker, nodes.simulation.fabric
         assert broker is not None
         partition = nodes.partition(3, "joining")
-        fetchers = broker._others._fetchers  # type: ignore[union-attr]
-        assert fetchers is not None
-        fetcher = fetchers._of[partition]
+        fetcher = broker.part(ReplicaFetchers)._of[partition]
         leader, follower = nodes.nodes[1].machine.name, nodes.nodes[3].machine.name
         fabric.slow_link(leader, follower, ANSWER_MS / 2)
         fabric.slow_link(follower, leader, ANSWER_MS / 2)

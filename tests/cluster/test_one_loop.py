@@ -141,13 +141,13 @@ def test_a_broker_that_passes_a_change_on_answers_once_it_shows_it(
         async with cluster_on_loop(tmp_path) as cluster:
             active = next(iter(cluster.nodes.values())).controller.replica.leader_id
             asked = next(node for node_id, node in cluster.nodes.items() if node_id != active)
-            may_follow, follow = asyncio.Event(), asked._publisher._publish
+            may_follow, follow = asyncio.Event(), asked.made.publisher._publish
 
             async def held_up(delta: ImageDelta) -> None:
                 await may_follow.wait()
                 await follow(delta)
 
-            asked._publisher._publish = held_up
+            asked.made.publisher._publish = held_up
             try:
                 async with asking(cluster, asked.node_id) as admin:
                     creating = asyncio.create_task(admin.create_topics([NewTopic("t", assignments={0: [asked.node_id]})]))

@@ -10,9 +10,9 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.peers.peers import Peers
-from ottla.broker.peers.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
@@ -28,9 +28,7 @@ BROKER, SET = 4, 0
 def fetchers(nodes: SimNodes, node: int) -> ReplicaFetchers:
     broker = nodes.nodes[node].broker
     assert broker is not None
-    assert broker._others is not None
-    assert broker._others._fetchers is not None
-    return broker._others._fetchers
+    return broker.part(ReplicaFetchers)
 
 
 def partitions_of(nodes: SimNodes, node: int) -> dict[int, int]:

@@ -10,6 +10,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.replicas.following import Cut, append, truncate, truncate_each
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import KafkaError, StorageError
@@ -246,10 +247,8 @@ def test_only_the_replica_whose_log_could_not_be_cut_waits_for_the_backoff(monke
             await nodes.send("t", b"a", b"b", index=index)
         broker, machine = nodes.nodes[2].broker, nodes.nodes[2].machine
         assert broker is not None
-        assert broker._others is not None
-        assert broker._others._fetchers is not None
         partitions = [nodes.partition(2, "t", index) for index in range(3)]
-        fetcher = broker._others._fetchers._of[partitions[0]]
+        fetcher = broker.part(ReplicaFetchers)._of[partitions[0]]
         cuts = [Cut(partition, partition.followed, 1) for partition in partitions if partition.followed is not None]
         before = [cut.followed.wait_until_ms for cut in cuts]
 

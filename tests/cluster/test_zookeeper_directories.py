@@ -11,7 +11,7 @@ from tests.cluster.test_directories import directory, opened, partition
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic
-from ottla.broker.zookeeper.served_log import EPOCH_SPAN
+from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN
 from ottla.controller.topic_rules import is_lost
 from ottla.coordination import Session
 from ottla.metadata import znodes

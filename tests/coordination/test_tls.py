@@ -17,8 +17,8 @@ from tests.coordination.certificates import Certificates
 from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually_is
 
-from ottla.broker.zookeeper.place import Place
-from ottla.broker.zookeeper.tls import tls_of
+from ottla.broker.homes.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.tls import tls_of
 from ottla.config import BrokerConfig
 from ottla.coordination import Coordination, NotAuthorizedError, Session, Tls
 from ottla.errors import ErrorCode, KafkaError

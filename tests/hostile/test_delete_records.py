@@ -126,7 +126,7 @@ def test_5000_partitions_in_one_request(steps: Steps) -> None:
         broker = await filled(sim, COUNT)
         await sim.machine.run(_without_followers(broker, steps))
         await sim.machine.run(lead_with_a_follower(broker))
-        broker.partitions.replication.is_live = lambda node: True
+        broker.partitions.replication.is_live = lambda node: True  # type: ignore[method-assign]
         await sim.machine.run(_until_the_time_is_over(broker, steps))
         await sim.machine.run(_until_the_client_leaves(broker, steps))
         await sim.machine.run(_until_the_follower_is_fenced(broker, steps))
@@ -195,14 +195,14 @@ async def _until_the_follower_is_fenced(broker: Broker, steps: Steps) -> None:
     is_live = replication.is_live
 
     async def fence() -> bytes:
-        replication.is_live = lambda node: False
+        replication.is_live = lambda node: False  # type: ignore[method-assign]
         replication.brokers_changed()
         return await client.answer()
 
     _, answer = await client.counted(fence)
     assert answers(answer) == dict.fromkeys(range(COUNT), (0, 1))
     assert not replication.deleting
-    replication.is_live = is_live
+    replication.is_live = is_live  # type: ignore[method-assign]
 
 
 async def _until_the_follower_fetches(broker: Broker, steps: Steps) -> None:

@@ -123,7 +123,7 @@ def count_turns(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
 async def lead_with_a_follower(broker: Broker) -> None:
     """Every partition has a follower, which is in sync. One that is being written is led when that is over."""
     replicas = (broker.node_id, FOLLOWER)
-    broker.partitions.replication.may_join = lambda node, epoch: True
+    broker.partitions.replication.may_join = lambda node, epoch: True  # type: ignore[method-assign]
     for partition in broker.partitions.by_name["t"].values():
         partition.take_role(PartitionImage(replicas, replicas, broker.node_id, partition.leader_epoch + 1, 1))
     while any(partition.led_epoch < 0 for partition in broker.partitions.by_name["t"].values()):

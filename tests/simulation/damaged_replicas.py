@@ -31,7 +31,7 @@ def damaging(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> Ki
         victims = rng.sample(whole, min(len(whole), rng.choice([1, 1, 3])))
         for victim in victims:
             victim.fail()
-        store.on_partition_failed()
+        node.broker.made.list.on_offline()
         result.states["damaged replicas"] += len(victims)
         if await _are_replaced(node, victims):
             result.states["damaged replicas replaced"] += len(victims)

@@ -98,7 +98,7 @@ def test_a_broker_that_has_died_is_fenced_at_once_all_the_same() -> None:
 def hears(node: QuorumNode, broker_id: int) -> bool:
     """Whether a connection is open that the broker has made to the node, which is no active controller."""
     assert node.broker is not None
-    return node.broker.parts.callers.hears(broker_id)
+    return node.broker.parts.home.callers.hears(broker_id)
 
 
 def test_the_connection_is_made_again_to_a_controller_that_was_away() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 import structlog
@@ -11,7 +10,7 @@ from tests.cluster.in_simulation import SimNodes
 from tests.simulation.quorum_nodes import started
 from tests.simulation.zookeeper_nodes import nodes_in_zookeeper
 
-from ottla.broker.zookeeper.among import AmongZookeeper
+from ottla.broker.homes.zookeeper.home import ZookeeperLife
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
@@ -24,11 +23,11 @@ from ottla.types import TopicPartition
 def test_a_consumer_waits_for_a_leader_that_has_not_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its listener is open for brokers that look for a controller; Metadata names it for as long as its last session lives."""
     may_join = asyncio.Event()
-    join = AmongZookeeper.join
+    join = ZookeeperLife._join
 
-    async def joins_late(self: AmongZookeeper, *args: Any) -> None:
+    async def joins_late(self: ZookeeperLife) -> None:
         await may_join.wait()
-        await join(self, *args)
+        await join(self)
 
     async def read(cluster: Cluster) -> None:
         consumer = Consumer(cluster, ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
@@ -53,7 +52,7 @@ def test_a_consumer_waits_for_a_leader_that_has_not_joined_again(monkeypatch: py
         await started([node])
         await nodes.create("events", [1])
         await nodes.send("events", b"before")
-        monkeypatch.setattr(AmongZookeeper, "join", joins_late)
+        monkeypatch.setattr(ZookeeperLife, "_join", joins_late)
         await nodes.act(read)
 
     simulation = Simulation(5)

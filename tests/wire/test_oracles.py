@@ -121,7 +121,7 @@ def _without_own(message: Message) -> None:
     elif isinstance(message, BrokerRegistrationRequest):
         message.previous_incarnations = []
     elif isinstance(message, ApiVersionsRequest):
-        message.asks_incarnation = False
+        message.asks_incarnation, message.node_id = False, -1
     elif isinstance(message, ApiVersionsResponse):
         message.incarnation_id = ZERO_UUID
 

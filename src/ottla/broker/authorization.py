@@ -1,4 +1,4 @@
-"""What a principal may do with a resource: asked here, and nowhere else. Without an authorizer, everything.
+"""What a principal may do with a resource: without an authorizer, everything. The gate asks of the cluster, handlers of topics and groups.
 
 Operations are reported as a bit field: a bit is set for each operation that is defined for the type of resource and allowed
 (KIP-430); Kafka's numbers of operations are the bits.

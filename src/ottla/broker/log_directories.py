@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from ottla.broker.failure import Failure
 from ottla.broker.formatting import check_first_folder, random_uuid
-from ottla.broker.roles import NodeRoles
+from ottla.broker.part import Part
+from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
@@ -17,24 +19,37 @@ from ottla.storage.directory.predecessors import Predecessors
 log = get_logger(__name__)
 
 
-class LogDirectories:
+class LogDirectories(Part):
     """Those that could be opened, that of the metadata log first, then in the order of ``log.dirs``. Made by ``open``."""
 
-    def __init__(self, world: World, config: BrokerConfig, roles: NodeRoles) -> None:
+    def __init__(self, world: World, config: BrokerConfig, failure: Failure, *, has_metadata_log: bool, formats_itself: bool) -> None:
         self._world = world
         self._config = config
-        self._roles = roles
+        self._failure = failure
+        self._has_metadata_log = has_metadata_log
+        self._formats_itself = formats_itself
         self.opened: list[LogDirectory] = []
         self.has_offline = False
         """Whether the disk of one has failed already."""
 
     @classmethod
-    async def open(cls, world: World, config: BrokerConfig, roles: NodeRoles, cluster_id: str | None) -> LogDirectories:
+    async def open(
+        cls,
+        world: World,
+        config: BrokerConfig,
+        failure: Failure,
+        cluster_id: str | None,
+        *,
+        has_metadata_log: bool = True,
+        formats_itself: bool = True,
+    ) -> LogDirectories:
         """They are this node's alone, and all of one cluster, which is the given one if that is known.
+
+        ``has_metadata_log``: the first one has the metadata log. Only with ``formats_itself`` may one be empty.
 
         One whose disk fails is left out, but for that which holds the metadata log, and the last one. StorageError says what is wrong.
         """
-        made, has_metadata_log = cls(world, config, roles), not roles.is_in_zookeeper
+        made = cls(world, config, failure, has_metadata_log=has_metadata_log, formats_itself=formats_itself)
         await check_first_folder(world.disk, config.log_dirs, has_metadata_log=has_metadata_log)
         for path in config.log_dirs:
             try:
@@ -62,7 +77,7 @@ class LogDirectories:
 
     async def _open(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk, node_id = self._world.disk, self._config.node_id
-        if not self._roles.formats_itself and await read_identity(disk, path) is None:
+        if not self._formats_itself and await read_identity(disk, path) is None:
             raise StorageError(
                 f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
                 "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
@@ -73,6 +88,18 @@ class LogDirectories:
         await disk.lock(_lock_path(path))
         ids = FolderIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
         return await LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=ids)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.opened[0].identity.cluster_id
+
+    def on_directory_failed(self, folder: LogDirectory) -> None:
+        """Without the metadata log nothing can be decided, without any log directory nothing be stored: the node ends."""
+        eager.run(folder.unmark_running(), lambda _, error: None)
+        if self._has_metadata_log and self.opened[0].is_failed:
+            self._failure.note(f"the log directory with the metadata log has failed: {self.opened[0].path}")
+        elif all(found.is_failed for found in self.of_replicas):
+            self._failure.note("all log directories have failed")
 
     @property
     def predecessors(self) -> Predecessors:
@@ -101,8 +128,10 @@ class LogDirectories:
             except OSError as error:
                 log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
 
-    async def unlock(self) -> None:
-        """Another process may have them."""
+    async def release(self, closed: Collection[LogDirectory], broker_epoch: int) -> None:
+        """Another process may have them. In the ``closed`` ones every replica's log was synced."""
+        of_replicas = self.of_replicas
+        await self.mark_clean([folder for folder in self.opened if folder in closed or folder not in of_replicas], broker_epoch)
         for folder in self.opened:
             await self._world.disk.unlock(_lock_path(folder.path))
 

@@ -1,4 +1,4 @@
-"""What a handler may touch, as one declared value. The node makes it; nothing else of the broker is within a handler's reach."""
+"""What a handler may touch, as one declared value: these parts, and the home of its node. Nothing else is within its reach."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.broker.authorization import AllowAll
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.membership import Membership
 from ottla.broker.coordinators.groups import GroupShards
-from ottla.broker.metadata.active_controller import ActiveController
-from ottla.broker.metadata.membership import Membership
-from ottla.broker.peers.callers import Callers
-from ottla.broker.peers.failing_brokers import FailingBrokers
+from ottla.broker.home import Home
 from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listeners import advertised_controller
 from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.produce_burst import Staged
-from ottla.broker.requests.service import Service
 from ottla.broker.requests.throttling import Throttling
-from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.controller.features import FEATURES
 from ottla.metadata.image import ClusterImage, EndpointImage
@@ -26,34 +25,35 @@ from ottla.ports import World
 from ottla.replication.fetch_sessions import FetchSessions
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """``stage`` hands a produce request to the burst that it came with, which flushes its logs."""
 
     world: World
     config: BrokerConfig
-    node_id: int
-    cluster_id: str
-    services: Mapping[Role, Mapping[int, Service]]
+    home: Home
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
     controller: ActiveController
     membership: Membership
-    failing: FailingBrokers
-    callers: Callers
     partitions: PartitionStore
     early_requests: EarlyRequests
     groups: GroupShards
     mover: ReplicaMover
     fetch_sessions: FetchSessions
+    gate: Gatekeeper
     throttling: Throttling
-    authorizer: AllowAll = field(default_factory=AllowAll)
+    authorizer: AllowAll
     parking: Parking
     stage: Callable[[Staged], None]
     fetch_bytes_max: int
-    controller_endpoints: list[EndpointImage] = field(default_factory=list)
-    known_controller: Callable[[], int] = lambda: -1
-    voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    """Where the controllers are, in a cluster of several nodes."""
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.home.directories.cluster_id
 
     @property
     def image(self) -> ClusterImage:
@@ -66,12 +66,17 @@ class Parts:
 
         In ZooKeeper mode the controller is a broker like any other, and clients are shown it.
         """
-        known = self.known_controller()
+        known = self.home.shown_controller_id
         return self.node_id if known < 0 else known
+
+    @property
+    def controller_endpoints(self) -> list[EndpointImage]:
+        """Where this node's controller is reached; empty without a listener of its own."""
+        return advertised_controller(self.config, self.gate.addresses)
 
     def endpoints_for(self, listener: str, *, with_just_fenced: bool = False) -> list[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now."""
-        fenced = self.failing.just_fenced if with_just_fenced else []
+        fenced = self.home.failing.just_fenced if with_just_fenced else []
         return [
             (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
             for broker in [*self.image.live_brokers, *fenced]

@@ -28,19 +28,28 @@ class Role(StrEnum):
 _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 
 
+class HomeKind(StrEnum):
+    """Where the truth about the node's cluster lives (``home.py``)."""
+
+    LONE = "lone"
+    """In a log with one voter: the node is the whole cluster for ever, and asks nobody."""
+    QUORUM = "quorum"
+    """In a log of which a majority of the voters has everything."""
+    ZOOKEEPER = "zookeeper"
+    """In ZooKeeper, where the controller is elected: every broker may be it, and there are no voters."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """What one process is, and where the voters are. ``is_lone``: it is the whole cluster for ever, and asks nobody.
+    """What one process is, and where the voters are.
 
-    Without ``voters`` a node of several has to ask the ``bootstrap`` servers for them.
-    ``is_in_zookeeper``: there are no voters, the controller is elected in ZooKeeper, and every broker may be it.
+    Without ``voters`` a node of a quorum has to ask the ``bootstrap`` servers for them.
     """
 
     roles: frozenset[Role]
     voters: Mapping[int, tuple[str, int]]
-    is_lone: bool
+    home: HomeKind
     bootstrap: tuple[tuple[str, int], ...] = ()
-    is_in_zookeeper: bool = False
 
     formats_itself: bool = True
     """Its directories need not be formatted before its first start: no other voter relies on what it remembers."""
@@ -63,18 +72,18 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         if given is not None or voters:
             other = "process.roles" if given is not None else "controller.quorum.voters"
             raise _refused(f"zookeeper.connect={config['zookeeper.connect']}", f"and {other} exclude each other: one of them is the home")
-        return NodeRoles(frozenset(Role), {}, False, is_in_zookeeper=True)
+        return NodeRoles(frozenset(Role), {}, HomeKind.ZOOKEEPER)
     if not voters:
         if given is not None and "broker" not in given:
             raise _refused(f"process.roles={','.join(given)}", "needs controller.quorum.voters, with this node among them")
         servers = config["controller.quorum.bootstrap.servers"]
         if servers and given is not None and "controller" not in given:
             _check_listener(config)
-            return NodeRoles(frozenset({Role.BROKER}), {}, False, tuple(map(_server, servers)), formats_itself=False)
+            return NodeRoles(frozenset({Role.BROKER}), {}, HomeKind.QUORUM, tuple(map(_server, servers)), formats_itself=False)
         if len(servers) > 1:
             raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
         if not servers or not _has_controller_listener(config):
-            return NodeRoles(frozenset(Role), {}, True)
+            return NodeRoles(frozenset(Role), {}, HomeKind.LONE)
         voters = {node_id: _server(servers[0])}
     roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
     if Role.CONTROLLER in roles and node_id not in voters:
@@ -82,9 +91,9 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
     if Role.CONTROLLER not in roles and node_id in voters:
         raise _refused(f"controller.quorum.voters={_text(voters)}", f"has this node, whose node.id is {node_id}, which is no controller")
     if len(voters) == 1 and len(roles) == 2 and not _has_controller_listener(config):
-        return NodeRoles(roles, voters, True)
+        return NodeRoles(roles, voters, HomeKind.LONE)
     _check_listener(config)
-    return NodeRoles(roles, voters, False, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
+    return NodeRoles(roles, voters, HomeKind.QUORUM, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
 
 
 def _has_controller_listener(config: BrokerConfig) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla.broker.coordinators.groups import GroupShards
-from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -54,8 +53,7 @@ class Status:
     @property
     def quorum(self) -> Quorum | None:
         """The node's part in the metadata quorum; None where the controller is elected in ZooKeeper."""
-        replica = self.parts.controller.replica
-        return replica.quorum if isinstance(replica, MetadataReplica) else None
+        return self.parts.home.quorum
 
     @property
     def fenced_counts(self) -> Mapping[str, int]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.shard import Shard
-from ottla.broker.metadata.active_controller import ActiveController
+from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
@@ -23,6 +24,7 @@ from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
 from ottla.loggers import get_logger
 from ottla.machine import Command, Token
+from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
 from ottla.types import GROUP_METADATA_TOPIC, NO_LEADER
 
@@ -33,7 +35,7 @@ OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""
 
 
-class GroupShards:
+class GroupShards(Part):
     """All groups that this broker coordinates."""
 
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
@@ -89,7 +91,7 @@ class GroupShards:
             log.error("group_topic_not_created", reason=result.message)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
-    def follow_role(self, partition: Partition) -> None:
+    def on_role(self, partition: Partition) -> None:
         """The broker leads the partition in another epoch than before, or not any more, or it was deleted.
 
         The last epoch's shard is closed, and one of the new epoch begins to load: requests for its groups get COORDINATOR_LOAD_IN_PROGRESS
@@ -121,17 +123,19 @@ class GroupShards:
         if not partition.log.is_failed:
             self._open(partition)
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         """The broker stops: no group is coordinated here any more."""
         self._is_closed = True
         for shard in self._shards.values():
             shard.close()
         self._shards.clear()
 
-    def forget_topics(self, topics: list[str]) -> None:
-        """Offsets of deleted topics go."""
-        for shard in self._shards.values():
-            shard.tell(DeleteTopicOffsets(0, tuple(topics)))
+    async def on_image(self, delta: ImageDelta) -> None:
+        """Offsets of deleted topics are deleted."""
+        topics = tuple(topic.name for topic in delta.deleted_topics)
+        if topics:
+            for shard in self._shards.values():
+                shard.tell(DeleteTopicOffsets(0, topics))
 
     def fits_batch(self, group_id: str, offset_count: int) -> bool:
         """False when so many offsets of the group cannot be one batch, whatever their topics are."""

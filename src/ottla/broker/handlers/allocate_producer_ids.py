@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.producer_ids import allocate_block
@@ -26,4 +27,4 @@ async def handle(parts: Parts, context: RequestContext, request: AllocateProduce
     return AllocateProducerIdsResponse(producer_id_start=result.block.start, producer_id_len=len(result.block))
 
 
-SERVICE = service(AllocateProducerIdsRequest, handle, roles=CONTROLLER)
+SERVICE = service(AllocateProducerIdsRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

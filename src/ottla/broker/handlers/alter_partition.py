@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.isr_alterations import alter_isrs
+from ottla.broker.authorization import Operation
+from ottla.broker.controller.isr_alterations import alter_isrs
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.isr_changes import WantedIsr
@@ -51,4 +52,4 @@ def _wanted(broker_id: int, topic_id: bytes, data: PartitionData, has_epochs: bo
     )  # fmt: skip
 
 
-SERVICE = service(AlterPartitionRequest, handle, roles=CONTROLLER)
+SERVICE = service(AlterPartitionRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

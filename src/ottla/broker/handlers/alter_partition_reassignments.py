@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -59,4 +60,4 @@ def _move(parts: Parts, topic: str, index: int, replicas: list[int] | None, keep
     return lambda image: reassign(image, topic, index, replicas, keeps_factor=keeps_factor, rules=rules(image))
 
 
-SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(AlterPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.ALTER)

@@ -25,8 +25,7 @@ _MINIMUM_ZERO_SINCE = 4
 
 def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
     """``request`` is None when its version is not known."""
-    parts.callers.note(context.client_id, context.connection.transport)
-    services = parts.services[context.connection.role]
+    services = parts.home.services[context.connection.role]
     if request is None:
         own = services[ApiKey.API_VERSIONS]
         keys = [ApiVersion(own.api.key, own.version_min_listed, own.version_max)]
@@ -35,6 +34,8 @@ def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | 
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+    if request.node_id >= 0:
+        parts.home.callers.note(request.node_id, context.connection.transport)
     keys = [ApiVersion(key, service.version_min_listed, service.version_max) for key, service in sorted(services.items())]
     image = parts.image
     supported = [

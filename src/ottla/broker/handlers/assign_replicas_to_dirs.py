@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.brokers import check_epoch
@@ -56,4 +57,4 @@ async def handle(parts: Parts, context: RequestContext, request: AssignReplicasT
     return AssignReplicasToDirsResponse(directories=directories)
 
 
-SERVICE = service(AssignReplicasToDirsRequest, handle, roles=CONTROLLER)
+SERVICE = service(AssignReplicasToDirsRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -19,4 +20,4 @@ async def handle(parts: Parts, context: RequestContext, request: BrokerHeartbeat
     return await parts.membership.heartbeat(request, context.connection.transport)
 
 
-SERVICE = service(BrokerHeartbeatRequest, handle, roles=CONTROLLER)
+SERVICE = service(BrokerHeartbeatRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

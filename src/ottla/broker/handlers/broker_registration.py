@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -16,4 +17,4 @@ async def handle(parts: Parts, context: RequestContext, request: BrokerRegistrat
     return await parts.membership.register(request, context.connection.transport)
 
 
-SERVICE = service(BrokerRegistrationRequest, handle, roles=CONTROLLER)
+SERVICE = service(BrokerRegistrationRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

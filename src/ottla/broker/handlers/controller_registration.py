@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.controllers import register_controller
@@ -35,4 +36,4 @@ async def handle(parts: Parts, context: RequestContext, request: ControllerRegis
     return ControllerRegistrationResponse()
 
 
-SERVICE = service(ControllerRegistrationRequest, handle, roles=CONTROLLER)
+SERVICE = service(ControllerRegistrationRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

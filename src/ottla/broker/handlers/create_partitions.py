@@ -64,7 +64,7 @@ def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterIm
         assignments=rows,
         start=start,
         shift=shift,
-        absent=parts.controller.absent_brokers(),
+        absent=parts.home.metadata.absent,
     )
 
 

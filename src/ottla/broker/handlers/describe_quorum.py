@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -37,9 +36,9 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumR
 
 def _nodes(parts: Parts) -> list[Node]:
     """Where the voters are; the only one of a lone broker is where that is, if it has no listener of its own."""
-    if parts.voters:
+    if parts.home.voters:
         name = parts.controller_endpoints[0].listener
-        return [Node(voter, [Listener(name, host, port)]) for voter, (host, port) in sorted(parts.voters.items())]
+        return [Node(voter, [Listener(name, host, port)]) for voter, (host, port) in sorted(parts.home.voters.items())]
     own = parts.controller_endpoints or [end for _, end in sorted(parts.image.brokers[parts.node_id].endpoints.items())]
     return [Node(parts.node_id, [Listener(end.listener, end.host, end.port) for end in own])]
 
@@ -47,9 +46,8 @@ def _nodes(parts: Parts) -> list[Node]:
 def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
-    replica = parts.controller.replica
-    assert isinstance(replica, MetadataReplica), "a broker in ZooKeeper mode does not serve this"
-    quorum = replica.quorum
+    quorum = parts.home.quorum
+    assert quorum is not None, "a broker in ZooKeeper mode does not serve this"
     voters, observers = quorum.progress()
     now_ms, mono_ms = parts.world.clock.now_ms(), parts.world.clock.monotonic_ms()
 

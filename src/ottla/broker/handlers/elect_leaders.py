@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -46,9 +47,9 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
 
 def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Callable[[ClusterImage], Recorded]:
     """What this broker knows of its own replicas counts where it is alone; of several, the image says whose are up."""
-    offline = [] if parts.voters else parts.partitions.offline_replicas(topic, index)
+    offline = [] if parts.home.voters else parts.partitions.offline_replicas(topic, index)
     rules = parts.controller.rules
     return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)
 
 
-SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.ALTER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.embedded import answer_embedded
 from ottla.broker.requests.forwarding import PRINCIPAL_VERSION
@@ -29,7 +30,7 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
     try:
         frame = memoryview(request.request_data)
         key, version, _ = decode_request_header_start(frame)
-        served = parts.services[Role.BROKER].get(key)
+        served = parts.home.services[Role.BROKER].get(key)
         if served is None or not served.is_forwarded:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not served.version_min <= version <= served.version_max:
@@ -55,4 +56,4 @@ def _principal(data: bytes) -> str:
     return decode(DefaultPrincipalData, PRINCIPAL_VERSION, data[2:]).name
 
 
-SERVICE = service(EnvelopeRequest, handle, roles=CONTROLLER)
+SERVICE = service(EnvelopeRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

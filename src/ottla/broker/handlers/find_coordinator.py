@@ -23,7 +23,7 @@ KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
 
 
 async def handle(parts: Parts, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    await parts.failing.settled()
+    await parts.home.failing.settled()
     refused = await _refused(parts, request.key_type)
     ends = {node_id: (host, port) for node_id, host, port, _ in parts.endpoints_for(context.connection.listener)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -40,4 +41,4 @@ def _asked(image: ClusterImage, request: ListPartitionReassignmentsRequest) -> I
         yield from ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
 
 
-SERVICE = service(ListPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(ListPartitionReassignmentsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.DESCRIBE)

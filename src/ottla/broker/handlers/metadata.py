@@ -3,7 +3,7 @@
 All topics: an empty list in v0, null from v1 on. v4 says whether unknown topics may be created; v10 answers with
 topic ids, v12 also asks by them: where one topic has an id, ids alone are looked at, as Kafka does. A topic
 that has just been created is answered with its partitions at once. All is as the image has it: what a fenced broker led has another leader,
-or none. While a broker fails the answer waits a moment for the new leaders (``peers/failing_brokers.py``).
+or none. While a broker fails the answer waits a moment for the new leaders (``liveness/failing_brokers.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or request.topics:
-        await parts.failing.settled()
+        await parts.home.failing.settled()
     slices = Slices(parts.world.clock)
     topics = []
     async for topic in _topics(parts, context, request, slices):

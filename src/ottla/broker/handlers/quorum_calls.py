@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.consensus.calls import Answer
@@ -38,7 +39,7 @@ class _Asked:
         self._context.reply(to_answer_message(answer))
 
     def abandon(self) -> None:
-        self._parts.controller.replica.on_request_dropped(self.token)
+        self._parts.home.metadata.on_request_dropped(self.token)
 
 
 def handle(parts: Parts, context: RequestContext, request: Request) -> Response | None:
@@ -49,7 +50,7 @@ def handle(parts: Parts, context: RequestContext, request: Request) -> Response 
     asked = _Asked(parts, context)
     asked.token = asked.answer
     context.connection.parked[asked] = None
-    parts.controller.replica.on_request(call, asked.token)
+    parts.home.metadata.on_request(call, asked.token)
     return None
 
 
@@ -62,6 +63,6 @@ def refused(context: RequestContext) -> Response:
 
 
 SERVICES = tuple(
-    service(request, handle, roles=CONTROLLER)
+    service(request, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)
     for request in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 )

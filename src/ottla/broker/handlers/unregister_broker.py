@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.errors import KafkaError
@@ -23,4 +24,4 @@ async def handle(parts: Parts, context: RequestContext, request: UnregisterBroke
     return UnregisterBrokerResponse(error_message=None)
 
 
-SERVICE = service(UnregisterBrokerRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(UnregisterBrokerRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.ALTER)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.replica import MetadataReplica
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.errors import ErrorCode
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 def handle(parts: Parts, context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
-    replica = parts.controller.replica
-    assert isinstance(replica, MetadataReplica), "a broker in ZooKeeper mode has no controllers' listener"
-    quorum = replica.quorum
-    host, port = parts.voters.get(quorum.leader_id, ("", 0))
+    quorum = parts.home.quorum
+    assert quorum is not None, "a broker in ZooKeeper mode has no controllers' listener"
+    host, port = parts.home.voters.get(quorum.leader_id, ("", 0))
     leader = None if quorum.leader_id == NO_LEADER else CurrentLeader(quorum.leader_id, quorum.epoch, host, port)
     return UpdateRaftVoterResponse(error_code=_refusal(parts, quorum, request), current_leader=leader)
 
@@ -45,4 +44,4 @@ def _refusal(parts: Parts, quorum: Quorum, request: UpdateRaftVoterRequest) -> E
     return ErrorCode.NONE
 
 
-SERVICE = service(UpdateRaftVoterRequest, handle, roles=CONTROLLER)
+SERVICE = service(UpdateRaftVoterRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

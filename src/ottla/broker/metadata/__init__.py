@@ -1,5 +1,5 @@
-"""The cluster's metadata: its log, and the active controller that decides over its newest image.
+"""The metadata log as one node has it: its replica, the images that its records make, and how newer ones are published.
 
-The quorum and ZooKeeper will live here. The decisions themselves are pure functions in ``ottla.controller``; what follows from an image
-is carried out by the node.
+A lone broker has it as well as a node of a quorum. What is decided is the ``controller``'s; what follows from an image is carried out by
+the parts of the node.
 """

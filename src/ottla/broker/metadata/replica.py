@@ -10,21 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.metadata.answering import DeleteLog, has_fetched, with_piece, with_records
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
-from ottla.broker.metadata.log_limits import LogLimits, SnapshotDue
-from ottla.broker.metadata.neighbours import Follower, Transport
+from ottla.broker.metadata.neighbours import Follower
+from ottla.broker.metadata.opened_log import OpenedLog
 from ottla.broker.metadata.strangers import Strangers
+from ottla.broker.part import Part
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.single_flight import Turns
 from ottla.consensus import effects as wanted
 from ottla.consensus.calls import Answer, Request
-from ottla.consensus.election_state import ElectionState
 from ottla.consensus.quorum import Quorum
-from ottla.consensus.settings import NEVER, QuorumSettings
+from ottla.consensus.settings import NEVER
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AbortTransactionRecord
@@ -34,21 +34,24 @@ from ottla.ports import TimerHandle, World
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
 
+if TYPE_CHECKING:
+    from ottla.broker.metadata.voters import Voters  # a lone broker starts without
+
 log = get_logger(__name__)
 
 HAND_OVER_MS_MAX: Final = 1000  # so long an orderly stop waits until the other voters know that this one leads no more
 
 
-class MetadataReplica:
-    """Made by ``open``; at work after ``start``."""
+class MetadataReplica(Part):
+    """At work after ``begin``. ``voters`` are the way to the other ones; None for the only one."""
 
-    def __init__(
-        self, world: World, log: MetadataLog, quorum: Quorum, image: ClusterImage, transport: Transport, snapshot_due: SnapshotDue
-    ) -> None:
+    def __init__(self, world: World, opened: OpenedLog, follower: Follower, voters: Voters | None = None) -> None:
+        log, quorum, image, self._snapshot_due = opened
         self._world = world
         self._log = log
         self._quorum = quorum
-        self._transport = transport
+        self._follower = follower
+        self._voters = voters
         self._applied = AppliedImages(log, image, self._on_committed)
         self._queue: deque[wanted.Effect] = deque()
         self._is_carrying_out = False
@@ -60,29 +63,12 @@ class MetadataReplica:
         self._sync = Turns(self._sync_once)
         self._apply = Turns(self._apply_once)
         self._snapshot = Turns(self._snapshot_once)
-        self._snapshot_due = snapshot_due
         self._timer: TimerHandle | None = None
         self._timer_ms = NEVER
         self.strangers = Strangers(quorum.settings)
         self._is_stopped = False
         self._failure: BaseException | None = None
-        self.follower: Follower  # set before ``start``
-
-    @classmethod
-    async def open(
-        cls, world: World, data_folder: str, settings: QuorumSettings, transport: Transport, *, clean: bool, limits: LogLimits
-    ) -> MetadataReplica:
-        """The log, recovered, and the image of its newest snapshot. StorageError when something of it is damaged,
-        INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
-        metadata_log = await MetadataLog.open(world.disk, data_folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits)
-        shape = await metadata_log.shape()
-        election = await metadata_log.read_election()
-        if election is None and settings.voters.ids == (settings.node_id,):
-            election = ElectionState(shape.last_epoch)  # the only voter: nobody else can have had its vote
-        image = await metadata_log.newest_image()
-        newest_ms = await metadata_log.snapshots.newest_ms(world.clock.now_ms())
-        due = SnapshotDue(limits, -await metadata_log.bytes_from(image.end_offset), newest_ms)
-        return cls(world, metadata_log, Quorum(settings, election, shape), image, transport, due)
+        self.absent: Final = frozenset[int]()  # who is registered stays so
 
     # -- what is known
 
@@ -128,7 +114,7 @@ class MetadataReplica:
 
     # -- life
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """The replica takes part in the quorum."""
         self._feed(self._quorum.start(self._now_ms()))
 
@@ -190,7 +176,7 @@ class MetadataReplica:
         self._queue.extend(effects)
         if self._queue and not self._is_carrying_out:
             self._is_carrying_out = True
-            self._world.timers.call_later_ms(0, self._begin)  # what this turn of the loop decides is written together
+            self._world.timers.call_later_ms(0, self._carry_out_soon)  # what this turn of the loop decides is written together
         deadline_ms = self._quorum.next_deadline_ms()
         if deadline_ms != self._timer_ms and not self._is_stopped:
             if self._timer is not None:
@@ -205,7 +191,7 @@ class MetadataReplica:
         if not self._is_stopped:
             self._feed(self._quorum.on_tick(self._now_ms()))
 
-    def _begin(self) -> None:
+    def _carry_out_soon(self) -> None:
         eager.run(self._carry_out_all(), lambda _, error: self._ended(error))
 
     def _ended(self, error: BaseException | None) -> None:
@@ -217,7 +203,7 @@ class MetadataReplica:
             reason = error.message if isinstance(error, KafkaError) else repr(error)
             log.error("metadata_replica_failed", reason=reason, exc_info=not isinstance(error, OttlaError | OSError) and error)
             self._lose_leadership()
-            self.follower.on_fatal(f"the metadata log cannot go on: {reason}", error)
+            self._follower.on_fatal(f"the metadata log cannot go on: {reason}", error)
 
     async def _carry_out_all(self) -> None:
         try:
@@ -271,17 +257,21 @@ class MetadataReplica:
                 leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
                 if leader_id != NO_LEADER:
                     log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
-                    self.follower.on_leader()
+                    self._follower.on_leader()
             case wanted.SecondLeader():
                 self.strangers.on_second_leader(effect)
             case wanted.Probe():
-                self._transport.probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
+                self._others().probe(effect.peer, lambda proof: self._on_proof(effect.peer, proof))
             case wanted.Fatal():
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, effect.reason)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is no effect of a quorum")
 
     # -- others
+
+    def _others(self) -> Voters:
+        assert self._voters is not None, "the only voter has no other to ask"
+        return self._voters
 
     def _send(self, effect: wanted.SendRequest) -> None:
         peer, request = effect.peer, effect.request
@@ -297,7 +287,7 @@ class MetadataReplica:
             else:
                 self._feed(self._quorum.on_answer(peer, request, answer, now_ms))
 
-        self._transport.send(peer, request, on_answer)
+        self._others().send(peer, request, on_answer)
 
     def _on_proof(self, peer: int, proof: bool | None) -> None:
         if proof is None or self._is_stopped:
@@ -368,7 +358,7 @@ class MetadataReplica:
         if self._applied.begin_own():
             log.warning("metadata_transaction_aborted", end_offset=self._applied.end_offset)
             self.append([AbortTransactionRecord("a crash left it incomplete")])
-        self.follower.on_active(epoch)
+        self._follower.on_active(epoch)
 
     def _lose_leadership(self) -> None:
         """Nothing may be decided any more; what was, and is not committed, is forgotten."""
@@ -377,10 +367,10 @@ class MetadataReplica:
             return
         self._is_active = False
         self._applied.end_own()
-        self.follower.on_inactive()
+        self._follower.on_inactive()
 
     def _on_committed(self) -> None:
-        self.follower.on_committed()
+        self._follower.on_committed()
 
     async def write_snapshot(self) -> None:
         """The committed image is a snapshot, and the log before it is deleted."""

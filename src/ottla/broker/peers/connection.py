@@ -1,6 +1,6 @@
 """One connection to another node: a machine with callbacks, without a task or a future for each request.
 
-The first exchange is ApiVersions, in version 0, which every node answers; then what waited is sent, each request in the newest version
+The first exchange is ApiVersions, in which the connection says whose it is; then what waited is sent, each request in the newest version
 that both have. Answers come in the order of the requests. When the connection ends, everything that was asked on it is lost.
 """
 
@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ottla.broker.peers.caller_name import CallerName
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
-from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.api_versions import ApiVersionsResponse
 from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection
@@ -25,6 +26,8 @@ from ottla.wire.schema import Request, Response
 log = get_logger(__name__)
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
+NAMED_SINCE: Final = 3
+"""The version of ApiVersions in which a connection begins; every node serves it (Kafka since 2.4)."""
 
 OnAnswer = Callable[[Response | None], None]
 """Gets the answer; None when there will be none: the connection has ended, or the node does not serve the request."""
@@ -48,8 +51,8 @@ class _Sent(NamedTuple):
 class PeerConnection:
     """A ``ports.ConnectionHandler``. ``send`` may be called before the connection is open."""
 
-    def __init__(self, client_id: str, on_end: Callable[[], None], memory: FrameMemory | None = None) -> None:
-        self._client_id = client_id
+    def __init__(self, name: CallerName, on_end: Callable[[], None], memory: FrameMemory | None = None) -> None:
+        self._name = name
         self._on_end = on_end
         self._transport: Connection | None = None
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
@@ -69,8 +72,7 @@ class PeerConnection:
     def on_open(self, transport: Connection, now_ms: int) -> PeerConnection:
         """The connection is made: its node is asked what it serves."""
         self._transport = transport
-        api = APIS[ApiKey.API_VERSIONS]
-        self._write(ApiVersionsRequest(), api, 0, self._on_versions, now_ms)
+        self._write(self._name.hello(), APIS[ApiKey.API_VERSIONS], NAMED_SINCE, self._on_versions, now_ms)
         return self
 
     def send(self, request: Request, on_answer: OnAnswer, now_ms: int, older: Older | None = None) -> None:
@@ -106,7 +108,7 @@ class PeerConnection:
     def _write(self, request: Request, api: Api, version: int, on_answer: OnAnswer, now_ms: int) -> None:
         assert self._transport is not None, "the connection is open"
         self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(api.key, version, correlation_id, self._client_id)
+        header = RequestHeader(api.key, version, correlation_id, self._name.client_id)
         pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
         encode_into(request, version, pieces.append)
         pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")

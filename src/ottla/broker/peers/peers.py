@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import Older, OnAnswer, PeerConnection
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
@@ -45,10 +46,10 @@ class Peers:
     """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take; ``memory`` is for large answers."""
 
     def __init__(
-        self, world: World, client_id: str, *, silence_ms_max: int, memory: FrameMemory | None = None, set_up: SetUp | None = None
+        self, world: World, name: CallerName, *, silence_ms_max: int, memory: FrameMemory | None = None, set_up: SetUp | None = None
     ) -> None:
         self._world = world
-        self._client_id = client_id
+        self._name = name
         self._silence_ms_max = silence_ms_max
         self._memory = memory
         self._set_up = SetUp() if set_up is None else set_up
@@ -84,7 +85,7 @@ class Peers:
             connection.close()
 
     def _connect(self, address: Address) -> PeerConnection:
-        connection = PeerConnection(self._client_id, lambda: self._ended(address, connection), self._memory)
+        connection = PeerConnection(self._name, lambda: self._ended(address, connection), self._memory)
         self._connections[address] = connection
         eager.run(self._open(address, connection), lambda _, error: _opened(connection, error))
         if self._sweep_timer is None:

@@ -1,5 +1,4 @@
-"""The partitions that this broker has: their logs, log directories, checkpoints, leadership, and moves between directories.
+"""The partitions that this broker has: their logs, log directories, checkpoints, leadership, and moves between directories and brokers.
 
-Followers will live here. What happens by the clock is ``upkeep``'s, what is decided for the cluster ``metadata``'s, and no request
-is known here.
+What happens by the clock is ``upkeep``'s, what is decided for the cluster the ``controller``'s, and no request of a client is known here.
 """

@@ -20,33 +20,32 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replication import CEASED_MS
 from ottla.broker.replicas.store import PartitionStore
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.types import TopicPartition
 
 OPENING_MS: Final = 1000
 UNHEARD_MS: Final = 50
-CEASED_MS: Final = 10_000
-"""So long after it ceased to lead a broker is asked by clients that have not heard of that."""
 WANTED_MAX: Final = 100
 
 Wanted = tuple[str | bytes, int]
 """A topic's name or id, and a partition's index."""
 
 
-class EarlyRequests:
-    """Of one broker. ``image`` gives the newest that it has."""
+class EarlyRequests(Part):
+    """Requests of one broker that wait for it to lead. ``image`` gives the newest image; ``unheard_ms`` is for what that does not say."""
 
-    def __init__(self, world: World, store: PartitionStore, image: Callable[[], ClusterImage], *, is_lone: bool) -> None:
+    def __init__(self, world: World, store: PartitionStore, image: Callable[[], ClusterImage], *, unheard_ms: int) -> None:
         self._world = world
         self._store = store
         self._image = image
-        self._is_lone = is_lone
-        self._ceased: dict[TopicPartition, int] = {}  # when this broker ceased to lead it, oldest first
+        self._unheard_ms = unheard_ms
         self._waiters: dict[asyncio.Future[None], None] = {}
-        store.replication.on_leading, store.replication.on_ceased = self._on_leading, self._on_ceased
 
     def hold_ms(self, topic: str | bytes, index: int) -> int:
         """So long a request for the partition may wait for this broker to lead it; 0 where nothing speaks for that."""
@@ -59,8 +58,8 @@ class EarlyRequests:
             return 0
         if known is not None and known.leader == store.replication.node_id:
             return OPENING_MS
-        ceased_ms = self._ceased.get(TopicPartition(name, index), -CEASED_MS)
-        return 0 if self._is_lone or self._now_ms() - ceased_ms < CEASED_MS else UNHEARD_MS
+        ceased_ms = store.replication.ceased.get(TopicPartition(name, index), -CEASED_MS)
+        return 0 if self._now_ms() - ceased_ms < CEASED_MS else self._unheard_ms
 
     async def wait(self, wanted: Sequence[Wanted]) -> None:
         """This broker leads these partitions, or their requests have waited long enough; of very many the first are waited for."""
@@ -76,20 +75,17 @@ class EarlyRequests:
                 timer.cancel()
                 self._waiters.pop(changed, None)
 
-    def on_image(self) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """There is a newer image, and what it gives to this broker is open."""
+        self._look_again()
+
+    def on_role(self, partition: Partition) -> None:
+        if partition.led_epoch >= 0:
+            self._look_again()
+
+    def _look_again(self) -> None:
         for waiter in list(self._waiters):
             _wake(waiter)
-
-    def _on_leading(self) -> None:
-        if self._waiters:
-            self.on_image()
-
-    def _on_ceased(self, partition: Partition) -> None:
-        self._ceased.pop(partition.key, None)
-        now_ms = self._ceased[partition.key] = self._now_ms()
-        while now_ms - next(iter(self._ceased.values())) >= CEASED_MS:
-            del self._ceased[next(iter(self._ceased))]
 
     def _now_ms(self) -> int:
         return self._world.clock.monotonic_ms()

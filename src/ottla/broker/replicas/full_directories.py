@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.loggers import get_logger
@@ -41,8 +42,8 @@ PROBE_MS_MAX: Final = 10_000
 SOON_MS: Final = 10_000
 
 
-class FullDirectories:
-    """``on_change`` is called when a directory is full, and when it has room again."""
+class FullDirectories(Part):
+    """Made by ``open``. ``on_change`` is called when a directory is full, and when it has room again."""
 
     def __init__(self, world: World, folders: Sequence[LogDirectory], on_change: Callable[[], None]) -> None:
         self._world = world
@@ -53,17 +54,20 @@ class FullDirectories:
         self._timers: dict[LogDirectory, TimerHandle] = {}
         self._is_closed = False
 
-    async def start(self) -> None:
+    @classmethod
+    async def open(cls, world: World, folders: Sequence[LogDirectory], on_change: Callable[[], None]) -> FullDirectories:
         """Each directory keeps some room back, or is full."""
-        for folder in self._folders:
-            folder.room.on_full = partial(self._note, folder)
+        made = cls(world, folders, on_change)
+        for folder in folders:
+            folder.room.on_full = partial(made._note, folder)
             try:
                 if not await folder.room.keep_back():
-                    self._note(folder)
+                    made._note(folder)
             except OSError as error:  # whoever writes there next learns what is wrong
                 log.warning("log_dir_without_reserve", folder=folder.path, reason=str(error))
+        return made
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()

@@ -6,37 +6,18 @@ The rules are the machine's (``replication/leader.py``); the log's end and the t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
-from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Replication
+from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Led, Replication
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
-from ottla.replication.high_watermark import HighWatermark
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.storage.log.partition_log import PartitionLog
-
-
-class Led(Protocol):
-    """The partition."""
-
-    topic: str
-    topic_id: bytes
-    index: int
-    committed: HighWatermark
-    log: PartitionLog
-
-    def wake(self, size_bytes: int) -> None:
-        """So much more can be read, or, with 0, there is something that consumers are told with their next fetch."""
-        ...
-
-    def tell_followers(self, size_bytes: int = 0) -> None:
-        """There is so much more for followers, or, with 0, something that they are told with their next fetch."""
-        ...
+    pass
 
 
 class Leading:

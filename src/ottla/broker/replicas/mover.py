@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.config import BrokerConfig
@@ -31,7 +32,7 @@ FINISHED_BYTES_MAX: Final = 1 << 26
 """So much may be missing in the end: it is copied while appends are held."""
 
 
-class ReplicaMover:
+class ReplicaMover(Part):
     def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
         self._world = world
         self._config = config
@@ -53,7 +54,7 @@ class ReplicaMover:
     def _copied(self, size_bytes: int) -> None:
         self._meter.record(size_bytes, self._world.clock.monotonic_ms())
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Moves that were cut short begin again."""
         for key, folder in self._partitions.interrupted_moves.items():
             partition = self._find(key)

@@ -250,7 +250,6 @@ class Partition:
         """The partition was deleted. Requests that wait for it are answered now."""
         self.role.go_offline(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"), is_deleted=True)
         self.log.retire()
-        self._replication.on_following(self)
         self.role.on_change(self)
         self._wake_all()
 

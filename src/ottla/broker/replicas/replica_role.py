@@ -23,8 +23,7 @@ from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ottla.broker.replicas.replication import NOBODY, Replication
-from ottla.broker.replicas.role_machines import followed_from, leading_of
+from ottla.broker.replicas.replication import NOBODY, Led, Replication
 from ottla.broker.tasks import eager
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.leading import Leading
     from ottla.replication.follower import Followed
     from ottla.replication.high_watermark import HighWatermark
-    from ottla.storage.log.partition_log import PartitionLog
 
 log = get_logger(__name__)
 
@@ -74,11 +72,8 @@ TRANSITIONS: Final[dict[Role, frozenset[Role]]] = {
 """A role may follow itself: in a newer epoch, under another leader, while a cut goes on."""
 
 
-class Replica(Protocol):
+class Replica(Led, Protocol):
     """The partition whose role this is."""
-
-    log: PartitionLog
-    committed: HighWatermark
 
     async def sync(self) -> None:
         """What was in the log before the call survives a power cut."""
@@ -115,7 +110,7 @@ class ReplicaRole:
         self.ended_at = 0  # the log's drop count when the last epoch ended
         self._handed_over = NOBODY  # requests that wait for records of an earlier epoch that this broker led
         self.on_change: Callable[[Any], None] = lambda partition: None
-        """``led_epoch`` of the partition (``Partition``) has changed."""
+        """The partition (``Partition``) has another role, has begun to lead, or was deleted."""
 
     def take(self, image: PartitionImage) -> bool:
         """Takes the role that the image says, or the one that precedes it. Returns whether the epoch or the leader is another one.
@@ -140,7 +135,6 @@ class ReplicaRole:
         tail.drop_unwritten()
         self.ended_at = tail.drop_count
         self._enter(image)
-        self._replication.on_following(self._partition)
         self.on_change(self._partition)
         return True
 
@@ -192,8 +186,7 @@ class ReplicaRole:
     def _enter(self, image: PartitionImage) -> None:
         followed, shared = None, self._replication
         if image.leader not in (NO_LEADER, shared.node_id):
-            committed = self._partition.committed
-            followed = followed_from(image.leader, image.leader_epoch, committed=committed, backoff_ms=shared.backoff_ms)
+            followed = _followed(image, self._partition.committed, shared)
         if self.kind is Role.OFFLINE:
             return
         if self.kind is Role.CUTTING:
@@ -230,10 +223,11 @@ class ReplicaRole:
             self._lead_several(image, waiting, end_offset)
             if partition.log.durability.owes_sync:  # until then it is not committed, and there may be no next record to sync it with
                 eager.run(partition.sync(), _note_end)
-        self._replication.on_leading()
 
     def _lead_several(self, image: PartitionImage, waiting: Any, epoch_start_offset: int) -> None:
-        leading = leading_of(self._partition, image, self._replication, epoch_start_offset=epoch_start_offset, waiting=waiting)
+        from ottla.broker.replicas.leading import Leading  # a lone broker starts without it
+
+        leading = Leading(self._partition, image, self._replication, epoch_start_offset=epoch_start_offset, waiting=waiting)
         self._become(Role.LEADS, leading=leading)
         leading.answer_committed()
 
@@ -252,6 +246,12 @@ class ReplicaRole:
         assert (self.cutting is not None) == (kind is Role.CUTTING) or kind is Role.OFFLINE, "a cut has one role"
         self.kind, self.leading, self.followed = kind, leading, followed
         self.led_epoch = self.leader_epoch if kind in LEADING else NO_EPOCH
+
+
+def _followed(image: PartitionImage, committed: HighWatermark, shared: Replication) -> Followed:
+    from ottla.replication.follower import Followed  # a lone broker starts without it
+
+    return Followed(image.leader, image.leader_epoch, committed=committed, backoff_ms=shared.backoff_ms)
 
 
 def _note_end(_: None, error: BaseException | None) -> None:

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.throttles import Throttles
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.metrics import IsrMeters, ReplicationMeters
 from ottla.ports import Clock
+from ottla.replication.high_watermark import HighWatermark
 from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.storage.log.partition_log import PartitionLog
+
+CEASED_MS: Final = 10_000
+"""So long after it ceased to lead a broker is asked by clients that have not heard of that."""
+
+
+class Led(Protocol):
+    """A partition of several replicas that is led here."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    committed: HighWatermark
+    log: PartitionLog
+
+    def wake(self, size_bytes: int) -> None:
+        """So much more can be read, or, with 0, there is something that consumers are told with their next fetch."""
+        ...
+
+    def tell_followers(self, size_bytes: int = 0) -> None:
+        """There is so much more for followers, or, with 0, something that they are told with their next fetch."""
+        ...
 
 
 class Deleting(Protocol):
@@ -24,41 +51,69 @@ class Deleting(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Replication:
-    """Of one broker. The node says what becomes of the events; a lone broker has none."""
+class Replication(Part):
+    """What the replicas of one broker share. ``others`` gives the brokers that may have other replicas of its partitions.
 
-    node_id: int
-    config: BrokerConfig
-    clock: Clock
-    may_lead: bool = True
-    """Whether the image that is followed knows this process: before, it may name it as a leader that it was in an earlier life."""
-    may_join: Callable[[int, int], bool] = lambda node, epoch: False
-    """Whether the broker, which fetched under that epoch, may be in an ISR."""
-    is_live: Callable[[int], bool] = lambda node: False
-    """Whether the broker is registered, and not fenced."""
-    on_isr_change: Callable[[Any], None] = lambda leading: None
-    """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
-    on_following: Callable[[Any], None] = lambda partition: None
-    """The partition (``Partition``) follows another leader than before, or none."""
-    on_leading: Callable[[], None] = lambda: None
-    """A partition is led by this broker from now on."""
-    on_ceased: Callable[[Any], None] = lambda partition: None
-    """The partition (``Partition``) was led by this broker until now, and is by another one, or none."""
+    ``is_known`` says whether an image knows this process: one that does not may name it as a leader that it was in an earlier life.
+    """
 
-    deleting: dict[Deleting, None] = field(default_factory=dict)
-    """The partitions of which requests wait for followers to delete records."""
-    throttles: Throttles = field(init=False)
-    isr_meters: IsrMeters = field(default_factory=IsrMeters)
-    meters: ReplicationMeters = field(default_factory=ReplicationMeters)
+    def __init__(
+        self,
+        node_id: int,
+        config: BrokerConfig,
+        clock: Clock,
+        others: Callable[[], Mapping[int, BrokerImage]] = dict,
+        is_known: Callable[[ClusterImage], bool] = lambda image: True,
+        *,
+        may_lead: bool = True,
+    ) -> None:
+        self.node_id = node_id
+        self.config = config
+        self.clock = clock
+        self._others = others
+        self._is_known = is_known
+        self.may_lead = may_lead
+        """Whether the image that is followed knows this process."""
+        self.followed_brokers: Mapping[int, BrokerImage] = {}
+        """Those of the image that is followed."""
+        self.on_isr_change: Callable[[Any], None] = lambda leading: None
+        """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
+        self.ceased: dict[TopicPartition, int] = {}
+        """When this broker ceased to lead the partition, oldest first; for ``CEASED_MS``."""
+        self.deleting: dict[Deleting, None] = {}
+        """The partitions of which requests wait for followers to delete records."""
+        self.throttles: Final = Throttles(clock, config)
+        self.isr_meters: Final = IsrMeters()
+        self.meters: Final = ReplicationMeters()
+
+    async def on_image(self, delta: ImageDelta) -> None:
+        """This process leads nothing before the image knows it."""
+        self.may_lead = self._is_known(delta.new)
+        self.followed_brokers = delta.new.brokers
+        self.brokers_changed()
 
     def brokers_changed(self) -> None:
         """A broker that is not live any more is not waited for."""
         for deleting in list(self.deleting):
             deleting.look_at_deletions()
 
-    def __post_init__(self) -> None:
-        self.throttles = Throttles(self.clock, self.config)
+    def may_join(self, node: int, epoch: int) -> bool:
+        """Whether the broker, which fetched under that epoch, may be in an ISR."""
+        broker = self._others().get(node)
+        return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown and epoch in (-1, broker.broker_epoch)
+
+    def is_live(self, node: int) -> bool:
+        """Whether the broker is registered, and not fenced."""
+        broker = self._others().get(node)
+        return broker is not None and not broker.is_fenced
+
+    def on_ceased(self, partition: Any) -> None:
+        """The partition (``Partition``) was led by this broker until now, and is by another one, or none."""
+        ceased = self.ceased
+        ceased.pop(partition.key, None)
+        now_ms = ceased[partition.key] = self.clock.monotonic_ms()
+        while now_ms - next(iter(ceased.values())) >= CEASED_MS:
+            del ceased[next(iter(ceased))]
 
     def count_fetched(self, topic: str, index: int, size_bytes: int, *, is_added: bool) -> None:
         """So much of a partition was fetched from its leader; ``is_added``: by a replica that a reassignment adds."""

@@ -11,10 +11,11 @@ of room or of descriptors is tried again (``unopened.py``), one that is damaged 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
@@ -45,16 +46,17 @@ SINGLY_MAX: Final = 32
 """Above so many partitions one sync of the file system is cheaper than theirs one by one."""
 
 
-class PartitionStore:
-    """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index."""
+class PartitionStore(Part):
+    """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index. ``node`` follows their roles."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, node_id: int, folders: list[LogDirectory], *, has_offline_folders: bool = False
+        self, world: World, config: BrokerConfig, shared: Replication, folders: list[LogDirectory], node: Part, *, has_offline: bool
     ) -> None:
-        self.replication = Replication(node_id, config, world.clock)
+        self.replication = shared
+        self._node = node
         self._world = world
         self._config = config
-        self._node_id = node_id
+        self._node_id = node_id = shared.node_id
         self.folders = folders
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
@@ -70,14 +72,12 @@ class PartitionStore:
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
-        self._must_be_found = has_offline_folders  # what is not found while starting is in one of those, and is not created again
+        self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
         self.unopened: Final = Unopened()
         self.offline: Final = self.unopened.offline
         self._is_closed = False
-        self.on_folder_failed: Callable[[LogDirectory], None] = lambda folder: None
-        self.on_partition_failed: Callable[[], None] = lambda: None
-        self.on_relocated: Callable[[Partition], None] = lambda partition: None
-        self.on_role: Callable[[Partition], None] = lambda partition: None  # an internal topic's is led in another epoch, or not any more
+        self._has_broker_changed = False  # its dynamic configuration, since logs were configured by it
+        self.closed: list[LogDirectory] = []  # in which ``stop`` has synced and closed every log
 
     async def scan(self) -> None:
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
@@ -86,12 +86,13 @@ class PartitionStore:
         for folder in failed:
             self.fail_folder(folder)
 
-    async def follow(self, delta: ImageDelta) -> list[str]:
-        """Open exactly what the newer image gives to this broker, each with the role that it has; the topics deleted.
+    async def on_image(self, delta: ImageDelta) -> None:
+        """Open exactly what the newer image gives to this broker, each with the role that it has.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
         slices, image, changes = Slices(self._world.clock), delta.new, delta.changes_at(self._node_id)
+        self._reconfigure(image)
         await self._take_roles(changes, slices)
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
@@ -112,7 +113,6 @@ class PartitionStore:
                 await slices.next()
         if is_many and opened:
             await self.make_durable(opened)
-        return gone
 
     async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
         """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
@@ -143,8 +143,12 @@ class PartitionStore:
             self.role_changes += 1
             await slices.next()
 
-    def reconfigure(self, image: ClusterImage, *, has_broker_changed: bool) -> None:
+    def configure(self) -> None:
+        self._has_broker_changed = True
+
+    def _reconfigure(self, image: ClusterImage) -> None:
         """Open logs have the configuration that the image and the broker's values give their topics."""
+        has_broker_changed, self._has_broker_changed = self._has_broker_changed, False
         for topic, partitions in self.by_name.items():
             overrides = image.topic_configs(topic)
             if has_broker_changed or overrides != self._overrides[topic]:
@@ -203,7 +207,7 @@ class PartitionStore:
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
-        self.on_relocated(partition)
+        self._node.on_relocated(partition)
         await self._departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
@@ -237,8 +241,8 @@ class PartitionStore:
     def _logs_in(self, folder: LogDirectory) -> dict[TopicPartition, PartitionLog]:
         return {found.key: found.log for found in self.all() if folder in (self.folder_of[found], self._left.get(found))}
 
-    async def close(self) -> list[LogDirectory]:
-        """Every log is synced and closed, the checkpoints are written. The directories in which that is true of each partition."""
+    async def stop(self) -> None:
+        """Every log is synced and closed, the checkpoints are written. In ``closed`` are the directories in which that is true."""
         partitions, slices, closed = self.all(), Slices(self._world.clock), dict[Partition, None]()
         is_many = len(partitions) > SINGLY_MAX
         for partition in partitions:
@@ -254,7 +258,7 @@ class PartitionStore:
         unclosed = [*self.offline.values(), *(self.folder_of[partition] for partition in self.all() if partition not in closed)]
         self.by_name.clear()
         self.by_id.clear()
-        return [folder for folder in self._live_folders() if folder not in unclosed]
+        self.closed = [folder for folder in self._live_folders() if folder not in unclosed]
 
     def fail_folder(self, folder: LogDirectory) -> None:
         """The directory's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
@@ -265,7 +269,7 @@ class PartitionStore:
         for partition in self.all():
             if self.folder_of[partition] is folder:
                 partition.fail()
-        self.on_folder_failed(folder)
+        self._node.on_directory_failed(folder)
 
     def _live_folders(self) -> list[LogDirectory]:
         return [folder for folder in self.folders if not folder.is_failed]
@@ -281,7 +285,7 @@ class PartitionStore:
         if found is None and is_replaceable and await self._replace(key):
             found, is_replaced = await self._try_to_open(image, topic, index, is_durable=is_durable), True
         if is_replaced:
-            self.on_partition_failed()  # the controller has it as lost
+            self._node.on_offline()  # the controller has it as lost
         return found
 
     async def _replace(self, key: TopicPartition) -> bool:
@@ -319,7 +323,7 @@ class PartitionStore:
                 if folder is not None:
                     self._damaged.note(key, folder)
         self.unopened.add(key, folder, may_pass=may_pass)
-        self.on_partition_failed()
+        self._node.on_offline()
         log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
         return None
 
@@ -341,9 +345,9 @@ class PartitionStore:
         shared.throttles.configure(topic.name, image.topic_configs(topic.name))
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed,
-            on_failed=self.on_partition_failed,
+            on_failed=self._node.on_offline,
         )  # fmt: skip
-        partition.role.on_change = self.on_role
+        partition.role.on_change = self._node.on_role
         partition.take_role(topic.partitions[key.partition])
         self.role_changes += 1
         partitions = self.by_name.setdefault(topic.name, {})

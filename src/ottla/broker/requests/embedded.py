@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.broker.requests.context import Parked, Pipeline, RequestContext
+from ottla.broker.requests.gate import is_allowed, refuse
 from ottla.broker.requests.service import Service
 from ottla.broker.roles import Role
 from ottla.messages.headers import RequestHeader
@@ -75,6 +76,9 @@ async def answer_embedded(
     context = RequestContext(
         channel, outer.place, served.api, header.api_version, header.correlation_id, header.client_id, meters, outer.began_us
     )
+    if not is_allowed(parts.authorizer, served, context):
+        refuse(served, context)
+        return await channel.answer
     result = served.handle(parts, context, request)
     if result is not None:
         response = result if isinstance(result, Response) else await result

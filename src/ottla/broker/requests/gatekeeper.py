@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from ottla.broker.authorization import AllowAll
+from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.doorstep import Doorstep
+from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
+from ottla.broker.requests.service import Service
+from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
-from ottla.metadata.image import CONNECTION_RATE, ClusterImage, QuotaEntity
+from ottla.metadata.delta import ImageDelta
+from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 
@@ -29,11 +35,34 @@ SEND_BUFFER_BYTES: Final = 320 << 10
 gives, at 3.2 to 4.0 with 192 to 384 KiB, at 1.9 with Kafka's 100 KiB (docs/performance.md)."""
 
 
-class Gatekeeper:
-    def __init__(self, world: World, config: BrokerConfig, router: Router) -> None:
+class Gatekeeper(Part):
+    """Of all listeners of a node. It makes the router, which has the connections that are let in, and tells it of those that end."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        services: Mapping[Role, Mapping[int, Service]],
+        throttling: Throttling,
+        authorizer: AllowAll,
+        *,
+        forward: Forward | None,
+        is_active: Callable[[], bool],
+    ) -> None:
         self._world = world
         self._config = config
-        self._router = router
+        self.router = Router(
+            world,
+            services,
+            throttling,
+            authorizer,
+            self,
+            forward=forward,
+            is_active=is_active,
+            frame_bytes_max=config["socket.request.max.bytes"],
+            requests_max=config["queued.max.requests"],
+            request_bytes_max=config["queued.max.request.bytes"],
+        )
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
@@ -79,6 +108,10 @@ class Gatekeeper:
         value: int = self._config[key]
         return value if self._config.is_given(key) else otherwise
 
+    async def start(self) -> None:
+        """Clients are let in."""
+        self.open()
+
     def open(self, *roles: Role) -> None:
         """Connections are let in; with ``roles``, on the listeners of those."""
         self._serving.update(roles or Role)
@@ -90,10 +123,10 @@ class Gatekeeper:
     def say_who(self, incarnation_id: bytes) -> None:
         """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else."""
         if self._doorstep is None and Role.BROKER not in self._serving:
-            self._doorstep = Doorstep(self._router, incarnation_id)
+            self._doorstep = Doorstep(self.router, incarnation_id)
             self._let_in()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """No connection is accepted any more; open ones stay."""
         self._serving.clear()
         if self._timer is not None:
@@ -111,8 +144,9 @@ class Gatekeeper:
         self._admission.set_limits(admission_limits(self._config, list(self._listeners)))
         self._let_in()
 
-    def follow(self, image: ClusterImage) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas of addresses are in force."""
+        image = delta.new
         if image.quotas is self._followed:
             return
         self._followed = image.quotas
@@ -128,7 +162,7 @@ class Gatekeeper:
         name = listener.name
 
         def accept(connection: Connection) -> ConnectionHandler:
-            handler = self._router.accept(connection, name, listener.role)
+            handler = self.router.accept(connection, name, listener.role)
             is_welcome = self._admission.admitted(name, handler.client_host, self._world.clock.monotonic_ms())
             if not is_welcome:
                 self.refused_count += 1
@@ -151,7 +185,7 @@ class Gatekeeper:
         return accept
 
     def _close_least_recently_used(self, *, besides: str) -> None:
-        others = [connection for connection in self._router.connections if connection.listener != besides]
+        others = [connection for connection in self.router.connections if connection.listener != besides]
         if others:
             min(others, key=lambda connection: connection.last_used_ms).transport.close()
 

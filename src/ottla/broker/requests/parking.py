@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ottla.broker.part import Part
 from ottla.broker.requests.context import fail_loudly
 from ottla.ports import TimerHandle, World
 from ottla.replication.purgatory import Purgatory, Waiter
 
 
-class Parking:
+class Parking(Part):
     """The purgatory of one broker, and its clock."""
 
     def __init__(self, world: World) -> None:
@@ -26,7 +27,7 @@ class Parking:
         """A waiter is done, by its deadline or before."""
         self._purgatory.done_early()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Nothing expires any more."""
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,4 +1,4 @@
-"""From a frame to the handler of its API.
+"""From a frame to the service of its API, and to the gate (``gate.py``) before its handler.
 
 What the broker does not serve is reported by ApiVersions; a client that asks all the same loses its connection, as with Kafka,
 except for ApiVersions itself, which answers any version (KIP-511).
@@ -7,19 +7,20 @@ except for ApiVersions itself, which answers any version (KIP-511).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import CoroutineType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from ottla.broker.authorization import AllowAll
+from ottla.broker.part import Part
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.connection import BrokerConnection
-from ottla.broker.requests.context import RequestContext, fail
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.gate import Forward, Gate
 from ottla.broker.requests.large import LargeMessages
 from ottla.broker.requests.produce_burst import ProduceBurst
-from ottla.broker.requests.service import Handle, Service
+from ottla.broker.requests.service import Service
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
-from ottla.broker.tasks import eager
-from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.produce import ProduceRequest
@@ -50,8 +51,11 @@ class Doorkeeper(Protocol):
         ...
 
 
-class Router:
-    """``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.
+class Router(Part):
+    """From frames to the gate, of all connections of a node.
+
+    ``forward`` passes a request on to the active controller, when that may be another node's; ``is_active`` says whether it is this node's.
+    ``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.
 
     Work is what waits for the disk; a fetch that waits for records and a member that waits for its group are none. Above
     the bound no socket is read, and no connection accepted, until half of it is done.
@@ -62,7 +66,11 @@ class Router:
         world: World,
         services: Mapping[Role, Mapping[int, Service]],
         throttling: Throttling,
+        authorizer: AllowAll,
+        doorkeeper: Doorkeeper,
         *,
+        forward: Forward | None,
+        is_active: Callable[[], bool],
         frame_bytes_max: int,
         requests_max: int,
         request_bytes_max: int = -1,
@@ -79,10 +87,9 @@ class Router:
         self._keeps_received = False  # a decoder still needs the bytes that the burst received
         self.burst = ProduceBurst(self)
         self.meters = {key: _meters_of(service) for served in services.values() for key, service in served.items()}
-        self.parts: Any = None  # what handlers may touch; set before the first connection
-        self.doorkeeper: Doorkeeper  # likewise
-        self.forward: Callable[[RequestContext, bytes], None] | None = None  # to the active controller, when that may be another node's
-        self.is_active: Callable[[], bool] = lambda: True  # whether it is this node's
+        self.gate = Gate(authorizer, throttling, self, forward)
+        self._doorkeeper = doorkeeper
+        self._is_active = is_active
         self.working_count = 0
         self.is_held = False
         self.connections: dict[BrokerConnection, None] = {}
@@ -92,6 +99,11 @@ class Router:
         )  # fmt: skip
         self.request_memory.on_short = self._look_at_memory
         self.request_memory.on_full = self._hold_or_not
+
+    async def stop(self) -> None:
+        """Every connection ends."""
+        for connection in list(self.connections):
+            connection.transport.close()
 
     def serve(self, services: Mapping[Role, Mapping[int, Service]]) -> None:
         """These requests are served from now on, and no others; each of them was among those that the router was made with."""
@@ -108,7 +120,7 @@ class Router:
         """The connection has ended."""
         del self.connections[connection]
         self.timing.share_among(len(self.connections))
-        self.doorkeeper.left(connection)
+        self._doorkeeper.left(connection)
 
     def begin_burst(self) -> int:
         return self.timing.begin()
@@ -135,10 +147,7 @@ class Router:
             client_id, correlation_id = repeated.client_id, repeated.correlation_id
             context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us)
             produce = self._produce
-            if self.quotas.times_requests:
-                self._run_timed(produce, produce.handle, context, repeated.request, None)
-            else:
-                self._begin(produce, produce.handle, context, repeated.request)
+            self.gate.enter(produce, produce.handle, context, repeated.request)
             repeated.release()
             connection.head_misses = 0
             if len(frame) > QUICK_FRAME_BYTES:
@@ -159,18 +168,19 @@ class Router:
             if api_key != ApiKey.API_VERSIONS:
                 raise DecodeError(f"{api.name} v{version} is not served ({api.version_min} to {api.version_max} are)")
             context = RequestContext(connection, connection.enter(), api, 0, correlation_id, None, meters, self.timing.began_us)
-            self._begin(service, service.handle, context, None)
+            self.gate.enter(service, service.handle, context, None)
             return True
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
         handle = service.handle
         kept = None  # to be passed on, if this node's controller is not the one that decides, or is not in the end
-        if service.is_forwarded and self.forward is not None and connection.role is Role.BROKER:
+        forward = self.gate.forward
+        if service.is_forwarded and forward is not None and connection.role is Role.BROKER:
             kept = bytes(frame)
-            if not self.is_active():
+            if not self._is_active():
                 meters.requests[version] += 1
                 place = connection.enter()
                 context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
-                self.forward(context, kept)
+                forward(context, kept)
                 return True
         if connection.decoded is not None:
             request, connection.decoded = connection.decoded, None
@@ -185,10 +195,7 @@ class Router:
         meters.requests[version] += 1
         place = connection.enter()
         context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
-        if self.quotas.times_requests:
-            self._run_timed(service, handle, context, request, kept)
-        else:
-            self._begin(service, handle, context, request, kept)
+        self.gate.enter(service, handle, context, request, kept)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
             if len(frame) > QUICK_FRAME_BYTES:
@@ -198,22 +205,6 @@ class Router:
         else:
             self.timing.look_at_clock()
         return True
-
-    def _run_timed(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None) -> None:
-        self.quotas.run(context, lambda: self._begin(service, handle, context, request, kept))
-
-    def _begin(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
-        result = handle(self.parts, context, request)
-        if result is None:
-            return
-        if type(result) is CoroutineType:
-            finish = _Finish(self, context, kept)
-            if not eager.run(result, finish) and not service.waits_for_others:
-                finish.is_counted = True
-                self.begin_work(1)
-            return
-        assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
-        context.reply(result)
 
     def end_burst(self) -> bool:
         burst = self.burst
@@ -245,34 +236,10 @@ class Router:
         if is_held == self.is_held:
             return
         self.is_held = is_held
-        self.doorkeeper.hold(is_held)
+        self._doorkeeper.hold(is_held)
         for connection in self.connections:
             connection.update_reading()
 
 
 def _meters_of(service: Service) -> RequestMeters:
     return RequestMeters(service.version_max, has_error_code="error_code" in service.api.response.__struct_fields__)
-
-
-class _Finish:
-    """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
-
-    __slots__ = ("_context", "_kept", "_router", "is_counted")
-
-    def __init__(self, router: Router, context: RequestContext, kept: bytes | None) -> None:
-        self._router = router
-        self._kept = kept
-        self._context = context
-        self.is_counted = False
-
-    def __call__(self, response: Response | None, error: BaseException | None) -> None:
-        if self.is_counted:
-            self._router.end_work(1)
-        if error is not None:
-            if self._kept is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
-                assert self._router.forward is not None, "another node may decide"
-                self._router.forward(self._context, self._kept)
-            else:
-                fail(self._context, error)
-        elif response is not None:
-            self._context.reply(response)

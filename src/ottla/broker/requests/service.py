@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.roles import Role
 from ottla.messages.registry import API_OF_REQUEST, Api
@@ -39,6 +40,8 @@ class Service:
     """Whose listeners it is served on: as Kafka's message definitions say."""
     is_forwarded: bool = False
     """A broker whose own controller is not the active one passes it on, whole."""
+    needs: Operation | None = None
+    """On the cluster: who may not do that is refused before the handler. Its response must have an error code."""
 
     @property
     def version_min(self) -> int:
@@ -58,7 +61,9 @@ def service(
     listed_from: int | None = None,
     roles: frozenset[Role] = BROKER,
     is_forwarded: bool = False,
+    needs: Operation | None = None,
 ) -> Service:
     """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
-    return Service(api, handle, handle_many, waits_for_others, api.version_min if listed_from is None else listed_from, roles, is_forwarded)
+    low = api.version_min if listed_from is None else listed_from
+    return Service(api, handle, handle_many, waits_for_others, low, roles, is_forwarded, needs)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ottla.broker.part import Part
 from ottla.broker.requests.context import Channel, RequestContext
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Decided
 from ottla.controller.quotas import NAME_LENGTH_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import PartitionRecord, RemoveTopicRecord
+from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.quotas import ClientQuotas, QuotaKind
@@ -25,7 +27,7 @@ from ottla.quotas import ClientQuotas, QuotaKind
 D = TypeVar("D", bound=Decided)
 
 
-class Throttling:
+class Throttling(Part):
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self._clock = world.clock
         self._timers = world.timers
@@ -36,8 +38,9 @@ class Throttling:
         self._began_us = 0
         self.limits_produce = self.limits_fetch = self.times_requests = False  # whether anybody has such a quota
 
-    def follow(self, image: ClusterImage) -> None:
+    async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas are in force."""
+        image = delta.new
         self._quotas.set_quotas(image.quotas)
         self._mutation_quotas.set_quotas(image.quotas)
         self.limits_produce = QuotaKind.PRODUCE in self._quotas.active

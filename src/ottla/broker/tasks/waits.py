@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
 
@@ -19,23 +20,23 @@ AGAIN_MS: Final = 10_000
 LOOK_MS: Final = 1_000
 
 
-class Waits:
-    """Of one node. ``what`` is what it waits for now; None while it waits for nothing."""
+class Waits(Part):
+    """Of one node, from now on. ``what`` gives what it waits for; None while it waits for nothing."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, what: Callable[[], str | None]) -> None:
         self._clock = world.clock
         self._timers = world.timers
         self._timer: TimerHandle | None = None
-        self._since_ms = -1
-        self._told_ms = -1
-        self.what: Callable[[], str | None] = lambda: None
-
-    def begin(self) -> None:
-        """The node starts: it waits from now on, if it does."""
+        self._what = what
         self._since_ms = self._clock.monotonic_ms()
+        self._told_ms = -1
         self._again()
 
-    def end(self) -> None:
+    def turn_to(self, what: Callable[[], str | None]) -> None:
+        """That gives what it waits for from now on."""
+        self._what = what
+
+    async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
@@ -44,7 +45,7 @@ class Waits:
 
     def _look(self) -> None:
         self._again()
-        what, now_ms = self.what(), self._clock.monotonic_ms()
+        what, now_ms = self._what(), self._clock.monotonic_ms()
         if what is None:
             if self._told_ms >= 0:
                 log.info("node_waits_no_longer", seconds=(now_ms - self._since_ms) // 1000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.upkeep.rounds import Rounds
@@ -24,7 +25,7 @@ log = get_logger(__name__)
 REST_MS: Final = 10 * 60_000
 
 
-class LogCleaner:
+class LogCleaner(Part):
     """One round at a time, ``log.cleaner.backoff.ms`` after the one before."""
 
     def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
@@ -34,7 +35,7 @@ class LogCleaner:
         self._rests_until: dict[Partition, int] = {}
         self._rounds = Rounds(world, "log_cleaner", self._clean_all, self._backoff_ms)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         if self._config["log.cleaner.enable"]:
             self._rounds.start(self._backoff_ms())
 

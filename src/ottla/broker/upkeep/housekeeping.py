@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import eager
@@ -12,6 +13,7 @@ from ottla.broker.upkeep.retention import Retention
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
+from ottla.metadata.delta import ImageDelta
 from ottla.ports import TimerHandle, World
 
 log = get_logger(__name__)
@@ -21,7 +23,7 @@ CHECKPOINT_MS = 60_000
 RETRY_MS = 10_000
 
 
-class Housekeeping:
+class Housekeeping(Part):
     """One timer, one round a second; a round that takes longer delays the next."""
 
     def __init__(
@@ -41,7 +43,7 @@ class Housekeeping:
         self._due_ms = 0
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._is_running = True
         now_ms = self._world.clock.monotonic_ms()
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
@@ -57,9 +59,9 @@ class Housekeeping:
             self._has_ended = asyncio.Event()
             await self._has_ended.wait()
 
-    def clean_up_soon(self) -> None:
-        """Directories were renamed for deletion: the next round removes them."""
-        self._has_deleted = True
+    async def on_image(self, delta: ImageDelta) -> None:
+        """Directories of deleted topics were renamed: the next round removes them."""
+        self._has_deleted |= bool(delta.deleted_topics)
 
     def _schedule(self) -> None:
         if self._is_running:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
+from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.upkeep.rounds import Rounds
@@ -25,7 +26,7 @@ log = get_logger(__name__)
 START_MS: Final = 60_000
 
 
-class Scrubber:
+class Scrubber(Part):
     """A first round soon after the start, then one every ``ottla.log.scrub.interval.ms``."""
 
     def __init__(self, world: World, config: BrokerConfig, partitions: PartitionStore) -> None:
@@ -34,7 +35,7 @@ class Scrubber:
         self._partitions = partitions
         self._rounds = Rounds(world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._rounds.start(START_MS)
 
     async def stop(self) -> None:

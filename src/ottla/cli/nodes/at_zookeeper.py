@@ -42,12 +42,11 @@ def _start(place: Place, port: int) -> ZooKeeperServer:
 
 
 async def _cluster_id(cluster: ClusterFile, servers: str) -> str:
-    from ottla.broker.peers.peers import Peers
-    from ottla.broker.zookeeper.home import ZookeeperHome
+    from ottla.broker.homes.zookeeper.metadata import find_cluster
     from ottla.runtime.world import real_world
 
     world = real_world(io_threads=1)
     config = BrokerConfig(cluster.properties | {"zookeeper.connect": servers})
-    home = await ZookeeperHome.open(world, config, Peers(world, "ottla-cli", silence_ms_max=1000), cluster.cluster_id)
-    await home.stop()
-    return home.cluster_id
+    found = await find_cluster(world, config, cluster.cluster_id)
+    await found.session.close()
+    return found.cluster_id

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.broker.node import Broker
+from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.cluster import Cluster
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.crowd.meetings import Meetings
@@ -72,6 +73,6 @@ class Knowledge:
         """It runs, and scrubs from now on."""
         await self.broker.start()
         assert self.running is not None, "it was started"
-        rounds = self.running._scrubber._rounds
+        rounds = self.running.part(Scrubber)._rounds
         rounds._pause_ms = lambda: SCRUB_PAUSE_MS
         rounds.start(SCRUB_PAUSE_MS)

@@ -1,0 +1,118 @@
+"""All parts of a node, made in one place, and listed in the order of their start. A new part is one file and one line of the list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.broker.authorization import AllowAll
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.controller.leader_upkeep import LeaderUpkeep
+from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.dynamic_config import DynamicConfig
+from ottla.broker.home import Core, Home, Life
+from ottla.broker.metadata.publisher import Publisher
+from ottla.broker.part import PartList
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.early_requests import EarlyRequests
+from ottla.broker.replicas.full_directories import FullDirectories
+from ottla.broker.replicas.mover import ReplicaMover
+from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.parking import Parking
+from ottla.broker.requests.throttling import Throttling
+from ottla.broker.upkeep.cleaner import LogCleaner
+from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.broker.upkeep.scrubber import Scrubber
+from ottla.config import BrokerConfig
+from ottla.ports import World
+from ottla.replication.fetch_sessions import FetchSessions
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A node before its start: what handlers may touch of it, and its parts in order."""
+
+    home: Home
+    life: Life
+    publisher: Publisher
+    housekeeping: Housekeeping
+    parts: Parts
+    list: PartList
+
+
+async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
+    """The log directories are scanned; no log is open yet."""
+    node, directories = PartList(), home.directories
+    publisher = Publisher(lambda: home.metadata.image, node.on_image)
+    controller = ActiveController(world, config, home.metadata, publisher, remote=home.remote, replicates=home.replicates)
+    membership = home.membership(controller)
+    upkeep = LeaderUpkeep(world, config, controller, home.evidence, elects_uncleanly=home.replicates)
+    replication = Replication(config.node_id, config, world.clock, home.others, home.is_known, may_lead=not home.replicates)
+    partitions = PartitionStore(world, config, replication, directories.of_replicas, node, has_offline=directories.has_offline)
+    throttling, authorizer = Throttling(world, config), AllowAll()
+    gate = Gatekeeper(
+        world, config, home.services, throttling, authorizer, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
+    )  # fmt: skip
+    router, parking = gate.router, Parking(world)
+    groups, mover = GroupShards(world, config, controller), ReplicaMover(world, config, partitions)
+    home.failing.on_held, home.failing.on_released = router.end_work, router.begin_work
+    early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)
+
+    async def retry_offline() -> None:
+        """Partitions that could not be opened for want of room or of descriptors are tried again."""
+        if partitions.unopened.retry():
+            await publisher.repeat()
+            node.on_offline()
+
+    housekeeping = Housekeeping(world, config, partitions, router, retry_offline)
+    core = Core(
+        publisher=publisher, controller=controller, membership=membership, partitions=partitions, groups=groups, gate=gate
+    )  # fmt: skip
+    life = home.life(core)
+    full = await FullDirectories.open(world, directories.opened, node.on_offline)
+    node.extend(
+        directories,
+        DynamicConfig(config, node),
+        throttling,
+        *home.links,
+        replication,
+        partitions,
+        early_requests,
+        *life.replicating,
+        controller,
+        membership,
+        upkeep,
+        life,
+        router,
+        groups,
+        parking,
+        mover,
+        Scrubber(world, config, partitions),
+        LogCleaner(world, config, partitions),
+        full,
+        housekeeping,
+        gate,
+        *home.last,
+    )
+    await partitions.scan()
+    parts = Parts(
+        world=world,
+        config=config,
+        home=home,
+        controller=controller,
+        membership=membership,
+        partitions=partitions,
+        early_requests=early_requests,
+        groups=groups,
+        mover=mover,
+        fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
+        gate=gate,
+        throttling=throttling,
+        authorizer=authorizer,
+        parking=parking,
+        stage=router.burst.stage,
+        fetch_bytes_max=config["fetch.max.bytes"],
+    )
+    router.gate.begin(parts)
+    return Assembly(home, life, publisher, housekeeping, parts, node)

@@ -1,0 +1,69 @@
+"""Elections of the controller: ``/controller`` and ``/controller_epoch`` change together, or not at all.
+
+A znode's version says nothing of which znode of that path it is; that of ``/controller_epoch`` does, since each election counts it up.
+So whoever deletes ``/controller`` names the epoch's version with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.broker.homes.zookeeper.loading import AclOf
+from ottla.coordination import Check, CoordinationError, Create, Delete, MultiFailedError, NodeExistsError, NoNodeError, Session, Set
+from ottla.errors import DecodeError
+from ottla.loggers import get_logger
+from ottla.metadata import znodes
+
+log = get_logger(__name__)
+
+
+class Elected(NamedTuple):
+    """``version`` is that of ``/controller_epoch``."""
+
+    epoch: int
+    version: int
+
+
+async def elect(session: Session, node_id: int, now_ms: int, acl_of: AclOf) -> Elected | None:
+    """This node is the controller; None when another one was faster, or the first epoch is not there yet."""
+    try:
+        data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+    except NoNodeError:
+        path = znodes.CONTROLLER_EPOCH
+        try:
+            await session.create(path, znodes.encode_controller_epoch(znodes.NO_CONTROLLER_EPOCH), acl=acl_of(path))
+        except NodeExistsError:
+            pass
+        return None
+    epoch = znodes.decode_controller_epoch(data) + 1
+    own = znodes.encode_controller(node_id, now_ms)
+    try:
+        await session.multi(
+            [
+                Create(znodes.CONTROLLER, own, is_ephemeral=True, acl=acl_of(znodes.CONTROLLER)),
+                Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
+            ]
+        )
+    except MultiFailedError:
+        return None
+    return Elected(epoch, stat.version + 1)
+
+
+async def depose(session: Session, epoch_version: int) -> None:
+    """The controller of that epoch is none any more; nothing happens to one that was elected since."""
+    try:
+        await session.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER)])
+    except MultiFailedError as error:
+        log.debug("controller_not_deposed", reason=str(error))
+
+
+async def depose_dead(session: Session, broker_id: int, epoch: int) -> None:
+    """The process of the controller of that epoch has ended: it is deposed, if it is the controller still."""
+    try:
+        data, _ = await session.get(znodes.CONTROLLER)
+        epoch_data, stat = await session.get(znodes.CONTROLLER_EPOCH)
+        if (znodes.decode_controller(data), znodes.decode_controller_epoch(epoch_data)) == (broker_id, epoch):
+            log.warning("controller_deposed", broker_id=broker_id, epoch=epoch, reason="its process has ended")
+            await depose(session, stat.version)
+    except (CoordinationError, DecodeError) as error:
+        log.info("controller_not_deposed", reason=str(error))

@@ -1,0 +1,170 @@
+"""What tools write into ZooKeeper for the controller to take: configurations, deletions, reassignments, preferred elections.
+
+A configuration is in its own znode; that it has changed is said by a sequential one below ``/config/changes``. Its values are in force once
+the controller has read them, on every broker. What is newer in the znode than the controller knows was written by somebody else; what
+is older is about to be replaced by the controller's own write, which will fail if it must. Source: Kafka 3.9 (KIP-21, KIP-248).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.config import BrokerConfig
+from ottla.controller.decided import Recorded
+from ottla.controller.elections import ElectionType, elect_leader
+from ottla.controller.reassignment import reassign
+from ottla.controller.topics import delete_topic
+from ottla.coordination import NoNodeError
+from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.metadata import znodes
+from ottla.metadata.image import ClusterImage
+from ottla.metadata.znode_reader import config_records
+from ottla.ports import World
+
+log = get_logger(__name__)
+
+KEPT_MS: Final = 15 * 60 * 1000
+"""How long a notice stays for those who read late."""
+Decision = Callable[[ClusterImage], Any]
+
+
+class Notices:
+    """At work while this node's controller is active."""
+
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
+        self._world = world
+        self._config = config
+        self._controller = controller
+
+    # -- configurations
+
+    async def follow_configs(self, reign: Reign) -> None:
+        """Each notice is taken once, at first all that the last controller may not have taken; old ones are deleted."""
+        made_ms: dict[str, int] = {}
+        while True:
+            changed = asyncio.Event()
+            names = await reign.session.children(znodes.CONFIG_CHANGES, changed.set)
+            for name in names:
+                path = f"{znodes.CONFIG_CHANGES}/{name}"
+                if name not in made_ms:
+                    made_ms[name] = await self._take(reign, path)
+                if self._world.clock.now_ms() - made_ms[name] > KEPT_MS:
+                    await reign.delete(path)
+            made_ms = {name: made_ms[name] for name in names}
+            await changed.wait()
+
+    async def _take(self, reign: Reign, path: str) -> int:
+        """What it says is decided. When the notice was made."""
+        try:
+            data, stat = await reign.session.get(path)
+        except NoNodeError:
+            return self._world.clock.now_ms()
+        try:
+            entity_path = znodes.decode_config_change(data)
+        except DecodeError as error:
+            log.error("config_notice_unreadable", path=path, reason=error.message)
+        else:
+            await self._adopt(reign, f"{znodes.CONFIG}/{entity_path}")
+        return stat.ctime_ms
+
+    async def _adopt(self, reign: Reign, path: str) -> None:
+        """What the znode says is decided, unless it is known."""
+        versions = reign.writer.known.versions
+        before = versions.get(path)
+        try:
+            data, stat = await reign.session.get(path)
+            version: int | None = stat.version
+        except NoNodeError:
+            data, version = b"", None
+        known = versions.get(path)
+        is_foreign = known is not None and known == before if version is None else known is None or version > known
+        if not is_foreign or reign.has_ended:
+            return
+        try:
+            draft = self._controller.replica.draft
+            records = config_records(path, data, reign.writer.known, draft, draft.topics)
+        except DecodeError as error:
+            log.error("config_znode_unreadable", path=path, reason=error.message)
+            return
+        if version is None:
+            del versions[path]
+        else:
+            versions[path] = version
+        if records:
+            log.info("config_taken", path=path, values=len(records))
+            reign.append(records, is_known=True)
+
+    # -- requests
+
+    async def follow_deletions(self, reign: Reign) -> None:
+        """A topic whose name is below ``/admin/delete_topics`` is deleted."""
+        while True:
+            changed = asyncio.Event()
+            if await reign.session.children(znodes.DELETE_TOPICS, changed.set):
+                await self._controller.replica.committed(self._controller.replica.draft.end_offset)  # the marks of our own deletions go
+            names = await reign.session.children(znodes.DELETE_TOPICS)
+            wanted = [name for name in names if f"{znodes.DELETE_TOPICS}/{name}" not in reign.writer.known.versions]
+            for name in wanted:
+                mark = f"{znodes.DELETE_TOPICS}/{name}"
+                if name in self._controller.replica.draft.topics:
+                    reign.writer.known.versions[mark] = -1  # it goes with the topic
+                    await self._decide([partial(delete_topic, name=name, topic_id=b"", config=self._config)])
+                else:
+                    await reign.delete(mark)
+            await changed.wait()
+
+    async def follow_reassignments(self, reign: Reign) -> None:
+        """``/admin/reassign_partitions``: each partition begins to move; how far it is, its topic's znode says."""
+
+        def move(image: ClusterImage, *, topic: str, index: int, nodes: Sequence[int]) -> Recorded:
+            return reassign(image, topic, index, nodes, keeps_factor=False, rules=self._controller.rules(image))
+
+        def decisions(data: bytes) -> list[Decision]:
+            wanted = znodes.decode_reassignment(data)
+            return [partial(move, topic=topic, index=index, nodes=nodes) for (topic, index), nodes in wanted.items()]
+
+        await self._follow_request(reign, znodes.REASSIGN_PARTITIONS, decisions)
+
+    async def follow_elections(self, reign: Reign) -> None:
+        """``/admin/preferred_replica_election``: the first replica of each partition leads, where it can."""
+
+        def elect(image: ClusterImage, *, topic: str, index: int) -> Recorded:
+            return elect_leader(image, topic, index, ElectionType.PREFERRED, rules=self._controller.rules(image))
+
+        def decisions(data: bytes) -> list[Decision]:
+            wanted = znodes.decode_partitions(data, znodes.PREFERRED_ELECTION)
+            return [partial(elect, topic=topic, index=index) for topic, index in wanted]
+
+        await self._follow_request(reign, znodes.PREFERRED_ELECTION, decisions)
+
+    async def _follow_request(self, reign: Reign, path: str, decisions_of: Callable[[bytes], list[Decision]]) -> None:
+        """The znode is deleted once it is decided upon."""
+        while True:
+            changed = asyncio.Event()
+            if await reign.session.exists(path, changed.set) is None:
+                await changed.wait()
+                continue
+            try:
+                data, _ = await reign.session.get(path)
+            except NoNodeError:
+                continue
+            try:
+                decisions = decisions_of(data)
+            except DecodeError as error:
+                log.error("request_znode_unreadable", path=path, reason=error.message)
+                decisions = []
+            log.info("request_taken", path=path, partitions=len(decisions))
+            await self._decide(decisions)
+            await reign.delete(path)
+
+    async def _decide(self, decisions: list[Decision]) -> None:
+        results: list[Recorded | KafkaError] = await self._controller.decide(decisions, is_followed=False)
+        for result in results:
+            if isinstance(result, KafkaError) and result.code != ErrorCode.ELECTION_NOT_NEEDED:
+                log.warning("request_refused", reason=result.message)

@@ -1,0 +1,72 @@
+"""What a broker in ZooKeeper mode serves, before it has joined its cluster and after.
+
+The controller is where its broker is: brokers' listeners serve what controllers and brokers ask of each other, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ottla.broker.handlers import SERVICES, quorum_calls
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import Service
+from ottla.broker.roles import Role
+from ottla.errors import DecodeError
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.fetch import FetchRequest
+
+OF_CONTROLLERS: Final = frozenset(
+    {ApiKey.ENVELOPE, ApiKey.ALTER_PARTITION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.FETCH_SNAPSHOT}
+)
+"""What brokers ask of the controller."""
+OF_QUORUMS: Final = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER})
+"""What says something about a quorum, or only makes sense with one."""
+METADATA_TOPIC_ID: Final = bytes(15) + b"\1"
+_BROKERS: Final = SERVICES[Role.BROKER]
+
+
+class Services:
+    """Of one broker. ``on_client`` gets the name of each client that connects."""
+
+    def __init__(self, on_client: Callable[[str | None], None]) -> None:
+        self._on_client = on_client
+        between: dict[int, Service] = {
+            **{key: SERVICES[Role.CONTROLLER][key] for key in OF_CONTROLLERS},
+            ApiKey.API_VERSIONS: replace(_BROKERS[ApiKey.API_VERSIONS], handle=self._api_versions),
+        }
+        clients = {key: service for key, service in _BROKERS.items() if key not in OF_QUORUMS}
+        fetch = _BROKERS[ApiKey.FETCH]
+        self.of_joined: Mapping[Role, Mapping[int, Service]] = {
+            Role.BROKER: {**clients, **between, ApiKey.FETCH: replace(fetch, handle=_fetch)},
+            Role.CONTROLLER: {},
+        }
+        self.of_joining: Mapping[Role, Mapping[int, Service]] = {
+            Role.BROKER: {**between, ApiKey.FETCH: replace(fetch, handle=_fetch_metadata)},
+            Role.CONTROLLER: {},
+        }
+
+    def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
+        """Every connection of a broker begins with it."""
+        self._on_client(context.client_id)
+        return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
+
+
+def _fetch(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
+    """That of the metadata log goes to the controller; any other one is a consumer's, or a follower's."""
+    if _is_of_metadata(request):
+        return quorum_calls.handle(parts, context, request)
+    return _BROKERS[ApiKey.FETCH].handle(parts, context, request)
+
+
+def _fetch_metadata(parts: Any, context: RequestContext, request: FetchRequest) -> Any:
+    """That of another log ends the connection, as all that is not served yet does: clients come who believe that this broker leads."""
+    if not _is_of_metadata(request):
+        raise DecodeError("only the metadata log can be fetched yet")
+    return quorum_calls.handle(parts, context, request)
+
+
+def _is_of_metadata(request: FetchRequest) -> bool:
+    return bool(request.topics) and request.topics[0].topic_id == METADATA_TOPIC_ID

@@ -1,0 +1,94 @@
+"""Which process listens where a broker is registered.
+
+It is asked on several connections, one after the other, and must be the same each time: an address may lead to more than one. Who has
+joined the cluster does not say; nor does a broker of another kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from ottla.broker.peers.caller_name import CallerName
+from ottla.broker.peers.connection import NAMED_SINCE, OnAnswer, PeerConnection
+from ottla.broker.peers.peers import Address
+from ottla.loggers import get_logger
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.registry import API_OF_REQUEST
+from ottla.ports import Connection, World
+from ottla.wire.schema import ZERO_UUID, Response
+
+log = get_logger(__name__)
+
+ASKED_COUNT: Final = 3
+ASK_MS_MAX: Final = 1_000
+"""For all of them."""
+
+
+class AddressHolders:
+    """Of brokers of certain epochs: one that has ended does not listen again."""
+
+    def __init__(self, world: World, name: CallerName) -> None:
+        self._world = world
+        self._name = name
+        self._found: dict[int, tuple[int, bytes]] = {}  # by broker: its epoch, and who listens at its address
+        self._asking: dict[int, asyncio.Task[None]] = {}
+
+    def ask(self, broker_id: int, epoch: int, address: Address) -> None:
+        """Whoever listens at the address of the broker, of that epoch, is about to be found; one question at a time."""
+        if broker_id not in self._asking:
+            task = self._asking[broker_id] = asyncio.get_running_loop().create_task(self._ask(broker_id, epoch, address))
+            task.add_done_callback(partial(self._asked, broker_id))
+
+    def found(self, broker_id: int, epoch: int) -> bytes | None:
+        """The incarnation that listens there; None while that is not known."""
+        of_epoch, incarnation_id = self._found.get(broker_id, (-1, None))
+        return incarnation_id if of_epoch == epoch else None
+
+    async def _ask(self, broker_id: int, epoch: int, address: Address) -> None:
+        self._found.pop(broker_id, None)
+        try:
+            async with asyncio.timeout(ASK_MS_MAX / 1000):
+                said = [await self._listens(address) for _ in range(ASKED_COUNT)]
+        except OSError as error:  # TimeoutError is one
+            log.debug("address_not_answered", broker_id=broker_id, address=address, reason=repr(error))
+            return
+        if said[0] != ZERO_UUID and len(set(said)) == 1:
+            self._found[broker_id] = epoch, said[0]
+            log.info("address_led_to_another_process", broker_id=broker_id, broker_epoch=epoch, address=address)
+
+    async def _listens(self, address: Address) -> bytes:
+        """The incarnation that answers at the address; all zeros when whoever answers does not say. OSError when nobody answers."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def on_answer(response: Response | None) -> None:
+            if not answer.done():
+                answer.set_result(response.incarnation_id if isinstance(response, ApiVersionsResponse) else ZERO_UUID)
+
+        question = _Question(self._name, lambda: None)
+        now_ms = self._world.clock.monotonic_ms()
+        try:
+            await self._world.network.connect(*address, lambda transport: question.put(transport, on_answer, now_ms))
+            return await answer
+        finally:
+            question.close()
+
+    def _asked(self, broker_id: int, task: asyncio.Task[None]) -> None:
+        del self._asking[broker_id]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("address_not_asked", exc_info=error)
+
+    def close(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+
+
+class _Question(PeerConnection):
+    """The question is the first thing that is said: whoever has not joined yet answers nothing else."""
+
+    def put(self, transport: Connection, on_answer: OnAnswer, now_ms: int) -> PeerConnection:
+        self._transport = transport
+        self._write(self._name.hello(asks_incarnation=True), API_OF_REQUEST[ApiVersionsRequest], NAMED_SINCE, on_answer, now_ms)
+        return self

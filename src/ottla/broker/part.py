@@ -1,0 +1,119 @@
+"""What a node is made of: a list of parts, in the order of their start.
+
+A part says what it does at each of these moments; most do something at two or three of them. What happens to the node happens to all of
+its parts, in the order of the list. They stop in the opposite order: a part may rely on those before it until it has stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from ottla.metadata.delta import ImageDelta
+from ottla.storage.directory.directory import LogDirectory
+
+P = TypeVar("P", bound="Part")
+
+
+class Part:
+    """Something that lives as long as its node. Each method does nothing unless the part says otherwise."""
+
+    async def start(self) -> None:
+        """The parts before this one have started."""
+
+    async def on_image(self, delta: ImageDelta) -> None:
+        """There is a newer image, which the parts before this one follow already."""
+
+    def on_role(self, partition: Any) -> None:
+        """The partition (``Partition``) has another role than before, has begun to lead, or was deleted."""
+
+    def on_offline(self) -> None:
+        """A replica of this broker has failed, or may be served again."""
+
+    def on_relocated(self, partition: Any) -> None:
+        """The replica (``Partition``) lies in another log directory than before."""
+
+    def on_directory_failed(self, folder: LogDirectory) -> None:
+        """The disk of the log directory has failed."""
+
+    def on_controller(self) -> None:
+        """The active controller may be another node's than before."""
+
+    def on_active(self, epoch: int) -> None:
+        """This node's controller is the active one."""
+
+    def on_inactive(self) -> None:
+        """It is no longer the active one."""
+
+    def configure(self) -> None:
+        """The broker's dynamic configuration has changed."""
+
+    async def stop(self) -> None:
+        """The parts after this one have stopped."""
+
+
+class PartList(Part):
+    """The parts of one node. It is made first, so that parts can pass on what happens to all of them."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._with_roles: list[Part] = []  # a start gives a role to every partition: parts that do nothing then are not called
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
+
+    def extend(self, *parts: Part) -> None:
+        """These come after those that there are."""
+        self._parts += parts
+        self._with_roles += [part for part in parts if type(part).on_role is not Part.on_role]
+
+    def find(self, kind: type[P]) -> P:
+        """The one part of that kind; LookupError when there is none."""
+        for part in self._parts:
+            if isinstance(part, kind):
+                return part
+        raise LookupError(f"this node has no {kind.__name__}")
+
+    async def start(self) -> None:
+        for part in self._parts:
+            await part.start()
+
+    async def on_image(self, delta: ImageDelta) -> None:
+        for part in self._parts:
+            await part.on_image(delta)
+
+    def on_role(self, partition: Any) -> None:
+        for part in self._with_roles:
+            part.on_role(partition)
+
+    def on_offline(self) -> None:
+        for part in self._parts:
+            part.on_offline()
+
+    def on_relocated(self, partition: Any) -> None:
+        for part in self._parts:
+            part.on_relocated(partition)
+
+    def on_directory_failed(self, folder: LogDirectory) -> None:
+        for part in self._parts:
+            part.on_directory_failed(folder)
+
+    def on_controller(self) -> None:
+        for part in self._parts:
+            part.on_controller()
+
+    def on_active(self, epoch: int) -> None:
+        for part in self._parts:
+            part.on_active(epoch)
+
+    def on_inactive(self) -> None:
+        for part in self._parts:
+            part.on_inactive()
+
+    def configure(self) -> None:
+        for part in self._parts:
+            part.configure()
+
+    async def stop(self) -> None:
+        for part in reversed(self._parts):
+            await part.stop()

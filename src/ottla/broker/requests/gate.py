@@ -1,0 +1,108 @@
+"""What a request passes between its frame and its handler, in this order:
+
+1. *Who asks* is the principal of its connection (``RequestContext.principal``). What a SASL mechanism finds out is set there.
+2. *Whether they may*: the operation on the cluster that the API's service declares (``Service.needs``) is asked of the authorizer, once for
+   each request. What a request needs of each topic or group that it names, its handler asks item by item.
+3. *How long it takes* is the client's to pay for, where requests are timed (``throttling.py``).
+4. *The handler* runs at once; what it leaves to a coroutine is answered when that ends.
+
+A request that came inside another one (``embedded.py``) passes the second as well, as the client that it is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CoroutineType
+from typing import Any
+
+from ottla.broker.authorization import CLUSTER, AllowAll, ResourceType
+from ottla.broker.requests.context import RequestContext, fail
+from ottla.broker.requests.large import Workload
+from ottla.broker.requests.service import Handle, Service
+from ottla.broker.requests.throttling import Throttling
+from ottla.broker.tasks import eager
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.wire.schema import Response
+
+log = get_logger(__name__)
+
+Forward = Callable[[RequestContext, bytes], None]
+"""Passes a request on, as it came, to the active controller."""
+
+
+class Gate:
+    """Of one node. ``forward`` is None where its own controller is always the active one."""
+
+    def __init__(self, authorizer: AllowAll, throttling: Throttling, workload: Workload, forward: Forward | None) -> None:
+        self._authorizer = authorizer
+        self._throttling = throttling
+        self._workload = workload
+        self.forward = forward
+        self._parts: Any = None
+
+    def begin(self, parts: Any) -> None:
+        """Handlers may touch these (``parts.Parts``): there is everything that serves a request."""
+        self._parts = parts
+
+    def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
+        """The request is begun, or refused. ``kept`` is its frame, to be passed on if this node's controller turns out not to be active."""
+        if service.needs is not None and not is_allowed(self._authorizer, service, context):
+            refuse(service, context)
+        elif self._throttling.times_requests:
+            self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
+        else:
+            self._run(service, handle, context, request, kept)
+
+    def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None) -> None:
+        result = handle(self._parts, context, request)
+        if result is None:
+            return
+        if type(result) is CoroutineType:
+            finish = _Finish(self._workload, self.forward, context, kept)
+            if not eager.run(result, finish) and not service.waits_for_others:
+                finish.is_counted = True
+                self._workload.begin_work(1)
+            return
+        assert isinstance(result, Response), "a handler returns a response, a coroutine or None"
+        context.reply(result)
+
+
+def is_allowed(authorizer: AllowAll, service: Service, context: RequestContext) -> bool:
+    """Whether the principal may do with the cluster what the service needs."""
+    if service.needs is None:
+        return True
+    return bool(authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) >> service.needs & 1)
+
+
+def refuse(service: Service, context: RequestContext) -> None:
+    """The answer is CLUSTER_AUTHORIZATION_FAILED."""
+    log.info("request_refused", api=service.api.name, principal=context.principal, reason="CLUSTER_AUTHORIZATION_FAILED")
+    response: Any = service.api.response()
+    response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    context.reply(response)
+
+
+class _Finish:
+    """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
+
+    __slots__ = ("_context", "_forward", "_kept", "_workload", "is_counted")
+
+    def __init__(self, workload: Workload, forward: Forward | None, context: RequestContext, kept: bytes | None) -> None:
+        self._workload = workload
+        self._forward = forward
+        self._kept = kept
+        self._context = context
+        self.is_counted = False
+
+    def __call__(self, response: Response | None, error: BaseException | None) -> None:
+        if self.is_counted:
+            self._workload.end_work(1)
+        if error is not None:
+            kept, forward = self._kept, self._forward
+            if kept is not None and forward is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
+                forward(self._context, kept)
+            else:
+                fail(self._context, error)
+        elif response is not None:
+            self._context.reply(response)

@@ -1,0 +1,97 @@
+"""What a request passes before its handler: whether who asks may do with the cluster what its API needs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.client.simulated import with_broker
+from tests.simulation.quorum_nodes import NODES, QuorumNode, started
+
+from ottla.broker.authorization import AllowAll, Operation, ResourceType
+from ottla.broker.handlers import SERVICES
+from ottla.broker.node import Broker
+from ottla.broker.roles import Role
+from ottla.errors import ErrorCode
+from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from ottla.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.sim.cluster import SimBroker, SimClient, Simulation
+from ottla.sim.loop import run
+
+
+class Without(AllowAll):
+    """Everything is allowed but one operation on the cluster, to clients."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self.asked: list[str] = []
+
+    def allowed(self, principal: str, resource_type: ResourceType, name: str) -> int:
+        self.asked.append(principal)
+        bits = super().allowed(principal, resource_type, name)
+        return bits & ~(1 << self._operation) if resource_type is ResourceType.CLUSTER else bits
+
+
+def forbid(broker: Broker, operation: Operation) -> Without:
+    """Both places that ask, the gate and requests inside of others, have this authorizer from now on."""
+    authorizer = Without(operation)
+    broker.router.gate._authorizer = authorizer
+    broker.router.gate.begin(replace(broker.parts, authorizer=authorizer))
+    return authorizer
+
+
+def test_what_a_principal_may_not_do_with_the_cluster_is_refused_before_the_handler() -> None:
+    async def body(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        authorizer, client = forbid(broker.broker, Operation.ALTER), broker.client("client")
+        answer = await client.ask(None, UpdateFeaturesRequest(), UpdateFeaturesResponse)
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert authorizer.asked == ["ANONYMOUS"]
+        listed = await client.ask(None, ListPartitionReassignmentsRequest(timeout_ms=1000), ListPartitionReassignmentsResponse)
+        assert listed.error_code == ErrorCode.NONE, "to look is another operation"
+        assert await client.ask(None, MetadataRequest([]), MetadataResponse)
+        await client.close()
+
+    with_broker(body)
+
+
+def test_a_request_that_another_broker_passes_on_is_its_clients() -> None:
+    async def main() -> None:
+        nodes = [QuorumNode(simulation, node) for node in range(1, NODES + 1)]
+        for node in nodes:
+            await node.format()
+            node.begin()
+        await started(nodes)
+        [active] = [node for node in nodes if node.broker is not None and node.broker.controller.is_active]
+        other = next(node for node in nodes if node is not active)
+        assert active.broker is not None
+        forbid(active.broker, Operation.ALTER)
+        client = SimClient(simulation, "client", other.bootstrap)
+
+        async def ask() -> UpdateFeaturesResponse:
+            cluster = client.cluster()
+            answer: Any = await cluster.ask(None, UpdateFeaturesRequest(), UpdateFeaturesResponse)
+            await cluster.close()
+            return answer
+
+        found.append((await client.machine.run(ask())).error_code)
+
+    simulation, found = Simulation(3), list[int]()
+    run(asyncio.wait_for(main(), 120))
+    assert found == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_what_is_refused_can_be_said_in_the_answer(role: Role) -> None:
+    for service in SERVICES[role].values():
+        if service.needs is not None:
+            assert "error_code" in service.api.response.__struct_fields__
+            assert service.api.response() is not None
+
+
+def test_what_only_nodes_ask_of_each_other_needs_cluster_action() -> None:
+    only_controllers = SERVICES[Role.CONTROLLER].keys() - SERVICES[Role.BROKER].keys()
+    assert {key for key in only_controllers if SERVICES[Role.CONTROLLER][key].needs is not Operation.CLUSTER_ACTION} == set()
