@@ -42,7 +42,7 @@ def test_brokers_that_are_gone_together_are_fenced_one_after_the_other(monkeypat
         cluster = Cluster(has_elr=True)
         epochs = {broker: cluster.serve(broker) for broker in (1, 2, 3)}
         controller: Any = InPlace(cluster.image)
-        home: Any = SimpleNamespace(cluster_id="cluster", registered={}, base_offset=0, absent=lambda: frozenset())
+        home: Any = SimpleNamespace(cluster_id="cluster", registered={}, base_offset=0, absent=set())
         world, config = Simulation(1).machine("controller").boot(), BrokerConfig({"node.id": "1"})
         made = ZookeeperMembership(world, config, controller, home, Neighbourhood(epochs), lambda node: False, lambda node: None)
 
