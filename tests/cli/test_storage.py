@@ -81,6 +81,19 @@ def format_(folder: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def test_a_level_that_is_not_released_needs_a_key(tmp_path: Path) -> None:
+    """Kafka 4.3 has 4.4-IV0, as level 31, and nodes of it alone support that level."""
+    assert format_(tmp_path, "--release-version", "4.4")[0] == 1
+    assert not list(tmp_path.iterdir()), "nothing is made where something is wrong"
+    unstable = "unstable.feature.versions.enable"
+    assert format_(tmp_path, "--release-version", "4.4", "-X", f"{unstable}=true")[0] == 0
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{tmp_path}/a,{tmp_path}/b", unstable: "true"}
+    with BrokerThread(properties) as broker, RawClient(broker.addresses["PLAINTEXT"][1]) as client:
+        answer = client.ask(ApiVersionsRequest("probe", "1"), 4)
+        assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["metadata.version"] == 31
+        assert {feature.name: feature.max_version for feature in answer.supported_features}["metadata.version"] == 31
+
+
 def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_path: Path) -> None:
     """As after kafka-storage format --release-version: 4.0 has level 25, and eligible leader replicas came later."""
     assert format_(tmp_path, "--release-version", "2.8")[0] == 1

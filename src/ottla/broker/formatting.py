@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
-from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION
+from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION, supported_features
 from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
@@ -41,7 +41,7 @@ async def format_log_dirs(
     With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
     is made, when one is formatted otherwise or holds something else; INVALID_CONFIG for a feature or level that is not served.
     """
-    levels = first_levels(features)
+    levels = first_levels(features, supported_features(config))
     found = await inspect_log_dirs(world.disk, config)
     formatted = [state for state in found if state.identity is not None]
     if formatted and not passes_over:
@@ -113,16 +113,13 @@ async def _format(world: World, path: str, identity: FolderIdentity) -> None:
     await LogDirectory.open(world.disk, path, node_id=identity.node_id, cluster_id=identity.cluster_id, new_ids=identity)
 
 
-def first_levels(given: Mapping[str, int]) -> dict[str, int]:
+def first_levels(given: Mapping[str, int], supported: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Every feature's level: as given, else what a new cluster of that metadata.version has."""
     metadata_version = given.get(METADATA_VERSION, FEATURES[METADATA_VERSION][1])
     levels = {METADATA_VERSION: metadata_version, ELR_VERSION: 1 if metadata_version >= ELR_SINCE else 0, **given}
     for name, level in levels.items():
-        low, high = FEATURES.get(name, (0, -1))
+        low, high = supported.get(name, (0, -1))
         if not low <= level <= high:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"feature {name[:80]}={level} is not supported; {_served()} are")
+            served = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in supported.items())
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"feature {name[:80]}={level} is not supported; {served} are")
     return levels
-
-
-def _served() -> str:
-    return ", ".join(f"{name} from {low} to {high}" for name, (low, high) in FEATURES.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ottla.broker.authorization import AllowAll
 from ottla.broker.controller.active_controller import ActiveController
@@ -19,7 +19,7 @@ from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.produce_burst import Staged
 from ottla.broker.requests.throttling import Throttling
 from ottla.config import BrokerConfig
-from ottla.controller.features import FEATURES
+from ottla.controller.features import supported_features
 from ottla.metadata.image import ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.replication.fetch_sessions import FetchSessions
@@ -32,7 +32,6 @@ class Parts:
     world: World
     config: BrokerConfig
     home: Home
-    features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FEATURES)
     controller: ActiveController
     membership: Membership
     partitions: PartitionStore
@@ -46,6 +45,11 @@ class Parts:
     parking: Parking
     stage: Callable[[Staged], None]
     fetch_bytes_max: int
+
+    @property
+    def features(self) -> Mapping[str, tuple[int, int]]:
+        """Feature name to the levels that this node supports."""
+        return supported_features(self.config)
 
     @property
     def node_id(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
 from ottla.controller.eligibility import end_eligibility
 from ottla.controller.metadata_versions import is_lossy
@@ -19,6 +20,15 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 MIN_ISR: Final = "min.insync.replicas"
 FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_VERSION: (7, 30), ELR_VERSION: (0, 1)}
 """Feature name to supported levels; a new cluster has the highest ones. Both are Kafka 4.3's."""
+_UNSTABLE: Final = 31
+"""The level of metadata.version that Kafka 4.3 knows and has not released, 4.4-IV0. It changes no record."""
+
+
+def supported_features(config: BrokerConfig) -> Mapping[str, tuple[int, int]]:
+    """Feature name to the levels that this node supports, those that are not released with ``unstable.feature.versions.enable`` alone."""
+    if not config["unstable.feature.versions.enable"]:
+        return FEATURES
+    return {**FEATURES, METADATA_VERSION: (FEATURES[METADATA_VERSION][0], _UNSTABLE)}
 
 
 class UpgradeType(IntEnum):

@@ -22,6 +22,7 @@ _RELEASES: Final = {
     "4.1": (26, 27),
     "4.2": (28, 29),
     "4.3": (30,),
+    "4.4": (31,),  # not released
 }
 _FIRST_NUMBERS: Final = {"3.3": 3}  # of the first level's "IV", where it is not 0
 _CHANGED: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})

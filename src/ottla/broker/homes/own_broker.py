@@ -15,7 +15,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.listeners import advertised
 from ottla.config import BrokerConfig
 from ottla.consensus.settings import QuorumSettings
-from ottla.controller.features import FEATURES
+from ottla.controller.features import supported_features
 from ottla.metadata.image import BrokerImage
 from ottla.types import uuid_bytes
 
@@ -34,7 +34,7 @@ def own_broker(
         rack=config["broker.rack"],
         is_fenced=False,
         incarnation_id=incarnation_id,
-        features=dict(FEATURES),
+        features=dict(supported_features(config)),
         directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in directories.of_replicas),
     )
 

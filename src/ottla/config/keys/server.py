@@ -195,7 +195,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether feature levels that are not final may be set.",
         is_internal=True,
-        without_effect=DESIGN,
     ),
     int64(
         "server.max.startup.time.ms",

@@ -36,7 +36,7 @@ from ottla.config import BrokerConfig
 from ottla.consensus.quorum import Quorum
 from ottla.consensus.settings import QuorumSettings
 from ottla.consensus.voters import VoterSet
-from ottla.controller.features import FEATURES
+from ottla.controller.features import supported_features
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
@@ -193,7 +193,7 @@ class QuorumLife(Life):
     def _own_controller(self) -> ControllerImage:
         config, home = self._basis.config, self._home
         ends = {end.listener: end for end in advertised_controller(config, self._core.gate.addresses)}
-        return ControllerImage(config.node_id, home.incarnation_id, ends, FEATURES)
+        return ControllerImage(config.node_id, home.incarnation_id, ends, supported_features(config))
 
     @cached_property
     def _registration(self) -> BrokerRegistrationRequest:
