@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.simulation.quorum_nodes import NODES, QuorumNode
 
 from ottla.broker.liveness.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
+from ottla.broker.parts import Parts
 from ottla.client.admin import Admin, NewTopic
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage
+from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, EndpointImage
 from ottla.ports import World
 from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.loop import run
@@ -194,3 +196,15 @@ def test_whoever_asks_right_after_a_leader_has_died_is_told_of_the_new_one_at_on
         await cluster.close()
 
     run(main())
+
+
+def test_a_broker_that_serves_again_in_the_newest_image_is_listed_once() -> None:
+    """What is followed here may be an older image, in which it was fenced just now."""
+    end = EndpointImage("PLAINTEXT", "localhost", 9092, 0)
+    brokers = {node: BrokerImage(node, 1, {"PLAINTEXT": end}, None, is_fenced=False) for node in (1, 2, 3)}
+    fenced = replace(brokers[3], broker_epoch=0)
+    parts: Any = SimpleNamespace(image=ClusterImage(brokers=brokers), home=SimpleNamespace(failing=SimpleNamespace(just_fenced=[fenced])))
+    assert [node for node, *_ in Parts.endpoints_for(parts, "PLAINTEXT", with_just_fenced=True)] == [1, 2, 3]
+    brokers[3] = replace(brokers[3], is_fenced=True)
+    assert [node for node, *_ in Parts.endpoints_for(parts, "PLAINTEXT", with_just_fenced=True)] == [1, 2, 3]
+    assert [node for node, *_ in Parts.endpoints_for(parts, "PLAINTEXT")] == [1, 2]

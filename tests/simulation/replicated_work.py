@@ -13,6 +13,7 @@ from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
+from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.workload import History, commit_up, count_while
 from ottla.types import TopicPartition
@@ -52,7 +53,7 @@ class Work:
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         commits = self._client("committing")
         group = commit_up(self.history, commits.cluster(), "g", ALL[0], commits=COMMITS)
-        reader = self._client("reader")
+        reader, looking = self._client("reader"), self._client("looking")
         return [
             self._produce("all-a", ALL, self.history),
             self._produce("all-b", ALL, self.history),
@@ -62,6 +63,7 @@ class Work:
             commits.machine.run(group),
             reader.machine.run(self._read_all(reader)),
             self._admin.machine.run(self._administer()),
+            looking.machine.run(self._look_at_metadata(looking)),
         ]
 
     async def create_topics(self) -> None:
@@ -108,6 +110,25 @@ class Work:
                 self._read[TopicPartition(record.topic, record.partition), record.offset] = record.value or b""
         self._states["records read"] += len(self._read)
         await consumer.close()
+
+    async def _look_at_metadata(self, client: SimClient) -> None:
+        """No broker and no partition comes twice in an answer, and each leader is listed as a broker: Kafka's clients rely on that."""
+        cluster, rng = client.cluster(), self._simulation.random("metadata")
+        while not self._is_over.is_set():
+            await asyncio.sleep(rng.uniform(0.02, 0.5))
+            try:
+                found = await cluster.ask(None, MetadataRequest(None), MetadataResponse)
+            except KafkaError:
+                continue
+            brokers = [broker.node_id for broker in found.brokers]
+            assert len(set(brokers)) == len(brokers), f"metadata lists brokers {brokers}"
+            for topic in found.topics:
+                indexes = [partition.partition_index for partition in topic.partitions]
+                assert len(set(indexes)) == len(indexes), f"metadata lists partitions {indexes} of {topic.name}"
+                strangers = {partition.leader_id for partition in topic.partitions} - {-1, *brokers}
+                assert not strangers, f"metadata names leaders {strangers} of {topic.name}, and lists brokers {brokers}"
+            self._states["metadata looked at"] += 1
+        await cluster.close()
 
     async def _administer(self) -> None:
         """Replicas and leaders move, whatever comes of it."""

@@ -79,10 +79,16 @@ class Parts:
         return advertised_controller(self.config, self.gate.addresses)
 
     def endpoints_for(self, listener: str, *, with_just_fenced: bool = False) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now."""
-        fenced = self.home.failing.just_fenced if with_just_fenced else []
+        """Id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now.
+
+        Each broker comes once. One that was fenced just now, as far as this node follows, may serve again in the newest image; Kafka's Java
+        client never asks for metadata again after an answer that lists a broker twice.
+        """
+        listed = {broker.broker_id: broker for broker in self.image.live_brokers}
+        for broker in self.home.failing.just_fenced if with_just_fenced else []:
+            listed.setdefault(broker.broker_id, broker)
         return [
             (broker.broker_id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
-            for broker in [*self.image.live_brokers, *fenced]
+            for broker in listed.values()
             if listener in broker.endpoints
         ]
