@@ -38,6 +38,7 @@ def seeds_for(seconds: float, first: int) -> Iterator[int]:
 
 def hunt(seeds: Iterable[int], jobs: int, try_seed: Try) -> tuple[int, Counter[str]]:
     """The number of seeds with findings, each of which is printed, and what met what."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job ignores
     found, meetings = 0, Counter[str]()
     with suppress(KeyboardInterrupt), multiprocessing.get_context("spawn").Pool(jobs, _prepare) as pool:
         waiting = deque[AsyncResult[Tried]]()
