@@ -27,7 +27,8 @@ def create(cluster: ClusterProcesses, admin: Admin, topic: str, replicas: Sequen
     given = {key.replace("_", "."): value for key, value in configs.items()}
     named = {node for row in replicas for node in row}
     eventually(lambda: {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}, named.issubset)
-    assert admin.create_topics([NewTopic(topic, assignments=dict(enumerate(replicas)), configs=given)]) == {topic: None}
+    [outcome] = admin.create_topics([NewTopic(topic, assignments=dict(enumerate(replicas)), configs=given)]).values()
+    assert outcome is None, outcome
     wanted = [row[0] for row in replicas]
     eventually(lambda: leaders(admin, topic), lambda found: found == wanted)
     for index, leader in enumerate(wanted):

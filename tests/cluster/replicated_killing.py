@@ -309,7 +309,8 @@ def working(
     try:
         yield producers, members, reader
     except BaseException:
-        for worker in producers:
+        for worker in [*producers, *members, reader]:  # or they write to the next test's cluster, at the same addresses
+            worker.stopping.set()
             worker.abandon()
         raise
     for worker in [*members, reader]:
