@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.foreign_clients.wire import RawClient
 
-from ottla.broker.coordinators.groups import partition_of
+from ottla.broker.coordinators.runtime import partition_of
 from ottla.broker.requests.listeners import parse_listener
 from ottla.errors import KafkaError, StorageError
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest

@@ -12,8 +12,9 @@ from tests.simulation.hunt import silence
 from ottla.broker.coordinators import shard as shards
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.shard import Shard
+from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
 from ottla.machine import Command, Decision, StoredRecord, Timer
@@ -190,6 +191,45 @@ def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
         await asyncio.sleep(10)
         assert machine.decided == ["tick"] * 3
         assert len(machine.applied) == 1
+        shard.close()
+
+    play(act)
+
+
+class Asking(Ticking):
+    """A machine whose first decision has something done by others, and nobody waits for a reply."""
+
+    def decide(self, command: Any, now_ms: int) -> Decision:
+        self.decided.append(command)
+        return Decision(records=(StoredRecord(OffsetCommitKey("g", "t", 0), None),), effects=("mark the partition",))
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_others_are_to_do_is_done_once_the_decision_is_committed_and_not_before(
+    is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
+        flush, may_commit = Partition.flush_until_committed, asyncio.Event()
+
+        async def held(written: Partition) -> None:
+            await may_commit.wait()
+            if not is_committed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await flush(written)
+
+        monkeypatch.setattr(Partition, "flush_until_committed", held)
+        machine, done = Asking(), list[str]()
+        world = broker.broker.world
+        shard = Shard(world, partition, machine, encode_record, lambda key, value: None, lambda: None, on_effect=done.append)
+        await shard.load()
+        await asyncio.sleep(1)
+        assert machine.decided == ["tick"]
+        assert done == []
+        may_commit.set()
+        await asyncio.sleep(1)
+        assert done == (["mark the partition"] if is_committed else [])
         shard.close()
 
     play(act)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.handlers.follower_reading import FollowerReading
+from ottla.broker.fetching.follower import FollowerPolicy
 
 SOON_SECONDS = 5
 
@@ -18,15 +18,15 @@ def test_a_producer_is_answered_when_the_pass_fails_that_has_committed_its_recor
 
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2])
-        read, failed, loop = FollowerReading._read_partition, list[str](), asyncio.get_running_loop()
+        read, failed, loop = FollowerPolicy.read, list[str](), asyncio.get_running_loop()
 
-        async def fail_once(reading: FollowerReading, *given: Any) -> None:
-            await read(reading, *given)
-            if reading._committed and not failed:
+        async def fail_once(policy: FollowerPolicy, *given: Any) -> None:
+            await read(policy, *given)
+            if policy._committed and not failed:
                 failed.append("a pass")
                 raise RuntimeError("a mistake in a later partition")
 
-        monkeypatch.setattr(FollowerReading, "_read_partition", fail_once)
+        monkeypatch.setattr(FollowerPolicy, "read", fail_once)
         began = loop.time()
         await nodes.send("t", b"x")
         assert failed
@@ -44,14 +44,14 @@ def test_a_producer_is_answered_while_the_pass_reads_from_a_slow_disk(monkeypatc
 
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2])
-        read, loop = FollowerReading._read_partition, asyncio.get_running_loop()
+        read, loop = FollowerPolicy.read, asyncio.get_running_loop()
 
-        async def read_slowly(reading: FollowerReading, *given: Any) -> None:
-            await read(reading, *given)
-            if reading._committed:
+        async def read_slowly(policy: FollowerPolicy, *given: Any) -> None:
+            await read(policy, *given)
+            if policy._committed:
                 await asyncio.sleep(SOON_SECONDS)  # of the simulated clock
 
-        monkeypatch.setattr(FollowerReading, "_read_partition", read_slowly)
+        monkeypatch.setattr(FollowerPolicy, "read", read_slowly)
         began = loop.time()
         await nodes.send("t", b"x")
         assert loop.time() < began + SOON_SECONDS

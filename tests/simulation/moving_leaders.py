@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from tests.broker.leaders import NOBODY, OTHER, add_other, give, own_id
 
-from ottla.broker.coordinators import groups, shard
+from ottla.broker.coordinators import runtime, shard
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.tasks.slices import Slices
 from ottla.client.admin import Admin, NewTopic
@@ -103,13 +103,13 @@ def explore(seed: int) -> Run:
             await asyncio.sleep(world.rng.choice([0, 0.001, 0.01]))
 
     kept = {name: getattr(shard, name) for name in ("Slices", "_LOOK_EVERY")}
-    vars(groups).update(Shard=Watched)
+    vars(runtime).update(Shard=Watched)
     vars(shard).update(Slices=Slow, _LOOK_EVERY=8)
     try:
         with structlog.testing.capture_logs() as events:
             run(_main(world))
     finally:
-        vars(groups).update(Shard=Shard)
+        vars(runtime).update(Shard=Shard)
         vars(shard).update(kept)
     for event in events:
         if event["log_level"] in ("error", "critical"):

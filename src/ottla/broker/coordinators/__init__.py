@@ -1,4 +1,4 @@
-"""Replicated machines over partitions of internal topics: the shards that run them, and the groups' coordinators.
+"""Replicated machines over partitions of internal topics: the runtime that runs them, and the coordinators that are such machines.
 
-Transactions will live here. What a machine decides is in ``ottla.groups``; this room appends, applies and answers.
+What a machine decides is in a package of its own (``ottla.groups``); this room appends, applies, answers, and has effects carried out.
 """

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from ottla.storage.log.replay import decided_between
 
 log = get_logger(__name__)
 R = TypeVar("R")
+M = TypeVar("M", bound=ReplicatedMachine)
 
 EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
@@ -57,19 +58,25 @@ class _Asked(msgspec.Struct, gc=False):
     timer: Timer | None = None
 
 
-class Shard:
-    """One machine and its log, in the leader epoch that the partition is in."""
+def no_effect(effect: Any) -> None:
+    """For machines that have nothing done by others."""
+    raise AssertionError(f"this coordinator has no one to carry out {type(effect).__name__}")
+
+
+class Shard(Generic[M]):
+    """One machine and its log, in the leader epoch that the partition is in. ``on_effect`` carries out what others are to do."""
 
     def __init__(
         self,
         world: World,
         partition: Partition,
-        machine: ReplicatedMachine,
+        machine: M,
         encode: EncodeRecord,
         decode: DecodeRecord,
         on_lost: Callable[[], None],
         *,
         commit_ms_max: int = 5000,
+        on_effect: Callable[[Any], None] = no_effect,
     ) -> None:
         self._world = world
         self.partition = partition
@@ -79,6 +86,7 @@ class Shard:
         self._decode = decode
         self._on_lost = on_lost  # the machine has applied what the log did not take: both must be rebuilt
         self._commit_ms_max = commit_ms_max
+        self._on_effect = on_effect
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
         self._asked: deque[_Asked] = deque()
@@ -213,7 +221,6 @@ class Shard:
 
     async def _carry_out(self, decision: Decision) -> None:
         """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
-        assert not decision.effects, "no machine on a shard has effects yet"
         if decision.records:
             batches = await self._encoded(decision)
             if self._is_closed:
@@ -225,7 +232,7 @@ class Shard:
             self._machine.apply_fact(fact)
         for timer in decision.timers:
             self._set_timer(timer)
-        if decision.replies:
+        if decision.replies or decision.effects:
             if not self.partition.is_settled or self.partition.leading is not None:
                 self._reply_when_committed(decision)
             else:
@@ -303,6 +310,9 @@ class Shard:
             future = self._parked.get(token)
             if future is not None and not future.done():
                 future.set_result(value)
+        if not self._is_closed:
+            for effect in decision.effects:
+                self._on_effect(effect)
 
     def _refuse_replies(self, decision: Decision, what: str) -> None:
         """What was decided may still be committed: clients ask again, as they do when a coordinator has gone."""

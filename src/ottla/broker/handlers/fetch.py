@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.fetch_reading import Reading
+from ottla.broker.fetching.consumer import ComparingPolicy, ConsumerPolicy
+from ottla.broker.fetching.fetch_pass import FetchPass, Policy
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.service import service
 from ottla.broker.tasks import eager
 from ottla.errors import KafkaError
 from ottla.messages.fetch import TOPIC_IDS_SINCE, FetchRequest, FetchResponse
-from ottla.replication.fetch_sessions import FetchPlan
+from ottla.replication.fetch_sessions import FetchSession
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -41,80 +42,69 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    if (
-        request.replica_state is None and request.replica_id == CONSUMER and (plan.session is None or not plan.session.is_worth_watching)
-    ):  # a consumer, and no session that is watched
-        reading = Reading(parts, context, request, plan)
+    session = plan.session
+    if request.replica_state is None and request.replica_id == CONSUMER and (session is None or not session.is_worth_watching):
+        policy: Policy = ConsumerPolicy(request)
     else:
-        reading = _reading_of(parts, context, request, plan)
-    await reading.read()
-    if reading.has_error and type(reading) is Reading and (early := reading.came_early()):
+        policy = _policy_of(parts, context, request, session)
+    fetch = FetchPass(parts, context, request, plan, policy)
+    await fetch.read()
+    if fetch.has_error and policy.waits_for_leaders and (early := fetch.came_early()):
         await parts.early_requests.wait(early)
-        await reading.read()
-    if reading.has_error or not reading.may_wait or reading.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
-        return await reading.answer()
-    if reading.settles_before_waiting:
-        await reading.settle()
-    ParkedFetch(parts, context, request, reading).park()
+        await fetch.read()
+    if fetch.has_error or fetch.size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not policy.may_wait(fetch):
+        return await fetch.answer()
+    if policy.settles_before_waiting:
+        await fetch.settle()
+    ParkedFetch(context, fetch).park()
     return None
 
 
-def _reading_of(parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> Reading:
+def _policy_of(parts: Parts, context: RequestContext, request: FetchRequest, session: FetchSession | None) -> Policy:
     """A follower's; a tool's, which compares replicas; a consumer's, whose session is watched, or whose version has followers elsewhere."""
-    node, epoch, state, session = request.replica_id, -1, request.replica_state, plan.session
+    node, epoch, state = request.replica_id, -1, request.replica_state
     if context.version >= REPLICA_STATE_SINCE:
         node, epoch = (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
     if node < 0:
         if node != COMPARING and session is not None and session.is_worth_watching:
-            from ottla.broker.handlers.watched_reading import WatchedReading  # a lone broker starts without
+            from ottla.broker.fetching.session_consumer import SessionConsumerPolicy  # a lone broker starts without
 
-            return WatchedReading(parts, context, request, plan, session)
+            return SessionConsumerPolicy(request, session, context.connection)
         if session is not None and session.watch is not None:  # another kind of client had it
             session.watch.ended()
-        return (ComparingReading if node == COMPARING else Reading)(parts, context, request, plan)
-    from ottla.broker.handlers.follower_reading import FollowerReading  # a lone broker starts without
+        return (ComparingPolicy if node == COMPARING else ConsumerPolicy)(request)
+    from ottla.broker.fetching.follower import FollowerPolicy  # a lone broker starts without
 
-    return FollowerReading(parts, context, request, plan, node=node, broker_epoch=epoch)
-
-
-class ComparingReading(Reading):
-    """Leader or not, the broker shows what it has, up to the high watermark that it knows."""
-
-    __slots__ = ()
-
-    def _check(self, partition: Partition, known_epoch: int) -> None:
-        partition.check_epoch(known_epoch)
+    return FollowerPolicy(parts.partitions.replication, session, context.connection, node=node, broker_epoch=epoch)
 
 
 class ParkedFetch:
     """A fetch that waits for more bytes: on the list of each of its partitions, and in the purgatory by its deadline."""
 
-    __slots__ = ("_context", "_is_due", "_missing_bytes", "_parts", "_reading", "_request", "is_done")
+    __slots__ = ("_context", "_fetch", "_is_due", "_missing_bytes", "is_done")
 
-    def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, reading: Reading) -> None:
-        self._parts = parts
+    def __init__(self, context: RequestContext, fetch: FetchPass) -> None:
         self._context = context
-        self._request = request
-        self._reading = reading
-        self._missing_bytes = request.min_bytes - reading.size_bytes
+        self._fetch = fetch
+        self._missing_bytes = fetch.request.min_bytes - fetch.size_bytes
         self.is_done = self._is_due = False
 
     def park(self) -> None:
-        reading = self._reading
-        reading.wait(self)
+        fetch = self._fetch
+        fetch.policy.wait(fetch, self)
         self._context.connection.parked[self] = None
-        self._parts.parking.park(self, min(self._request.max_wait_ms, WAIT_MS_MAX))
-        if reading.has_news or self._parts.partitions.role_changes != reading.role_changes:
+        fetch.parts.parking.park(self, min(fetch.request.max_wait_ms, WAIT_MS_MAX))
+        if fetch.policy.has_news(fetch) or fetch.parts.partitions.role_changes != fetch.role_changes:
             self._complete()  # an append came, or a leader, while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
-        if size_bytes >= AT_ONCE or self._reading.is_enough(self._missing_bytes):
+        if size_bytes >= AT_ONCE or self._fetch.policy.is_enough(self._fetch, self._missing_bytes):
             self._complete()
 
     def on_leader_progress(self, partition: Partition, size_bytes: int) -> None:
         """As ``on_append``, for a follower: it takes what the rest of the burst brings, too."""
-        if size_bytes < AT_ONCE and self._reading.is_held_back(partition):
+        if size_bytes < AT_ONCE and self._fetch.policy.is_held_back(partition):
             return
         self._missing_bytes -= size_bytes
         if self._missing_bytes <= 0 and not self._is_due:
@@ -130,13 +120,13 @@ class ParkedFetch:
     def _complete(self) -> None:
         if not self.is_done:
             self._leave()
-            eager.run(self._reading.read_and_answer(), self._answer)
+            eager.run(self._fetch.read_and_answer(), self._answer)
 
     def _leave(self) -> None:
         self.is_done = True
         self._context.connection.parked.pop(self, None)
-        self._reading.leave(self)
-        self._parts.parking.unpark()
+        self._fetch.policy.leave(self._fetch, self)
+        self._fetch.parts.parking.unpark()
 
     def _answer(self, response: FetchResponse | None, error: BaseException | None) -> None:
         if response is None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.leader_hints import hint_of
+from ottla.broker.fetching.leader_hints import hint_of
 from ottla.broker.requests.context import Channel, RequestContext
 from ottla.broker.requests.produce_burst import Flushable
 from ottla.errors import ErrorCode, KafkaError

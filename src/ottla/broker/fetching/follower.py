@@ -1,62 +1,77 @@
 """What a follower is given: all up to the log's end. What it asks for says what it has (KIP-101, KIP-903).
 
 A replica that is not in sync, and throttled, gets nothing while the rate is exceeded (KIP-73). In a session, only partitions that are
-due are looked at (``broker/replicas/follower_watch.py``).
+due are looked at (``follower_watch.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.broker.handlers.fetch_reading import SLICE_PARTITIONS, Reading
-from ottla.broker.replicas.follower_watch import FollowerWatch
-from ottla.broker.requests.context import RequestContext
+from ottla.broker.fetching.fetch_pass import SLICE_PARTITIONS
+from ottla.broker.fetching.follower_watch import Connection, FollowerWatch
 from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from ottla.replication.fetch_sessions import FetchPlan, FetchSession, PartitionKey, TopicKey
+from ottla.messages.fetch import FetchPartition, PartitionData
+from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
-    from ottla.broker.handlers.fetch_reading import ParkedFetch
-    from ottla.broker.parts import Parts
+    from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
     from ottla.broker.replicas.leading import Leading
     from ottla.broker.replicas.partition import Partition
+    from ottla.broker.replicas.replication import Replication
 
 
-class FollowerReading(Reading):
-    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_telling", "_throttled_bytes", "_watch")
+class FollowerPolicy:
+    """A ``fetch_pass.Policy``, for the broker ``node`` in that epoch; ``replication`` is what this broker's replicas share."""
+
+    waits_for_leaders: ClassVar = False
+    __slots__ = ("_broker_epoch", "_committed", "_has_asked", "_node", "_replication", "_session", "_telling", "_throttled_bytes", "_watch")
 
     def __init__(
-        self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, *, node: int, broker_epoch: int
+        self, replication: Replication, session: FetchSession | None, connection: Connection, *, node: int, broker_epoch: int
     ) -> None:
-        super().__init__(parts, context, request, plan)
+        self._replication = replication
+        self._session = session
         self._node = node
         self._broker_epoch = broker_epoch
         self._has_asked = False
         self._committed: list[Leading] = []  # whose high watermark this fetch has moved
         self._telling: asyncio.Handle | None = None  # while the pass goes on
         self._throttled_bytes = 0
-        self._watch = None if plan.session is None else _watch_of(plan.session, context, node)
+        self._watch = None if session is None else _watch_of(session, connection, node)
 
-    async def read(self) -> None:
+    @property
+    def settles(self) -> bool:
+        return self._watch is not None
+
+    @property
+    def settles_before_waiting(self) -> bool:
+        return self._watch is not None
+
+    def begin(self) -> None:
         self._throttled_bytes = 0
         watch = self._watch
         if watch is not None:
             watch.has_news = False
             if not self._has_asked:
-                watch.asks(self._broker_epoch, self._parts.world.clock.monotonic_ms())
-        try:
-            await super().read()
-            self._has_asked = True
-        finally:  # though the pass has failed: those who wait for a commit would wait until something else is committed
-            if self._telling is not None:
-                self._telling.cancel()
-            while self._committed:
-                self._tell_committed()
-                if self._committed:
-                    await pause()
+                watch.asks(self._broker_epoch, self._replication.clock.monotonic_ms())
+
+    def end(self) -> Coroutine[Any, Any, None] | None:
+        """Though the pass has failed: those who wait for a commit would wait until something else is committed."""
+        self._has_asked = True
+        if self._telling is not None:
+            self._telling.cancel()
+        return self._tell_all_committed() if self._committed else None
+
+    async def _tell_all_committed(self) -> None:
+        while self._committed:
+            self._tell_committed()
+            if self._committed:
+                await pause()
 
     def _tell_committed(self) -> None:
         """Those who wait for what this fetch has committed are answered, some partitions at a time."""
@@ -71,21 +86,16 @@ class FollowerReading(Reading):
         if self._committed:
             self._telling = asyncio.get_running_loop().call_soon(self._tell_meanwhile)
 
-    async def _read_partition(self, topic: TopicKey, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
-        store = self._parts.partitions
-        partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
-        if partitions is None or (partition := partitions.get(wanted.partition)) is None:
-            raise self._absent(topic, wanted.partition)
-        partition.meters.fetch_requests += 1
-        if self._watch is not None:
-            self._watch.look((topic, wanted.partition), partition)
+    async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
+        if self._watch is not None and self._session is not None:
+            self._watch.look((partition.topic_id if self._session.uses_topic_ids else partition.topic, wanted.partition), partition)
         log = partition.log
         partition.check_leads(wanted.current_leader_epoch)
         data.high_watermark = partition.high_watermark
         data.last_stable_offset = partition.last_stable_offset
         data.log_start_offset = log.log_start_offset
         data.aborted_transactions = None
-        if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(partition, wanted, data):
+        if wanted.last_fetched_epoch != NO_EPOCH and fetch.diverges(partition, wanted, data):
             return
         offset, end = wanted.fetch_offset, log.log_end_offset
         if not log.log_start_offset <= offset <= end:
@@ -97,17 +107,17 @@ class FollowerReading(Reading):
         if not self._has_asked:
             self._note_progress(leading, wanted)
             data.high_watermark = leading.machine.high_watermark
-        self.seen.setdefault(partition, _progress_of(partition))
-        if offset >= end or (budget <= 0 and self.size_bytes) or leading.holds_back(self._node):
+        fetch.seen.setdefault(partition, _progress_of(partition))
+        if offset >= end or (budget <= 0 and fetch.size_bytes) or leading.holds_back(self._node):
             return
         part = await log.read(
-            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not self.size_bytes
+            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not fetch.size_bytes
         )
         if part is not None:
             data.records = part.region
             size = len(part.region)
-            self.size_bytes += size
-            meters = store.replication.meters
+            fetch.size_bytes += size
+            meters = self._replication.meters
             meters.bytes_out += size
             if partition.role.is_adding(self._node):
                 meters.reassignment_bytes_out += size
@@ -123,49 +133,47 @@ class FollowerReading(Reading):
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().call_soon(self._tell_meanwhile)
 
-    async def answer(self) -> FetchResponse:
+    def is_absent(self, key: PartitionKey) -> None:
+        pass
+
+    def answered(self) -> None:
         if self._throttled_bytes:  # of replicas in sync, too: all of them together are to keep to the rate
-            self._parts.partitions.replication.throttles.leader.record(self._throttled_bytes)
-        response = await super().answer()
-        if self._watch is not None:
-            await self.settle()
-        return response
+            self._replication.throttles.leader.record(self._throttled_bytes)
 
-    @property
-    def settles_before_waiting(self) -> bool:  # type: ignore[override]
-        return self._watch is not None
-
-    def _settle(self, key: PartitionKey) -> None:
+    def settle(self, key: PartitionKey) -> None:
         if self._watch is not None:
             self._watch.settle(key)
 
-    @property
-    def may_wait(self) -> bool:
-        return len(self.seen) > 0 or self._is_watched
+    # -- waiting
 
-    @property
-    def has_news(self) -> bool:
+    def may_wait(self, fetch: FetchPass) -> bool:
+        return len(fetch.seen) > 0 or self._is_watched
+
+    def is_enough(self, fetch: FetchPass, missing_bytes: int) -> bool:
+        return missing_bytes <= 0
+
+    def has_news(self, fetch: FetchPass) -> bool:
         if self._watch is not None and self._is_watched:
             return self._watch.has_news
-        return any(_progress_of(partition) > seen for partition, seen in self.seen.items())
+        return any(_progress_of(partition) > seen for partition, seen in fetch.seen.items())
 
     @property
     def _is_watched(self) -> bool:
-        session = self._plan.session
+        session = self._session
         return session is not None and session.watch is self._watch and len(session.partitions) > 0
 
-    def wait(self, parked: ParkedFetch) -> None:
+    def wait(self, fetch: FetchPass, parked: ParkedFetch) -> None:
         if self._watch is not None and self._is_watched:
             self._watch.parked = parked
         else:
-            for partition in self.seen:
+            for partition in fetch.seen:
                 partition.follower_waiters[parked] = None
 
-    def leave(self, parked: ParkedFetch) -> None:
+    def leave(self, fetch: FetchPass, parked: ParkedFetch) -> None:
         if self._watch is not None and self._watch.parked is parked:
             self._watch.parked = None
         else:
-            for partition in self.seen:
+            for partition in fetch.seen:
                 partition.follower_waiters.pop(parked, None)
 
     def is_held_back(self, partition: Partition) -> bool:
@@ -177,11 +185,11 @@ def _progress_of(partition: Partition) -> int:
     return partition.log.log_end_offset + partition.log.log_start_offset
 
 
-def _watch_of(session: FetchSession, context: RequestContext, node: int) -> FollowerWatch:
+def _watch_of(session: FetchSession, connection: Connection, node: int) -> FollowerWatch:
     """The session's, which begins with the connection and the follower."""
     watch = session.watch
-    if isinstance(watch, FollowerWatch) and watch.connection is context.connection:
+    if isinstance(watch, FollowerWatch) and watch.connection is connection:
         return watch
     if watch is not None:
         watch.ended()
-    return FollowerWatch(session, context.connection, node)
+    return FollowerWatch(session, connection, node)

@@ -1,0 +1,182 @@
+"""The coordinators of one kind that this broker has: one replicated machine for each partition that it leads of an internal topic.
+
+What a key belongs to (a group id, say) is partition ``hash(key) mod partition count``, with Java's string hash, so that every broker and
+tool agrees. A *kind* says what differs: the topic, the machine, the form of its records, and what becomes of its effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.coordinators.shard import DecodeRecord, EncodeRecord, Shard, no_effect
+from ottla.broker.part import Part
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.tasks import eager
+from ottla.config import BrokerConfig
+from ottla.controller.topics import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import get_logger
+from ottla.machine import Command, ReplicatedMachine, Token
+from ottla.ports import World
+from ottla.types import NO_LEADER
+
+log = get_logger(__name__)
+M = TypeVar("M", bound=ReplicatedMachine)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorKind(Generic[M]):
+    """``name`` is what a key names, in texts and events; ``count_key`` and ``factor_key`` configure the topic."""
+
+    name: str
+    topic: str
+    count_key: str
+    factor_key: str
+    new_machine: Callable[[], M]
+    encode: EncodeRecord
+    decode: DecodeRecord
+    topic_configs: dict[str, str | None]
+    commit_ms_max: int
+    on_effect: Callable[[Any], None] = no_effect
+    """Carries out what a decision has others do, once its records are committed."""
+
+
+class CoordinatorRuntime(Part, Generic[M]):
+    """Of one kind, on one broker."""
+
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, kind: CoordinatorKind[M]) -> None:
+        self._world = world
+        self._config = config
+        self._controller = controller
+        self._kind = kind
+        self._shards: dict[int, Shard[M]] = {}  # of the partitions that this broker leads: one each, of the epoch that it leads in
+        self._is_closed = False
+        self._node_id = config.node_id
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic, 0 before it exists."""
+        topic = self._controller.image.topics.get(self._kind.topic)
+        return len(topic.partitions) if topic else 0
+
+    def leader_of(self, key: str) -> int:
+        """The broker that coordinates what the key names; NO_LEADER while there is none."""
+        topic = self._controller.image.topics.get(self._kind.topic)
+        return topic.partitions[partition_of(key, len(topic.partitions))].leader if topic else NO_LEADER
+
+    async def ensure_topic(self) -> None:
+        """The topic exists, and this broker has opened its share of it.
+
+        Without a configured replication factor it has three replicas, where there are so many brokers.
+        """
+        kind, config = self._kind, self._config
+        known = self._controller.image.topics.get(kind.topic)
+        if known is not None:
+            if any(partition.leader == self._node_id and index not in self._shards for index, partition in known.partitions.items()):
+                await self._controller.published()  # another request has it made just now
+            return
+        factor = config[kind.factor_key]
+        smallest = factor if config.is_given(kind.factor_key) else 1
+        if smallest == 1 and not self._controller.replicates:
+            factor = 1
+        count = config[kind.count_key]
+        while True:  # the controller knows how many brokers there are, with those that are down
+            [result] = await self._controller.create_topics([NewTopic(kind.topic, count, factor, configs=kind.topic_configs)])
+            is_too_large = isinstance(result, KafkaError) and result.code == ErrorCode.INVALID_REPLICATION_FACTOR
+            if not is_too_large or factor <= smallest:
+                break
+            factor -= 1
+        if isinstance(result, KafkaError) and result.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            await self._controller.published()
+        elif isinstance(result, KafkaError):
+            log.error(f"{kind.name}_topic_not_created", reason=result.message)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
+
+    def on_role(self, partition: Partition) -> None:
+        """The broker leads the partition in another epoch than before, or not any more, or it was deleted.
+
+        The last epoch's shard is closed, and one of the new epoch begins to load: requests for its keys get COORDINATOR_LOAD_IN_PROGRESS
+        until that is done.
+        """
+        if partition.topic != self._kind.topic:
+            return
+        known = self._shards.get(partition.index)
+        if known is not None:
+            if known.partition is partition and known.leader_epoch == partition.led_epoch:
+                return
+            if known.partition is not partition and partition.led_epoch < 0:
+                return  # of a topic that was deleted, and another one of its name is served already
+            self._shards.pop(partition.index).close()
+        if partition.led_epoch >= 0 and not self._is_closed:
+            self._open(partition)
+
+    def _open(self, partition: Partition) -> None:
+        kind = self._kind
+        shard = self._shards[partition.index] = Shard(
+            self._world, partition, kind.new_machine(), kind.encode, kind.decode, lambda: self._reopen(partition),
+            commit_ms_max=kind.commit_ms_max, on_effect=kind.on_effect,
+        )  # fmt: skip
+        eager.run(shard.load(), self._note_load)
+
+    def _note_load(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error(f"{self._kind.name}s_not_loaded", exc_info=error)
+
+    def _reopen(self, partition: Partition) -> None:
+        """The log did not take what the machine already has: it is reloaded, or dropped if the log has failed."""
+        self._shards.pop(partition.index).close()
+        if not partition.log.is_failed:
+            self._open(partition)
+
+    async def stop(self) -> None:
+        """Nothing is coordinated here any more."""
+        self._is_closed = True
+        for shard in self._shards.values():
+            shard.close()
+        self._shards.clear()
+
+    def tell_all(self, command: Command[Any]) -> None:
+        """Every shard of this broker decides it; no caller waits for that."""
+        for shard in self._shards.values():
+            shard.tell(command)
+
+    async def ask(self, key: str, make_command: Callable[[Token], Command[R]]) -> R:
+        """The reply of the key's coordinator. NOT_COORDINATOR when that is not here, COORDINATOR_LOAD_IN_PROGRESS while it loads."""
+        return await self.shard_of(key).ask(make_command)
+
+    async def ask_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
+        """One reply from each shard of this broker, but for those that it loses meanwhile. KafkaError while one of them loads."""
+        replies = []
+        for shard in list(self._shards.values()):
+            try:
+                replies.append(await shard.ask(make_command))
+            except KafkaError as error:
+                if error.code != ErrorCode.NOT_COORDINATOR:
+                    raise
+        return replies
+
+    def shard_of(self, key: str) -> Shard[M]:
+        """KafkaError as of ``ask``."""
+        kind = self._kind
+        topic = self._controller.image.topics.get(kind.topic)
+        index = partition_of(key, len(topic.partitions)) if topic is not None else 0
+        shard = self._shards.get(index)
+        if topic is None or shard is None:
+            if topic is not None and topic.partitions[index].leader == self._node_id:
+                text = f"the coordinator of {kind.name} {key!r} is about to be loaded"
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{kind.name} {key!r} is not coordinated here")
+        return shard
+
+
+def partition_of(key: str, count: int) -> int:
+    """Java's ``String.hashCode`` without its sign, modulo the partitions."""
+    code = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % count

@@ -1,0 +1,121 @@
+"""What a consumer is given of each partition: all up to the high watermark, or up to the last stable offset (READ_COMMITTED)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import READ_COMMITTED, AbortedTransaction, FetchPartition, FetchRequest, PartitionData
+from ottla.types import NO_EPOCH
+
+if TYPE_CHECKING:
+    from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
+    from ottla.broker.replicas.partition import Partition
+    from ottla.replication.fetch_sessions import PartitionKey
+
+
+class ConsumerPolicy:
+    """A ``fetch_pass.Policy``, for fetches without a session that is watched."""
+
+    waits_for_leaders: ClassVar = True
+    settles: ClassVar = False
+    settles_before_waiting: ClassVar = False
+    __slots__ = ("_held", "is_read_committed")
+
+    def __init__(self, request: FetchRequest) -> None:
+        self.is_read_committed = request.isolation_level == READ_COMMITTED
+
+    def begin(self) -> None:
+        self._held: dict[Partition, int] = {}  # where an open transaction keeps a read_committed reader, and at what offset
+
+    async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
+        log, led, known = partition.log, partition.led_epoch, wanted.current_leader_epoch
+        if led < 0 or (known != led and known >= 0) or log.health.is_failed:
+            self.check(partition, known)
+        end = data.high_watermark = partition.high_watermark
+        log_end = log.tail.end_offset
+        data.last_stable_offset = partition.last_stable_offset
+        start = data.log_start_offset = log.log_start_offset
+        data.aborted_transactions = None
+        if self.is_read_committed:
+            if data.last_stable_offset < end:
+                self._held[partition] = data.last_stable_offset
+            end = data.last_stable_offset
+            data.aborted_transactions = []
+        if wanted.last_fetched_epoch != NO_EPOCH and fetch.diverges(partition, wanted, data):
+            return
+        offset = wanted.fetch_offset
+        if not start <= offset <= log_end:
+            partition.meters.failed_fetch_requests += 1
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        fetch.seen.setdefault(partition, end)
+        if offset >= end or (budget <= 0 and fetch.size_bytes):
+            return
+        part = await log.read(
+            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not fetch.size_bytes
+        )
+        if part is not None:
+            data.records = part.region
+            size = len(part.region)
+            fetch.size_bytes += size
+            partition.meters.bytes_out += size
+            if data.aborted_transactions is not None and len(log.aborted):
+                aborted = log.aborted.reaching_into(offset, min(end, part.end_offset))
+                data.aborted_transactions = [AbortedTransaction(ended.producer_id, ended.first_offset) for ended in aborted]
+
+    def check(self, partition: Partition, known_epoch: int) -> None:
+        """KafkaError unless the partition may be read here by one who knows that leader epoch."""
+        partition.check_leads(known_epoch)
+
+    def is_absent(self, key: PartitionKey) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def answered(self) -> None:
+        pass
+
+    def settle(self, key: PartitionKey) -> None:
+        raise AssertionError("only the partitions of a watched session settle")
+
+    # -- waiting
+
+    def may_wait(self, fetch: FetchPass) -> bool:
+        return len(fetch.seen) > 0
+
+    def is_enough(self, fetch: FetchPass, missing_bytes: int) -> bool:
+        """What belongs to open transactions cannot be read: it counts when they end.
+
+        How much those have that were open already is not known: a fetch does not wait for more when one of them has ended.
+        """
+        if not self.is_read_committed:
+            return missing_bytes <= 0
+        has_ended = any(partition.last_stable_offset > stable_offset for partition, stable_offset in self._held.items())
+        return has_ended or (missing_bytes <= 0 and self.has_news(fetch))
+
+    def has_news(self, fetch: FetchPass) -> bool:
+        if self.is_read_committed:
+            return any(partition.last_stable_offset > seen for partition, seen in fetch.seen.items())
+        return any(partition.high_watermark > seen for partition, seen in fetch.seen.items())
+
+    def wait(self, fetch: FetchPass, parked: ParkedFetch) -> None:
+        for partition in fetch.seen:
+            partition.waiters[parked] = None
+
+    def leave(self, fetch: FetchPass, parked: ParkedFetch) -> None:
+        for partition in fetch.seen:
+            partition.waiters.pop(parked, None)
+
+    def is_held_back(self, partition: Partition) -> bool:
+        return False
+
+
+class ComparingPolicy(ConsumerPolicy):
+    """For tools that compare replicas: leader or not, the broker shows what it has, up to the high watermark that it knows."""
+
+    waits_for_leaders: ClassVar = False
+    __slots__ = ()
+
+    def check(self, partition: Partition, known_epoch: int) -> None:
+        partition.check_epoch(known_epoch)

@@ -1,0 +1,236 @@
+"""One pass over the partitions of a fetch, whoever fetches: a policy says what is read of each, and what a fetch that waits, waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.broker.fetching.leader_hints import hint_of
+from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.early_requests import WANTED_MAX
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.tasks.slices import pause, sliced
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ottla.replication.fetch_sessions import FetchPlan, PartitionKey, TopicKey
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+    from ottla.broker.replicas.partition import Partition
+
+LEADER_HINTS_SINCE = 16
+SLICE_PARTITIONS = 500
+SLICE_RESULTS = 2000
+_LED_DIFFERENTLY = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_NOT_LED = frozenset(
+    {
+        *(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID),
+    }
+)
+
+
+class ParkedFetch(Protocol):
+    """A fetch that waits."""
+
+    def on_append(self, size_bytes: int) -> None: ...
+
+    def on_leader_progress(self, partition: Any, size_bytes: int) -> None: ...
+
+
+class Policy(Protocol):
+    """What one kind of client is given, and what it waits for. It is asked for one fetch, in each of its passes."""
+
+    @property
+    def waits_for_leaders(self) -> bool:
+        """Whether a partition that this broker may be about to lead is worth some milliseconds."""
+        ...
+
+    @property
+    def settles(self) -> bool:
+        """Whether the fetch is of a session that is watched: once answered, what was looked at is at rest, or is to be looked at again."""
+        ...
+
+    @property
+    def settles_before_waiting(self) -> bool:
+        """Whether that is so before it waits, too."""
+        ...
+
+    def begin(self) -> None:
+        """A pass begins."""
+        ...
+
+    async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
+        """What the client is given of the partition is in ``data``. KafkaError with the code of the partition."""
+        ...
+
+    def is_absent(self, key: PartitionKey) -> None:
+        """The broker has no such partition."""
+        ...
+
+    def end(self) -> Coroutine[Any, Any, None] | None:
+        """The pass is over, though it may have failed: what is left to do for it, if anything."""
+        ...
+
+    def answered(self) -> None:
+        """What the last pass has read is in the answer."""
+        ...
+
+    def settle(self, key: PartitionKey) -> None:
+        """As of ``settles``."""
+        ...
+
+    def may_wait(self, fetch: FetchPass) -> bool:
+        """Whether there is something that can become more."""
+        ...
+
+    def is_enough(self, fetch: FetchPass, missing_bytes: int) -> bool:
+        """Whether a fetch that waits for so many bytes more is answered."""
+        ...
+
+    def has_news(self, fetch: FetchPass) -> bool:
+        """Whether there is more since the pass, while it was still going on."""
+        ...
+
+    def wait(self, fetch: FetchPass, parked: ParkedFetch) -> None:
+        """The fetch learns what comes."""
+        ...
+
+    def leave(self, fetch: FetchPass, parked: ParkedFetch) -> None:
+        """It waits no more."""
+        ...
+
+    def is_held_back(self, partition: Partition) -> bool:
+        """Whether nothing of the partition is given for now."""
+        ...
+
+
+class FetchPass:
+    """Of one request; the last pass counts."""
+
+    __slots__ = (
+        "_context", "_endpoints", "_plan", "_results", "has_error", "parts", "policy", "request", "role_changes", "seen", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, policy: Policy) -> None:
+        self.parts = parts
+        self._context = context
+        self.request = request
+        self._plan = plan
+        self.policy = policy
+
+    async def read(self) -> None:
+        parts, policy, store = self.parts, self.policy, self.parts.partitions
+        results: list[tuple[TopicKey, PartitionData]] = []
+        self._results = results
+        self.seen: dict[Partition, int] = {}  # readable partitions, and how far they were read
+        self.size_bytes = 0
+        self.has_error = False
+        self.role_changes = store.role_changes  # when this pass began
+        self._endpoints: list[NodeEndpoint] | None = None
+        budget = min(self.request.max_bytes, parts.fetch_bytes_max)
+        if parts.throttling.limits_fetch:
+            budget = parts.throttling.fetch_bytes_max(self._context, budget)
+        policy.begin()
+        try:
+            for topic, wanted in self._plan.partitions():
+                if len(results) % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
+                    await pause()
+                data = PartitionData(wanted.partition, records=b"")
+                try:
+                    partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
+                    if partitions is None or (partition := partitions.get(wanted.partition)) is None:
+                        policy.is_absent((topic, wanted.partition))
+                        raise self._absent(topic, wanted.partition)
+                    partition.meters.fetch_requests += 1
+                    await policy.read(self, partition, wanted, data, budget - self.size_bytes)
+                except KafkaError as error:
+                    data.error_code = error.code
+                    data.high_watermark = data.high_watermark if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else -1
+                    self.has_error = True
+                    if error.code in _LED_DIFFERENTLY and self._context.version >= LEADER_HINTS_SINCE:
+                        self._hint(topic, data)
+                results.append((topic, data))
+        finally:
+            if (rest := policy.end()) is not None:
+                await rest
+
+    def diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
+        """Whether the client's last record is of an epoch that ends earlier here; then ``data`` says where."""
+        epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0:  # newer than all that this log knows: where it diverges is not known, as in Kafka
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+            return False
+        data.diverging_epoch = EpochEndOffset(epoch, end)
+        self.has_error = True
+        return True
+
+    def _absent(self, topic: TopicKey, index: int) -> KafkaError:
+        store, image = self.parts.partitions, self.parts.image
+        if isinstance(topic, str):
+            return absent(store, image, topic, index)
+        name = image.topic_names.get(topic)
+        return absent(store, image, name or "", index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def _hint(self, topic: TopicKey, data: PartitionData) -> None:
+        name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic, "")
+        hint = hint_of(self.parts, self._context, name, data.partition_index)
+        if hint is not None:
+            data.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
+            if self._endpoints is None:
+                self._endpoints = []
+            if hint.endpoint is not None and all(node.node_id != hint.leader for node in self._endpoints):
+                self._endpoints.append(NodeEndpoint(*hint.endpoint))
+
+    # -- after the pass
+
+    def came_early(self) -> list[tuple[TopicKey, int]]:
+        """Partitions that could not be read, and that this broker may be about to lead."""
+        refused = [(topic, data.partition_index) for topic, data in self._results if data.error_code in _NOT_LED]
+        return [key for key in refused[:WANTED_MAX] if self.parts.early_requests.hold_ms(*key)]
+
+    async def settle(self) -> None:
+        """What was looked at is at rest, or is to be looked at again, in a session that is watched. In slices: there may be thousands."""
+        for at, (topic, data) in enumerate(self._results):
+            if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
+                await pause()
+            self.policy.settle((topic, data.partition_index))
+
+    async def read_and_answer(self) -> FetchResponse:
+        await self.read()
+        return await self.answer()
+
+    async def answer(self) -> FetchResponse:
+        """What was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
+        plan, policy, throttling = self._plan, self.policy, self.parts.throttling
+        policy.answered()
+        pause_ms, is_given = 0, True
+        if throttling.limits_fetch and self.size_bytes:
+            pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
+        if is_given:
+            topics: dict[TopicKey, FetchableTopicResponse] = {}
+            results = self._results
+            if len(results) > SLICE_RESULTS:
+                async for topic, data in sliced(results, SLICE_RESULTS):
+                    plan.answer_partition(topic, data, topics)
+            else:
+                for topic, data in results:
+                    plan.answer_partition(topic, data, topics)
+            response = FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
+        else:
+            response = FetchResponse(pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
+        if self._endpoints is not None:
+            response.node_endpoints = self._endpoints
+        if policy.settles:
+            await self.settle()
+        return response
