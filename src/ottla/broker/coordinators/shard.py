@@ -214,6 +214,7 @@ class Shard:
     async def _carry_out(self, decision: Decision) -> None:
         """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
         assert not decision.effects, "no machine on a shard has effects yet"
+        assert not decision.parks, "nor has others wait"
         if decision.records:
             batches = await self._encoded(decision)
             if self._is_closed:
