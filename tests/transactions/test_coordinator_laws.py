@@ -117,6 +117,7 @@ class World:
 
     def step(self, kind: int, who: int, what: int) -> None:
         client = self.clients[who % len(self.clients)]
+        was_awaited = bool(self.runner.waiting - {self.last_token})  # by others, which are decided when a transaction is complete
         if kind == 1:
             self._begin(client, who % len(self.clients))
         elif kind == 2 and client.had is not None:
@@ -131,7 +132,9 @@ class World:
             self._repeat(client, what)
         elif kind in (12, 13, 14):
             self._answer_markers(what)
+            self.is_undisturbed &= not was_awaited
         elif kind == 15 and self.runner.every_effect:
+            self.is_undisturbed &= not was_awaited
             self.runner.answer(self.runner.every_effect[what % len(self.runner.every_effect)], CODES[who % len(CODES)])
         elif kind == 16:
             self.runner.restart()
@@ -243,6 +246,7 @@ Step = tuple[int, int, int]
 @example(2, 32_766, (2, 2, 2), [(3, 0, 1), (6, 0, 1), (12, 0, 0), (10, 0, 1), (6, 0, 3), (1, 1, 0), (19, 0, 0)])
 @example(2, 32_766, (2, 2, 2), [(1, 1, 0), (19, 0, 0), (3, 1, 1), (18, 0, 1)])
 @example(2, 5, (2, 0, 2), [(1, 1, 0), (3, 1, 1), (6, 1, 1), (12, 0, 0), (18, 2, 1), (18, 0, 1)])
+@example(0, 0, (0, 0, 0), [(3, 0, 0), (6, 0, 0), (1, 1, 0), (6, 0, 1), (12, 0, 0), (10, 0, 0)])
 @given(
     st.integers(0, 2),
     st.sampled_from([0, 32_764, 32_765, 32_766]),

@@ -75,9 +75,9 @@ def test_it_is_complete_when_every_partition_has_its_marker(is_commit: bool) -> 
     assert shown is not None
     assert shown.partitions == frozenset(partitions("t-1"))
     runner.advance(20)
-    [again] = runner.due_markers
-    assert again.partitions == frozenset(partitions("t-1"))
-    runner.answer(again)
+    again = runner.due_markers
+    assert [markers.partitions for markers in again] == [frozenset(partitions("t-1"))]
+    runner.answer(again[0])
     assert runner.status() == (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
     assert runner.state.partitions == frozenset()
 

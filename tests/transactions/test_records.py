@@ -102,6 +102,13 @@ def test_other_record_types_are_passed_over_and_later_versions_refused() -> None
         decode_record(b"\0", b"")
 
 
+def test_a_state_that_does_not_exist_is_refused() -> None:
+    value = ONGOING.to_value()
+    value.transaction_status = 8
+    with pytest.raises(DecodeError):
+        decode_record(*encode_record(StoredRecord(KEY, value), transaction_version=1))
+
+
 def test_a_snapshot_rebuilds_the_coordinator_and_what_is_given_up_is_empty() -> None:
     runner = Runner()
     for number, name in enumerate(("a", "b", ID), 1000):

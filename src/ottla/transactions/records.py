@@ -12,11 +12,13 @@ from typing import Final
 from ottla.errors import DecodeError
 from ottla.machine import StoredRecord
 from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.transactions.transaction import TransactionState
 from ottla.wire.compiler import decode, encode
 from ottla.wire.schema import DECLARATIONS
 
 _STRING_BYTES_MAX: Final = 32_767
 _PREFIX: Final = struct.Struct(">h")
+_STATES: Final = frozenset(map(int, TransactionState))
 
 
 def encode_record(record: StoredRecord, *, transaction_version: int) -> tuple[bytes, bytes | None]:
@@ -30,7 +32,7 @@ def encode_record(record: StoredRecord, *, transaction_version: int) -> tuple[by
 
 
 def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
-    """The record; None for a record type that is not ours. DecodeError for damaged bytes and versions of the future."""
+    """The record; None for a record type that is not ours. DecodeError for damaged bytes, and versions and states of the future."""
     record_type, key_body = _prefixed(key)
     if record_type != 0:
         return None
@@ -41,7 +43,10 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
     low, high = DECLARATIONS[TransactionLogValue].versions
     if not low <= version <= high:
         raise DecodeError(f"TransactionLogValue has versions {low} to {high}, not {version}")
-    return StoredRecord(decoded_key, decode(TransactionLogValue, version, value_body))
+    found = decode(TransactionLogValue, version, value_body)
+    if found.transaction_status not in _STATES:
+        raise DecodeError(f"transaction {decoded_key.transactional_id!r} has the state {found.transaction_status}, which does not exist")
+    return StoredRecord(decoded_key, found)
 
 
 def fits_record(transactional_id: str) -> bool:

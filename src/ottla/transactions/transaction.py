@@ -135,7 +135,6 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_value(cls, value: TransactionLogValue) -> Transaction:
-        """ValueError for a state that does not exist."""
         state = TransactionState(value.transaction_status)
         if state == TransactionState.PREPARE_EPOCH_FENCE:  # an abort that its coordinator had not come to yet
             state = TransactionState.PREPARE_ABORT
