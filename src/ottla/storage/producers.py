@@ -247,6 +247,11 @@ class ProducerStates:
         self.may_lack_some |= bool(expired)
         return len(expired)
 
+    def clock_was_set(self, by_ms: int) -> None:
+        """The clock by which producers grow old is ahead by so much of what it was: they are as old as before."""
+        for state in self._states.values():
+            state.last_used_ms += by_ms
+
     def to_snapshot(self) -> bytes:
         parts = [_COUNT.pack(len(self._states))]
         for producer_id, state in self._states.items():
