@@ -9,6 +9,8 @@ What a Decision holds, in the order in which the runner (``broker/coordinators/s
 =========  =====================================================================================================
 records    durable: appended to the log, applied; their consequences are visible only once they are committed
 facts      volatile state (a member that waits, a heartbeat seen): applied at once, lost on failover
+wakes      keys: the commands that are parked under them are decided again, in this turn
+parks      commands that wait under a key; for one that has waited too long its token gets the late reply
 timers     a deadline and the command that it becomes
 replies    ``(token, value)``; a token of an earlier, parked command may be answered by a later decision
 effects    what others must do (write markers at a broker), carried out after the records are committed
@@ -53,6 +55,15 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """The command waits for a decision that wakes ``key``. How long at most, counted from its first decision, is the runner's to know."""
+
+    key: str
+    command: Any
+    late: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What should happen now. Empty parts cost nothing.
 
@@ -65,6 +76,8 @@ class Decision:
     replies: tuple[tuple[Token, Any], ...] = ()
     effects: tuple[Any, ...] = ()
     is_atomic: bool = True
+    wakes: tuple[str, ...] = ()
+    parks: tuple[Park, ...] = ()
 
 
 class ReplicatedMachine(Protocol):

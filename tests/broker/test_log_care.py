@@ -519,3 +519,20 @@ def test_producers_that_are_silent_for_long_are_forgotten_and_others_are_not() -
         assert len(log_of(broker, "t").producers) == 1, "the first one was silent for longer than ten seconds"
 
     play(act, producer_id_expiration_ms="10000", producer_id_expiration_check_interval_ms="1000")
+
+
+@pytest.mark.parametrize("step_ms", [24 * 3_600_000, -24 * 3_600_000])
+def test_producers_grow_no_older_and_no_younger_when_the_wall_clock_is_set(step_ms: int) -> None:
+    """An hour forward was enough to forget every idle producer: its next batch was taken wherever it began."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+        await asyncio.sleep(2)
+        broker.machine.clock.step_ms += step_ms
+        await asyncio.sleep(5)
+        assert len(log_of(broker, "t").producers) == 1
+        await asyncio.sleep(7)
+        assert len(log_of(broker, "t").producers) == 0
+
+    play(act, producer_id_expiration_ms="10000", producer_id_expiration_check_interval_ms="1000")

@@ -9,9 +9,15 @@ from typing import Final
 from tests.scenarios.group_player import GroupPlayer
 from tests.scenarios.quorum_player import QuorumPlayer
 from tests.scenarios.replica_player import ReplicaPlayer
+from tests.scenarios.transaction_player import TransactionPlayer
 from tests.scenarios.transcript import Play
 
-PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {"groups": GroupPlayer, "quorum": QuorumPlayer, "replicas": ReplicaPlayer}
+PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {
+    "groups": GroupPlayer,
+    "quorum": QuorumPlayer,
+    "replicas": ReplicaPlayer,
+    "transactions": TransactionPlayer,
+}
 
 
 def player_of(path: Path) -> Play:

@@ -181,6 +181,59 @@ def test_a_reader_is_told_of_those_that_reach_into_what_it_reads_and_of_no_other
     assert index.reaching_into(50, 99) == [fourth]
 
 
+class Counted(int):
+    """A bound that knows how often it was compared with."""
+
+    count = 0
+
+    def __gt__(self, other: int) -> bool:
+        Counted.count += 1
+        return int(self) > other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int) -> None:
+    rng, index, entries = random.Random(seed), TransactionIndex(), list[Transaction]()
+    for _ in range(400):
+        end = entries[-1].last_offset if entries else 0
+        kind = rng.random()
+        if kind < 0.9:
+            for _ in range(rng.choice((1, 1, 40))):
+                end += rng.randrange(1, 4)
+                entries.append(Transaction(1, rng.randrange(max(0, end - rng.choice((3, 500))), end), end, max(0, end - 500)))
+                index.add(entries[-1])
+        elif kind < 0.94:
+            cut_at = end - rng.randrange(200)
+            entries = [entry for entry in entries if entry.last_offset < cut_at]
+            index.truncate(cut_at)
+        elif kind < 0.97:
+            start = entries[0].last_offset + rng.randrange(100) if entries else 0
+            entries = [entry for entry in entries if entry.last_offset >= start]
+            index.drop_below(start)
+        else:
+            start = rng.randrange(end + 1)
+            entries = [entry for entry in entries if not start <= entry.last_offset < start + 50 or entry.last_offset % 2]
+            index.replace(start, start + 50, [entry for entry in entries if start <= entry.last_offset < start + 50])
+        start = rng.randrange(end + 2)
+        stop = start + rng.randrange(60)
+        wanted = [entry for entry in entries if entry.last_offset >= start and entry.first_offset < stop]
+        assert index.reaching_into(start, stop) == wanted
+        assert len(index) == len(entries)
+
+
+def test_those_that_ended_within_a_long_transaction_are_not_looked_at() -> None:
+    """A fetch took milliseconds of the loop where 100,000 had ended."""
+    short = [Transaction(1, 10 * number, 10 * number + 5, 0) for number in range(1, 50_000)]
+    long = Transaction(2, 3, 10 * 50_000, 10 * 50_000)
+    index = TransactionIndex([*short, long])
+    for at in (0, 100, 30_000, 499_000):
+        Counted.count = 0
+        found = index.reaching_into(at, Counted(at + 10))
+        assert found[-1] == long
+        assert len(found) <= 3
+        assert Counted.count < 1_000
+
+
 def test_nothing_is_stable_before_the_marker_is_committed() -> None:
     log = open_log(InstantDisk())
     write(log, 1, 0)

@@ -53,6 +53,7 @@ from ottla.messages.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.wire.compiler import decode, encode
 from ottla.wire.schema import ZERO_UUID, Message, Request, Response
 
@@ -90,6 +91,7 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
     only_ours = set(CLASSES_AND_VERSIONS) - set(WITH_KIO)
     assert {cls for cls, _ in only_ours} == {
         *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, StickyUserData),
+        *(TransactionLogKey, TransactionLogValue),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
         *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
         *(BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord),

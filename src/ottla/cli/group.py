@@ -35,7 +35,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def describe(group_id: str, bootstrap: str, output: str) -> None:
-    """Describe a group: members, committed offsets and lag."""
+    """Describe a group: members, committed offsets and lag; "pending" where an open transaction has newer offsets."""
     from ottla.client.consumer_protocol import decode_assignment
     from ottla.sync import Admin
 
@@ -44,15 +44,17 @@ def describe(group_id: str, bootstrap: str, output: str) -> None:
         if found.group_state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist; `ottla group list` shows those that do")
         committed = admin.committed_offsets(group_id)
+        pending = admin.pending_offsets(group_id)
         owners = {partition: member.member_id for member in found.members for partition in decode_assignment(member.member_assignment)}
-        keys = sorted(set(committed) | set(owners))
+        keys = sorted(set(committed) | pending | set(owners))
         ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP)) if keys else {}
-    columns = ("topic", "partition", "committed", "end_offset", "lag", "member")
+    columns = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
     rows = []
     for key in keys:
         offset = committed[key].offset if key in committed else None
         end = ends[key][0]
-        rows.append((key.topic, key.partition, offset, end, None if offset is None else end - offset, owners.get(key)))
+        lag = None if offset is None else end - offset
+        rows.append((key.topic, key.partition, offset, end, lag, key in pending, owners.get(key)))
     if output == "json":
         members = [
             {
@@ -72,9 +74,9 @@ def describe(group_id: str, bootstrap: str, output: str) -> None:
         }
         print_json("group describe", items)
         return
-    lag = sum(row[4] or 0 for row in rows)
+    total = sum(row[4] or 0 for row in rows)
     click.echo(
-        f"group {group_id}  state {found.group_state}  protocol {found.protocol_data or '-'}  members {len(found.members)}  lag {lag}"
+        f"group {group_id}  state {found.group_state}  protocol {found.protocol_data or '-'}  members {len(found.members)}  lag {total}"
     )
     print_rows(output, "group describe", columns, rows)
 

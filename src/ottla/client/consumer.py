@@ -221,19 +221,25 @@ class Consumer:
         self._buffer.forget()
 
     async def _find_positions(self) -> None:
-        """Partitions without a position begin at the group's commit, else where the reset policy says."""
-        unknown = [p for p in self._positions if (state := self._positions.of(p)).position is None and state.seek_timestamp is None]
+        """Partitions without a position begin at the group's commit, else where the reset policy says.
+
+        Those of which a transaction has offsets that is still open have no position until it has ended.
+        """
+        unknown = self._positions.unknown(self._clock.monotonic_ms())
         if not unknown:
             return
-        committed: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, tuple[int, int]] = {}
+        pending: set[TopicPartition] = set()
         if self._coordinator is not None:
-            committed = {p: offset for p, (offset, _) in (await self._coordinator.committed(unknown)).items()}
+            committed, pending = await self._coordinator.look_up(unknown)
         for partition in unknown:
             found = self._positions.get(partition)
             if found is None or found.position is not None or found.seek_timestamp is not None:
                 continue
-            if partition in committed:
-                found.seek(committed[partition])
+            if partition in pending:
+                found.ask_later(self._clock.monotonic_ms(), self._cluster.backoff.delay_ms(found.failures, self._cluster.world))
+            elif partition in committed:
+                found.seek(committed[partition][0])
             elif self._settings.fetch.auto_offset_reset == "none":
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto.offset.reset=none")
             else:
@@ -332,7 +338,7 @@ class Consumer:
         self._committed_ms = self._clock.monotonic_ms()
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the group has committed; partitions without a commit are left out."""
+        """What the group has committed; partitions without a commit are left out. Waits for open transactions that have commits of them."""
         coordinator, _ = self._group()
         found = await coordinator.committed(list(partitions))
         return {partition: offset for partition, (offset, _) in found.items()}

@@ -73,7 +73,22 @@ class GroupCoordinator:
                     raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
 
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and leader epoch of each partition that has a commit."""
+        """Offset and leader epoch of each partition that has a commit, once the transactions have ended that have commits of them.
+
+        UNSTABLE_OFFSET_COMMIT when one is open for longer than a request may take.
+        """
+        deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
+        attempt = 0
+        while True:
+            found, pending = await self.look_up(partitions)
+            if not pending:
+                return found
+            text = f"a transaction that is still open has offsets of {', '.join(map(str, sorted(pending)))}"
+            await self._cluster.pause(attempt, deadline_ms, KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, text))
+            attempt += 1
+
+    async def look_up(self, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, tuple[int, int]], set[TopicPartition]]:
+        """Offset and leader epoch of each partition that has a commit; and those of which a transaction that is still open has one."""
         topics: dict[str, OffsetFetchRequestTopic] = {}
         for partition in partitions:
             topics.setdefault(partition.topic, OffsetFetchRequestTopic(partition.topic)).partition_indexes.append(partition.partition)
@@ -81,14 +96,18 @@ class GroupCoordinator:
         response = await self._ask_until_found(request, OffsetFetchResponse, version_max=OFFSET_FETCH_BY_NAME)
         if response.error_code:
             raise KafkaError(response.error_code, f"offsets of group {self._group_id!r}")
-        found = {}
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        pending: set[TopicPartition] = set()
         for topic in response.topics:
             for answer in topic.partitions:
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, f"offset of {topic.name}-{answer.partition_index}")
-                if answer.committed_offset >= 0:
-                    found[TopicPartition(topic.name, answer.partition_index)] = (answer.committed_offset, answer.committed_leader_epoch)
-        return found
+                key = TopicPartition(topic.name, answer.partition_index)
+                if answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    pending.add(key)
+                elif answer.error_code:
+                    raise KafkaError(answer.error_code, f"offset of {key}")
+                elif answer.committed_offset >= 0:
+                    found[key] = (answer.committed_offset, answer.committed_leader_epoch)
+        return found, pending
 
     async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int) -> R:
         """For requests that may be repeated: until the coordinator answers other than with "not here" or "not yet"."""

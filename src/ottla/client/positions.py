@@ -24,7 +24,7 @@ class PartitionPosition:
         self.leader_epoch = NO_EPOCH  # of the last record handed out
         self.fetched_epoch = NO_EPOCH  # of the batch that ends before the position, where that is known
         self.failures = 0  # fetches of it that failed, one after the other
-        self.retry_ms = 0  # on the monotonic clock: it is not fetched before
+        self.retry_ms = 0  # on the monotonic clock: it is not fetched before, nor is its position looked for
         self.is_paused = False
         self.high_watermark = -1  # as the broker last said
         self.seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
@@ -42,6 +42,11 @@ class PartitionPosition:
         """Records from ``offset`` on were not handed out after all. Fetches that are under way began after them, and do not count."""
         self.position, self.fetched_epoch = offset, NO_EPOCH
         self.version = next(self._versions)
+
+    def ask_later(self, now_ms: int, delay_ms: float) -> None:
+        """Where the group has read to is not decided yet."""
+        self.failures += 1
+        self.retry_ms = now_ms + int(delay_ms)
 
     def _moved(self) -> None:
         self.leader_epoch = self.fetched_epoch = NO_EPOCH
@@ -76,6 +81,14 @@ class Positions:
         """Exactly these; those kept keep their position."""
         old = self._states
         self._states = {partition: old.get(partition) or PartitionPosition(self._versions) for partition in partitions}
+
+    def unknown(self, now_ms: int) -> list[TopicPartition]:
+        """The partitions whose position is to be looked for now."""
+        return [
+            partition
+            for partition, state in self._states.items()
+            if state.position is None and state.seek_timestamp is None and state.retry_ms <= now_ms
+        ]
 
     def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
         """Position and leader epoch of every partition that has a position."""

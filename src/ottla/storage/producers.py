@@ -16,16 +16,30 @@ same epoch, next sequence                      taken
 same epoch, anything else                      OUT_OF_ORDER_SEQUENCE_NUMBER
 =============================================  =====================================================
 
+Batches that brokers write for a producer (offsets of its transaction) have no sequences: their epoch alone is judged.
+
+=============================================  =====================================================
+end marker                                     answer
+=============================================  =====================================================
+producer epoch below the known one             INVALID_PRODUCER_EPOCH
+coordinator epoch below the known one          TRANSACTION_COORDINATOR_FENCED
+its transaction is open                        taken; at transaction.version 2 with a higher producer epoch
+                                               only, else INVALID_PRODUCER_EPOCH
+none is open, either epoch is raised           taken: from now on it fences
+none is open, nothing is raised                repeated: not written once more
+=============================================  =====================================================
+
 An unknown producer that begins later has sent an earlier batch that was refused, by a broker that did not lead yet: were this one taken,
 clients would count that one as acknowledged (librdkafka does). Kafka takes any first sequence.
 
 A transaction of a producer is open from its first transactional batch in this partition to the end marker. Up to the first offset of those
 that are open, or whose marker is not committed yet, everything is decided: the last stable offset, where read_committed readers stop.
 
-Two layers: what is in the log, and over it what is staged to be written. Snapshots hold the first only: a batch that a crash
+Two layers: what is in the log, and over it what is staged to be written, end markers too: until a marker is written, a late batch of the
+epoch that it ends would be taken otherwise, and begin a transaction that nothing ends. Snapshots hold the first only: a batch that a crash
 swallowed must not be taken for a duplicate when it is sent again.
 
-Source: KIP-98, KIP-360, KAFKA-5494 (the five).
+Source: KIP-98, KIP-360, KIP-890, KIP-1228, KAFKA-5494 (the five).
 """
 
 from __future__ import annotations
@@ -55,6 +69,8 @@ _COUNT: Final = struct.Struct(">i")
 _PRODUCER: Final = struct.Struct(">qhqiqb")  # id, epoch, last used, coordinator epoch, first offset of transaction, batches
 _BATCH: Final = struct.Struct(">iiqqq")
 _FLAG: Final = struct.Struct(">?")  # since version 2: whether there may have been others
+_NEXT_EPOCH_VERSION: Final = 2
+"""The first transaction.version whose markers have an epoch above that of the transaction's records."""
 
 
 class ProducerState(msgspec.Struct, gc=False):
@@ -66,7 +82,7 @@ class ProducerState(msgspec.Struct, gc=False):
     coordinator_epoch: int = -1  # of the newest end marker
     transaction_first_offset: int = -1  # of the open transaction
 
-    def push(self, epoch: int, batch: Batch, now_ms: int) -> None:
+    def push(self, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = [batch]
@@ -74,6 +90,16 @@ class ProducerState(msgspec.Struct, gc=False):
             self.batches.append(batch)
             if len(self.batches) > WINDOW_BATCHES:
                 del self.batches[0]
+        self.last_used_ms = now_ms
+        if is_transactional and self.transaction_first_offset < 0:
+            self.transaction_first_offset = batch[2]
+
+    def end_transaction(self, epoch: int, marker: EndMarker, now_ms: int) -> None:
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.batches = []
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.transaction_first_offset = -1
         self.last_used_ms = now_ms
 
 
@@ -125,14 +151,44 @@ class ProducerStates:
             f"producer {producer_id} epoch {epoch} sent sequence {first_sequence}, {expected} is next",
         )
 
-    def stage(self, producer_id: int, epoch: int, batch: Batch, now_ms: int) -> None:
+    def admit_epoch(self, producer_id: int, epoch: int) -> None:
+        """INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
+        state = self._staged.get(producer_id) or self._states.get(producer_id)
+        if state is not None and epoch < state.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this batch {epoch}")
+
+    def admit_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, *, transaction_version: int) -> bool:
+        """Whether the marker is to be written; False when it says only what is known. KafkaError as the table says."""
+        state = self._staged.get(producer_id) or self._states.get(producer_id)
+        if state is None:
+            return True
+        is_open = state.transaction_first_offset >= 0
+        if epoch < state.epoch or (epoch == state.epoch and is_open and transaction_version >= _NEXT_EPOCH_VERSION):
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this end marker {epoch}")
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            text = f"producer {producer_id} has coordinator epoch {state.coordinator_epoch}, this end marker {marker.coordinator_epoch}"
+            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, text)
+        return is_open or epoch > state.epoch or marker.coordinator_epoch > state.coordinator_epoch
+
+    def stage(self, producer_id: int, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool = False) -> None:
         """The batch is about to be written; ``admit`` knows it from now on."""
+        self._overlaid(producer_id, epoch, now_ms).push(epoch, batch, now_ms, is_transactional=is_transactional)
+
+    def stage_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> None:
+        """The marker is about to be written; nothing of an earlier epoch is admitted from now on."""
+        self._overlaid(producer_id, epoch, now_ms).end_transaction(epoch, marker, now_ms)
+
+    def _overlaid(self, producer_id: int, epoch: int, now_ms: int) -> ProducerState:
         state = self._staged.get(producer_id)
         if state is None:
             known = self._states.get(producer_id)
-            state = ProducerState(epoch, [], now_ms) if known is None else ProducerState(known.epoch, known.batches.copy(), now_ms)
+            if known is None:
+                state = ProducerState(epoch, [], now_ms)
+            else:
+                batches, first_offset = known.batches.copy(), known.transaction_first_offset
+                state = ProducerState(known.epoch, batches, now_ms, known.coordinator_epoch, first_offset)
             self._staged[producer_id] = state
-        state.push(epoch, batch, now_ms)
+        return state
 
     def clear_staged(self) -> None:
         """All that was staged is in the log, or will never be."""
@@ -143,21 +199,16 @@ class ProducerStates:
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
-        state.push(epoch, batch, now_ms)
-        if is_transactional and state.transaction_first_offset < 0:
-            state.transaction_first_offset = self._open[producer_id] = batch[2]
+        state.push(epoch, batch, now_ms, is_transactional=is_transactional)
+        if is_transactional:
+            self._open.setdefault(producer_id, batch[2])
 
     def apply_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, offset: int, now_ms: int) -> Transaction | None:
         """The producer's transaction has ended in the log, at ``offset``. None when there was none."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
-        elif epoch > state.epoch:
-            state.epoch = epoch
-            state.batches = []
-        state.coordinator_epoch = marker.coordinator_epoch
-        state.transaction_first_offset = -1
-        state.last_used_ms = now_ms
+        state.end_transaction(epoch, marker, now_ms)
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -195,6 +246,11 @@ class ProducerStates:
             del self._states[producer_id]
         self.may_lack_some |= bool(expired)
         return len(expired)
+
+    def clock_was_set(self, by_ms: int) -> None:
+        """The clock by which producers grow old is ahead by so much of what it was: they are as old as before."""
+        for state in self._states.values():
+            state.last_used_ms += by_ms
 
     def to_snapshot(self) -> bytes:
         parts = [_COUNT.pack(len(self._states))]

@@ -45,4 +45,5 @@ class Admin(Blocking[aio.Admin]):
     describe_group = blocking(aio.Admin.describe_group)
     delete_groups = blocking(aio.Admin.delete_groups)
     committed_offsets = blocking(aio.Admin.committed_offsets)
+    pending_offsets = blocking(aio.Admin.pending_offsets)
     set_offsets = blocking(aio.Admin.set_offsets)

@@ -221,6 +221,7 @@ class Shard(Generic[M]):
 
     async def _carry_out(self, decision: Decision) -> None:
         """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
+        assert not decision.parks, "no machine on a shard has others wait yet"
         if decision.records:
             batches = await self._encoded(decision)
             if self._is_closed:

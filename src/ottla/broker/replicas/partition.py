@@ -149,8 +149,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here every transaction has ended; without transactions the high watermark."""
-        return self.log.tail.producers.last_stable_offset(self.committed.offset)
+        """Up to here every transaction has ended, or is deleted; without transactions the high watermark. Never below the log's start."""
+        return max(self.log.log_start_offset, self.log.tail.producers.last_stable_offset(self.committed.offset))
 
     @property
     def is_settled(self) -> bool:
@@ -172,12 +172,12 @@ class Partition:
         meters.messages_in += appended.last_offset - appended.base_offset + 1
         return appended
 
-    def stage_own(self, view: memoryview, *, leader_epoch: int, now_ms: int) -> None:
+    def stage_own(self, view: memoryview, *, leader_epoch: int, now_ms: int, transaction_version: int = 0) -> Appended:
         """As ``stage``, for what the leader of that epoch writes itself: control batches are allowed, and no rules of the topic hold."""
         if leader_epoch != self.led_epoch:
             self.check_leads()
             raise self.not_leader()
-        self.log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=False)
+        return self.log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=False, transaction_version=transaction_version)
 
     async def flush(self) -> None:
         """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""

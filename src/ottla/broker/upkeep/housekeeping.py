@@ -21,6 +21,8 @@ log = get_logger(__name__)
 TICK_MS = 1000
 CHECKPOINT_MS = 60_000
 RETRY_MS = 10_000
+CLOCK_STEP_MS = 1000
+"""What the wall clock must be set by, between two rounds, to count as set."""
 
 
 class Housekeeping(Part):
@@ -41,12 +43,14 @@ class Housekeeping(Part):
         self._has_deleted = False
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0
+        self._wall_ahead_ms = 0  # of the monotonic clock, at the last round
         self.delay_ms = 0  # how late the last round began: what the loop was busy with
 
     async def start(self) -> None:
         self._is_running = True
         now_ms = self._world.clock.monotonic_ms()
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = now_ms
+        self._wall_ahead_ms = self._world.clock.now_ms() - now_ms
         self._retention.start(now_ms)
         self._schedule()
 
@@ -85,6 +89,7 @@ class Housekeeping(Part):
         self.delay_ms = max(0, now_ms - self._due_ms)
         self._close_idle(now_ms)
         wall_ms = self._world.clock.now_ms()
+        self._follow_clock(wall_ms - self._world.clock.monotonic_ms())
         await self._sync_due(wall_ms)
         await self._retention.run(now_ms, wall_ms=wall_ms)
         if now_ms - self._last_expiration_ms >= self._config["producer.id.expiration.check.interval.ms"]:
@@ -101,6 +106,14 @@ class Housekeeping(Part):
         if now_ms - self._last_retry_ms >= RETRY_MS:
             self._last_retry_ms = now_ms
             await self._retry_offline()
+
+    def _follow_clock(self, wall_ahead_ms: int) -> None:
+        """A wall clock that was set makes no idle producer older, nor younger: all would be forgotten at once."""
+        set_by_ms, self._wall_ahead_ms = wall_ahead_ms - self._wall_ahead_ms, wall_ahead_ms
+        if abs(set_by_ms) >= CLOCK_STEP_MS:
+            log.warning("wall_clock_set", by_ms=set_by_ms)
+            for partition in self._partitions.all():
+                partition.log.producers.clock_was_set(set_by_ms)
 
     async def _write_checkpoints(self) -> None:
         try:

@@ -93,20 +93,11 @@ class GroupAdmin(AdminBase):
     async def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without a commit are left out. All partitions when None."""
-        wanted = None
-        if partitions is not None:
-            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions).items()]
-        # Version 7 names topics, and one group: newer ones name them by id, which a committed topic may have lost.
-        request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], True)
+        """What the group has committed; partitions without a commit are left out. All partitions when None.
 
-        async def ask() -> OffsetFetchResponse:
-            connection = await self._cluster.connection(await self._coordinator(group_id))
-            response = await connection.ask(request, OffsetFetchResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=7)
-            raise_for(response.error_code, None)
-            return response
-
-        response = await self._until_loaded(ask)
+        Offsets in a transaction that is still open are not committed: ``pending_offsets`` says where there are some.
+        """
+        response = await self._offsets(group_id, partitions, require_stable=False)
         return {
             TopicPartition(topic.name, found.partition_index): CommittedOffset(
                 found.committed_offset, found.committed_leader_epoch, found.metadata or ""
@@ -115,6 +106,31 @@ class GroupAdmin(AdminBase):
             for found in topic.partitions
             if not found.error_code and found.committed_offset >= 0
         }
+
+    async def pending_offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
+        """The partitions of which a transaction that is still open has offsets of the group: its consumers wait for the end of it."""
+        response = await self._offsets(group_id, partitions, require_stable=True)
+        return {
+            TopicPartition(topic.name, found.partition_index)
+            for topic in response.topics
+            for found in topic.partitions
+            if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        }
+
+    async def _offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool) -> OffsetFetchResponse:
+        wanted = None
+        if partitions is not None:
+            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions).items()]
+        # Version 7 names topics, and one group: newer ones name them by id, which a committed topic may have lost.
+        request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], require_stable)
+
+        async def ask() -> OffsetFetchResponse:
+            connection = await self._cluster.connection(await self._coordinator(group_id))
+            response = await connection.ask(request, OffsetFetchResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=7)
+            raise_for(response.error_code, None)
+            return response
+
+        return await self._until_loaded(ask)
 
     async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The empty group's offsets are set. KafkaError when it has members, or a partition is not known."""

@@ -83,14 +83,15 @@ class Compaction:
         )  # fmt: skip
 
     async def _cleanable_to(self, now_ms: int) -> int:
-        """Closed, synced, committed, without an open transaction, and older than ``min.compaction.lag.ms``."""
+        """Closed, synced, older than ``min.compaction.lag.ms``, and below the last stable offset.
+
+        An end marker that is not committed yet may be cut off the log again: what it decides is not decided.
+        """
         segments, config = self._segments, self._config
-        transactions = [state.transaction_first_offset for state in self._tail.producers.states.values()]
         unsynced = segments.unsynced or segments.all[-1:]
         committed_end = self._tail.committed_end
-        if committed_end is not None:
-            transactions.append(committed_end())
-        end_offset = min([unsynced[0].base_offset, *(offset for offset in transactions if offset >= 0)])
+        high_watermark = self._tail.end_offset if committed_end is None else committed_end()
+        end_offset = min(unsynced[0].base_offset, self._tail.producers.last_stable_offset(high_watermark))
         safe_since_ms = now_ms - config.min_compaction_lag_ms
         if config.min_compaction_lag_ms > 0:
             for segment, following in pairwise(list(segments.all)):

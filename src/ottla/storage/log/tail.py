@@ -39,13 +39,13 @@ from ottla.storage.log.remembered_producers import RememberedProducers
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
-from ottla.types import NO_EPOCH
+from ottla.types import NO_EPOCH, NO_OFFSET
 
 INTERRUPTED_MAX: Final = 10_000
 
 
 class Appended(msgspec.Struct, gc=False):
-    """Where a batch lies. ``append_time_ms`` is -1 under CreateTime."""
+    """Where a batch lies. ``append_time_ms`` is -1 under CreateTime; a marker that was not written once more has no offsets."""
 
     base_offset: int
     last_offset: int
@@ -128,13 +128,22 @@ class Tail:
         """The next ``flush`` begins a new segment, unless the last one is empty."""
         self._wants_roll = self._segments.all[-1].size > 0
 
-    def stage(self, view: memoryview, *, leader_epoch: int, now_ms: int, from_client: bool = True, is_prepared: bool = False) -> Appended:
+    def stage(
+        self,
+        view: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        from_client: bool = True,
+        is_prepared: bool = False,
+        transaction_version: int = 0,
+    ) -> Appended:
         """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
 
-        ``from_client=False``, for what brokers write themselves, allows control batches and leaves out the topic's rules about
-        times, keys and codecs, as does ``is_prepared``, for what ``prepare_away`` has brought. Errors: those of ``check_batch`` and
-        ``apply_rules``, MESSAGE_TOO_LARGE, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing
-        is staged then.
+        ``from_client=False``, for what brokers write themselves, allows control batches and leaves out sequences and the topic's rules
+        about times, keys and codecs. These rules do not hold either for ``is_prepared``, which is what ``prepare_away`` has brought.
+        ``transaction_version`` is an end marker's. A marker that says only what is known is a duplicate. Errors: those of ``check_batch``,
+        ``apply_rules`` and ``ProducerStates``, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing is staged then.
         """
         if self._health.is_failed:
             self._health.check(self._segments.folder)
@@ -144,7 +153,15 @@ class Tail:
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LENGTH_OVERHEAD
         append_time = -1
-        if producer_id >= 0 and not attributes & CONTROL:
+        marker: EndMarker | None = None
+        if producer_id >= 0 and not from_client:
+            if not attributes & CONTROL:
+                self.producers.admit_epoch(producer_id, epoch)
+            else:
+                marker = end_marker_of(iterate_records(view)[0])
+                if marker and not self.producers.admit_end_marker(producer_id, epoch, marker, transaction_version=transaction_version):
+                    return Appended(NO_OFFSET, NO_OFFSET, -1, True)
+        elif producer_id >= 0:
             try:
                 repeated = self.producers.admit(producer_id, epoch, sequence, delta)
             except KafkaError as error:
@@ -166,13 +183,12 @@ class Tail:
         base_offset = self._next_offset
         last_offset = base_offset + delta
         stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
-        if attributes & CONTROL:
-            marker = end_marker_of(iterate_records(view)[0])
-            if marker is not None:
-                self._end_markers[base_offset] = marker
-        elif producer_id >= 0:
+        if marker is not None:
+            self._end_markers[base_offset] = marker
+            self.producers.stage_end_marker(producer_id, epoch, marker, now_ms)
+        elif producer_id >= 0 and not attributes & CONTROL:
             batch = (sequence, (sequence + delta) & SEQUENCE_MAX, base_offset, last_offset, append_time)
-            self.producers.stage(producer_id, epoch, batch, now_ms)
+            self.producers.stage(producer_id, epoch, batch, now_ms, is_transactional=attributes & TRANSACTIONAL != 0)
         if max_timestamp > self._staged_timestamp:
             self._staged_timestamp = max_timestamp
         self._next_offset = last_offset + 1

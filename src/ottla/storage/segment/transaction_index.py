@@ -19,10 +19,13 @@ import msgspec
 
 from ottla.errors import DecodeError
 from ottla.ports import Buffer
+from ottla.storage.segment.minima import Minima
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
 _LAST_OFFSET: Final = attrgetter("last_offset")
+LOOKED_AT: Final = 16
+"""Entries of a reader's range that are looked at one by one: there are seldom more."""
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
@@ -37,10 +40,11 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
 class TransactionIndex:
     """Of one log. Last offsets rise strictly."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_first_offsets")
 
     def __init__(self, entries: Iterable[Transaction] = ()) -> None:
         self._entries = list(entries)
+        self._first_offsets: Minima | None = None  # of the entries, once they are asked for
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -48,6 +52,8 @@ class TransactionIndex:
     def add(self, entry: Transaction) -> None:
         assert not self._entries or self._entries[-1].last_offset < entry.last_offset, "markers come in the order of the log"
         self._entries.append(entry)
+        if self._first_offsets is not None:
+            self._first_offsets.append(entry.first_offset)
 
     def between(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """Those whose markers lie there."""
@@ -55,27 +61,35 @@ class TransactionIndex:
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """Those of which some record may lie there: begun before the end, and not ended before the start."""
-        found, entries = [], self._entries
-        for index in range(self._at(start_offset), len(entries)):
+        found, entries, at = [], self._entries, self._at(start_offset)
+        for index in range(at, min(at + LOOKED_AT, len(entries))):
             entry = entries[index]
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
-                break
+                return found
+        if at + LOOKED_AT < len(entries):  # one was open for long, and thousands of others may have ended before it
+            if self._first_offsets is None:
+                self._first_offsets = Minima(entry.first_offset for entry in entries)
+            found += [entries[index] for index in self._first_offsets.below(end_offset, at + LOOKED_AT)]
         return found
 
     def truncate(self, end_offset: int) -> None:
         """The log ends there."""
         del self._entries[self._at(end_offset) :]
+        if self._first_offsets is not None:
+            self._first_offsets.truncate(len(self._entries))
 
     def drop_below(self, offset: int) -> None:
         """The log's first segment begins there."""
         if self._entries and self._entries[0].last_offset < offset:
             del self._entries[: self._at(offset)]
+            self._first_offsets = None
 
     def replace(self, start_offset: int, end_offset: int, entries: Iterable[Transaction]) -> None:
         """Between the two there are these."""
         self._entries[self._at(start_offset) : self._at(end_offset)] = entries
+        self._first_offsets = None
 
     def _at(self, offset: int) -> int:
         return bisect_left(self._entries, offset, key=_LAST_OFFSET)
