@@ -1,32 +1,25 @@
-"""A consumer's fetch session, as the partitions that it reads know it: they say when there is something for the consumer.
+"""A consumer's fetch session that is watched (``session_watch.py``).
 
 A partition is *at rest* when a pass over it found nothing to read, no error and nothing that the consumer does not know, and nothing has
 happened to it since. No fetch looks at it then. It is due again when the request names it, when what can be read of it grows, when its high
 watermark, its last stable offset or its start moves, when its log fails, and when it is led differently, moved away or deleted.
 
-Each partition has a *place* in the session from the first look on, which is on the partition's list of those who wait. What is due stays
-due until a pass has settled it: one that is cut short leaves everything to the next. The watch ends with its connection or its session;
-another one begins with all partitions due.
+A place is on its partition's list of those who wait. What is due stays due until a pass has settled it: one that is cut short leaves
+everything to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
+from ottla.broker.fetching.session_watch import Connection, SessionWatch
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter
 from ottla.messages.fetch import READ_COMMITTED
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 
 
-class Connection(Protocol):
-    """Of the consumer; it calls ``abandon`` of its watches when it is closed."""
-
-    watches: dict[Any, None]
-
-
-class Place:
+class ConsumerPlace:
     """One partition of the session."""
 
     __slots__ = ("_key", "_stable_offset", "_watch", "_withheld_bytes", "partition", "seen_by")
@@ -60,18 +53,28 @@ class Place:
         self._watch.stir(self._key, size_bytes)
 
 
-class ConsumerWatch:
-    __slots__ = ("_isolation_level", "_places", "_session", "connection", "parked", "stirred")
+class ConsumerWatch(SessionWatch[ConsumerPlace]):
+    """Of one session, for as long as its connection lasts."""
+
+    __slots__ = ("_isolation_level", "parked", "stirred")
 
     def __init__(self, session: FetchSession, connection: Connection) -> None:
-        self._session = session
+        super().__init__(session, connection)
         self._isolation_level = -1
-        self._places: dict[PartitionKey, Place] = {}
-        self.connection = connection
         self.parked: dict[AppendWaiter, None] = {}  # fetches of the session that wait
         self.stirred = 0  # how often there was more to read in a partition
-        session.watched_by(self)
-        connection.watches[self] = None
+
+    def _enter(self, key: PartitionKey, partition: Partition) -> ConsumerPlace:
+        place = ConsumerPlace(self, key, partition)
+        partition.waiters[place] = None
+        return place
+
+    def _leave(self, places: Mapping[PartitionKey, ConsumerPlace]) -> None:
+        for place in places.values():
+            place.partition.waiters.pop(place, None)
+
+    def _is_of(self, place: ConsumerPlace, partition: Partition) -> bool:
+        return place.partition is partition
 
     def asks(self, isolation_level: int) -> None:
         """Where a partition ends is another place for a consumer of another isolation level."""
@@ -86,18 +89,14 @@ class ConsumerWatch:
     def begin_pass(self) -> Iterable[PartitionKey]:
         return self._session.due_in_order()
 
-    def look(self, key: PartitionKey, partition: Partition) -> Place | None:
+    def look(self, key: PartitionKey, partition: Partition) -> ConsumerPlace | None:
         """The place of the partition, which will say when something happens to it. What an earlier pass saw of it does not count.
 
         None when the watch has ended, or the session no longer has the partition: a later request may have come during the pass.
         """
         if self._session.watch is not self or key not in self._session.partitions:
             return None
-        place = self._places.get(key)
-        if place is None or place.partition is not partition:
-            self.forgotten(key)
-            place = self._places[key] = Place(self, key, partition)
-            partition.waiters[place] = None
+        place = self.place_of(key, partition)
         place.look()
         return place
 
@@ -121,22 +120,12 @@ class ConsumerWatch:
         for parked in list(self.parked):
             parked.on_append(size_bytes)
 
-    def forgotten(self, key: PartitionKey) -> None:
-        place = self._places.pop(key, None)
-        if place is not None:
-            place.partition.waiters.pop(place, None)
-
     def ended(self) -> None:
-        places, self._places = self._places, {}
-        for place in places.values():
-            place.partition.waiters.pop(place, None)
-        self.connection.watches.pop(self, None)
-        if self._session.watch is self:
-            self._session.watched_by(None)
+        super().ended()
         for parked in list(self.parked):  # nothing would wake them any more
             parked.on_append(AT_ONCE)
 
     def abandon(self) -> None:
         """The connection is closed."""
         self.parked.clear()
-        self.ended()
+        super().abandon()

@@ -11,7 +11,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.broker.fetching.fetch_pass import SLICE_PARTITIONS
-from ottla.broker.fetching.follower_watch import Connection, FollowerWatch
+from ottla.broker.fetching.follower_watch import FollowerWatch
+from ottla.broker.fetching.session_watch import Connection
 from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, PartitionData
@@ -88,7 +89,7 @@ class FollowerPolicy:
 
     async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
         if self._watch is not None and self._session is not None:
-            self._watch.look((partition.topic_id if self._session.uses_topic_ids else partition.topic, wanted.partition), partition)
+            self._watch.place_of((partition.topic_id if self._session.uses_topic_ids else partition.topic, wanted.partition), partition)
         log = partition.log
         partition.check_leads(wanted.current_leader_epoch)
         data.high_watermark = partition.high_watermark

@@ -1,15 +1,14 @@
-"""A follower's fetch session, as the partitions that it follows know it: they say when there is something for the follower.
+"""A follower's fetch session that is watched (``session_watch.py``): a place is the partition itself, which knows the watch.
 
-A partition is *at rest* when its follower is in sync, has everything and was told all that there is to tell. It costs nothing then: no
-fetch looks at it until it grows, its high watermark or its start moves, its ISR or its leader changes. All others of the session are due.
-The watch ends with its connection or its session; another one begins with all partitions due.
+A partition is *at rest* when its follower is in sync, has everything and was told all that there is to tell: until it grows, its high
+watermark or its start moves, its ISR or its leader changes. All others of the session are due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
+from ottla.broker.fetching.session_watch import Connection, SessionWatch
 from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.waiting import AT_ONCE, FollowerWaiter
@@ -17,27 +16,32 @@ from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 from ottla.replication.leader import FetchTimes
 
 
-class Connection(Protocol):
-    """Of the follower; it calls ``abandon`` of its watches when it is closed."""
+class FollowerWatch(SessionWatch[Partition]):
+    """Of the session of one follower, ``node``, for as long as its connection lasts."""
 
-    watches: dict[Any, None]
-
-
-class FollowerWatch:
-    __slots__ = ("_broker_epoch", "_node", "_partitions", "_resting", "_session", "_times", "connection", "has_news", "parked")
+    __slots__ = ("_broker_epoch", "_node", "_resting", "_times", "has_news", "parked")
 
     def __init__(self, session: FetchSession, connection: Connection, node: int) -> None:
-        self._session = session
+        super().__init__(session, connection)
         self._node = node
         self._broker_epoch = -1
-        self._partitions: dict[PartitionKey, Partition] = {}  # which know this watch
         self._resting: dict[PartitionKey, Leading] = {}
         self._times = FetchTimes()
-        self.connection = connection
         self.parked: FollowerWaiter | None = None  # the fetch that waits
         self.has_news = False  # since the last pass over what was due began
-        session.watched_by(self)
-        connection.watches[self] = None
+
+    def _enter(self, key: PartitionKey, partition: Partition) -> Partition:
+        partition.follower_waiters[self] = None
+        return partition
+
+    def _leave(self, places: Mapping[PartitionKey, Partition]) -> None:
+        for key, partition in places.items():
+            if (leading := self._resting.pop(key, None)) is not None:
+                leading.machine.stir(self._node, self._times)
+            partition.follower_waiters.pop(self, None)
+
+    def _is_of(self, place: Partition, partition: Partition) -> bool:
+        return place is partition
 
     def asks(self, broker_epoch: int, now_ms: int) -> None:
         """The follower fetches: what is at rest, it still has entirely. Another epoch of its broker is told of all partitions."""
@@ -50,18 +54,9 @@ class FollowerWatch:
     def begin_pass(self) -> Iterable[PartitionKey]:
         return self._session.take_due()
 
-    def look(self, key: PartitionKey, partition: Partition) -> None:
-        """The partition will say when it changes."""
-        known = self._partitions.get(key)
-        if known is not partition:
-            if known is not None:
-                self.forgotten(key)
-            self._partitions[key] = partition
-            partition.follower_waiters[self] = None
-
     def settle(self, key: PartitionKey) -> None:
         """The pass over the partition is over: it is at rest, or due again."""
-        session, partition = self._session, self._partitions.get(key)
+        session, partition = self._session, self._places.get(key)
         cached = session.partitions.get(key)
         if cached is None or key in session.due or session.watch is not self:
             return
@@ -97,22 +92,3 @@ class FollowerWatch:
         resting, self._resting = self._resting, {}
         for leading in resting.values():
             leading.machine.stir(self._node, self._times)
-
-    def forgotten(self, key: PartitionKey) -> None:
-        self._stir(key)
-        partition = self._partitions.pop(key, None)
-        if partition is not None:
-            partition.follower_waiters.pop(self, None)
-
-    def ended(self) -> None:
-        self._stir_all()
-        partitions, self._partitions = self._partitions, {}
-        for partition in partitions.values():
-            partition.follower_waiters.pop(self, None)
-        self.connection.watches.pop(self, None)
-        if self._session.watch is self:
-            self._session.watched_by(None)
-
-    def abandon(self) -> None:
-        """The connection is closed."""
-        self.ended()

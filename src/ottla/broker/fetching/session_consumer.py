@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.broker.fetching.consumer import ConsumerPolicy
-from ottla.broker.fetching.consumer_watch import Connection, ConsumerWatch
+from ottla.broker.fetching.consumer_watch import ConsumerWatch
+from ottla.broker.fetching.session_watch import Connection
 from ottla.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 
