@@ -48,8 +48,6 @@ def test_records_are_appended_and_what_the_leader_says_is_committed_is_so_within
     assert follower.high_watermark == 7
     follower.leader_high_watermark(5, log)
     assert follower.high_watermark == 7, "a new leader may know less of it for a while"
-    follower.on_truncated(6)
-    assert follower.high_watermark == 6
 
 
 def test_late_answers_are_dropped() -> None:

@@ -37,6 +37,7 @@ class Replica:
     log_end_offset: int = 0
     high_watermark: int = 0
     followed: Followed | None = None
+    committed: HighWatermark = field(default_factory=HighWatermark)
     log_start_offset: int = 0
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -107,8 +108,8 @@ class ReplicaPlayer:
         )  # fmt: skip
         for other, replica in self._replicas.items():
             if other != self._leader_id:
-                committed = HighWatermark(replica.high_watermark)
-                replica.followed = Followed(self._leader_id, self._epoch, committed=committed, backoff_ms=1000)
+                replica.committed = HighWatermark(replica.high_watermark)
+                replica.followed = Followed(self._leader_id, self._epoch, committed=replica.committed, backoff_ms=1000)
         known = "knows what is committed" if self._leader.knows_what_is_committed else "does not know yet what is committed"
         return [f"{node} leads epoch {self._epoch} from {own.log_end_offset} on, and {known}"]
 
@@ -153,7 +154,7 @@ class ReplicaPlayer:
         if isinstance(step, Truncate):
             replica.epochs.truncate_from_end(step.end_offset)
             replica.log_end_offset = step.end_offset
-            followed.on_truncated(step.end_offset)
+            replica.committed.cut_to(step.end_offset)
             out.append(f"{node} cuts to {step.end_offset}, and has {replica}")
         elif isinstance(step, Append):
             own = self._replicas[self._leader_id]

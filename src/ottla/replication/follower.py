@@ -132,10 +132,6 @@ class Followed:
         self._committed.raise_to(min(offset, log.log_end_offset))
         self.is_caught_up = offset <= log.log_end_offset
 
-    def on_truncated(self, end_offset: int) -> None:
-        """The log was cut."""
-        self._committed.cut_to(end_offset)
-
     def on_gap(self, offset: int) -> None:
         """The leader's first batch begins after that offset, at which it was asked; nothing was taken of the answer."""
         self._gap_at = offset

@@ -98,11 +98,6 @@ async def settle(partition: Partition) -> None:
     await partition.flush()
 
 
-def were_cut(partition: Partition) -> None:
-    """The log ends earlier, or has begun again; whom this broker follows since the cut began may be another one."""
-    partition.committed.cut_to(partition.log.log_end_offset)
-
-
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
     """As ``truncate_each``; raises the error of the first log that could not be cut, after the others are."""
     for error in (await truncate_each(store, cuts)).values():
@@ -157,6 +152,6 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
                 log.health.on_disk_error(error)
                 log.health.fail()
                 raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
-            were_cut(partition)
+            partition.committed.cut_to(log.log_end_offset)
 
     return work
