@@ -131,12 +131,16 @@ class Ottla(Peer):
 
 
 class Kafka(Peer):
-    """Apache Kafka 4.3.0: one node that is broker and controller, 1 GiB heap, G1, no logger."""
+    """Apache Kafka 4.3.0: one node that is broker and controller, 1 GiB heap, G1, no logger.
+
+    ``features`` are levels other than those that a new cluster has.
+    """
 
     name = "kafka"
 
-    def __init__(self) -> None:
+    def __init__(self, **features: int) -> None:
         super().__init__()
+        self.features = {name.replace("_", "."): level for name, level in features.items()}
         self.address = ("127.0.0.1", _free_port())
         controller = _free_port()
         self._config = self.folder / "server.properties"
@@ -166,6 +170,8 @@ class Kafka(Peer):
             options = ["-q", "dependency:copy-dependencies", "-DoutputDirectory=${project.build.directory}/lib"]
             subprocess.run(["mvn", *options], cwd=HERE / "kafka", check=True, timeout=FETCH_SECONDS_MAX)
         tool = self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._config))
+        for name, level in self.features.items():
+            tool += ["--feature", f"{name}={level}"]
         subprocess.run(tool, check=True, stdout=subprocess.DEVNULL, timeout=START_SECONDS_MAX)
 
     def command(self) -> list[str]:

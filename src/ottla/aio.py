@@ -29,10 +29,17 @@ from ottla.client.cluster import Cluster, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
+from ottla.client.group_metadata import GroupMetadata
 from ottla.client.membership import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.settings import divided
+from ottla.client.transaction_errors import (
+    CommitOutcomeUnknownError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionFatalError,
+)
 from ottla.errors import KafkaError
 from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
@@ -40,16 +47,21 @@ from ottla.types import TopicPartition
 __all__ = [
     "Admin",
     "ClusterDescription",
+    "CommitOutcomeUnknownError",
     "Consumer",
     "ConsumerRecord",
     "DeliveryError",
     "DeserializationError",
+    "GroupMetadata",
     "KafkaError",
     "NewTopic",
     "Producer",
+    "ProducerFencedError",
     "RecordMetadata",
     "TopicMetadata",
     "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionFatalError",
 ]
 
 ITERATION_POLL_MS = 1000

@@ -23,7 +23,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.sync.sent_record import SentRecord
 
 FACES: list[tuple[type[Any], type[Any]]] = [(aio.Producer, sync.Producer), (aio.Consumer, sync.Consumer), (aio.Admin, sync.Admin)]
-STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest"}
+STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest", "abort_after"}
 """What the blocking objects call of the asynchronous ones, each in the thread it belongs to."""
 
 
@@ -41,7 +41,7 @@ def test_both_faces_have_the_same_methods_with_the_same_arguments_and_results(as
             continue
         expected, found = inspect.signature(method), inspect.signature(ours[name])
         assert found.parameters == expected.parameters, name
-        assert str(found.return_annotation).replace("Future", "asyncio.Future") in (
+        assert str(found.return_annotation).replace("Future", "asyncio.Future").replace("Iterator", "AsyncIterator") in (
             str(expected.return_annotation), str(expected.return_annotation).replace("asyncio.asyncio", "asyncio"),
         ), name  # fmt: skip
     assert ("__aiter__" in dir(asynchronous)) == ("__iter__" in dir(blocking))

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ottla.client.failures import Pending
 from ottla.client.outgoing import Outgoing
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.types import TopicPartition
 
@@ -96,6 +96,13 @@ class ProducerBatch:
             future.set_exception(error)
         self._finish()
         return failed
+
+    def expired(self) -> KafkaError:
+        """What it fails with when its delivery.timeout.ms is over."""
+        last = self.problem
+        if last is None:
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms expired before the first response")
+        return KafkaError(last.code, f"delivery.timeout.ms expired after {self.attempts} attempts; the last error: {last.message}")
 
     def _finish(self) -> None:
         if not self.finished.done():
@@ -207,6 +214,12 @@ class PartitionQueue:
         self._flying[batch] = None
         self.resumes_at_zero_in_flight = False
         return batch
+
+    def start_over(self) -> None:
+        """The sequence begins again: the producer has a new epoch. No batch is on its way."""
+        assert not self._flying, "a new epoch begins between two transactions"
+        assert not self.batches, "a transaction has no batches left when it ends"
+        self._numbered_for = self._known_id = self._void_id = -1
 
     def landed(self, batch: ProducerBatch) -> None:
         """It is not in flight any more."""

@@ -24,11 +24,13 @@ from ottla.wire.schema import Request, Response
 R = TypeVar("R", bound=Response)
 METADATA_MAX_AGE_MS: Final = 300_000
 KEY_TYPE_GROUP: Final = 0
+KEY_TYPE_TRANSACTION: Final = 1
 
 # A broker answers the requests of one connection in their order. Those that it may hold back have connections of their own.
 MAIN_LANE: Final = ""
 FETCH_LANE: Final = "fetch"
 JOIN_LANE: Final = "join"
+TRANSACTION_LANE: Final = "transaction"
 
 
 @dataclass(slots=True)
@@ -334,15 +336,21 @@ class Cluster:
         found = topic.partitions.get(partition.partition) if topic else None
         return found.leader if found is not None and found.leader >= 0 else None
 
-    async def coordinator(self, group_id: str) -> int:
-        """The node that coordinates the group. KafkaError when the cluster cannot say."""
-        request = FindCoordinatorRequest(group_id, KEY_TYPE_GROUP, [group_id])
+    async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
+        """The node that coordinates the group, or the transactional id. KafkaError when the cluster cannot say."""
+        request = FindCoordinatorRequest(key, key_type, [key])
         response = await self.ask(None, request, FindCoordinatorResponse)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
-            raise KafkaError(found.error_code, found.error_message or f"no coordinator for group {group_id!r}")
+            what = "group" if key_type == KEY_TYPE_GROUP else "transactional id"
+            raise KafkaError(found.error_code, found.error_message or f"no coordinator for {what} {key!r}")
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         return found.node_id
+
+    def finalized_level(self, feature: str) -> int:
+        """The feature's level as the newest of the brokers' answers has it; 0 without one."""
+        known = [connection.features for connection in self._connections.values() if not connection.is_closed]
+        return max(known, key=lambda features: features.epoch).levels.get(feature, 0) if known else 0
 
 
 def _topic(answer: MetadataResponseTopic) -> tuple[str | None, TopicMetadata, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ottla import __version__
@@ -38,6 +39,14 @@ class _Sent:
         self.future = future
 
 
+@dataclass(frozen=True, slots=True)
+class FinalizedFeatures:
+    """Of the cluster, as a broker knew them when it was connected; the newer ones have the higher epoch."""
+
+    epoch: int = -1
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
 class ClientConnection:
     """A ``ports.ConnectionHandler``. Made by ``connect``."""
 
@@ -48,6 +57,7 @@ class ClientConnection:
         self._sent: deque[_Sent] = deque()
         self._last_correlation_id = 0
         self._versions: Mapping[int, tuple[int, int]] = {}
+        self.features = FinalizedFeatures()
         self.is_closed = False
 
     @classmethod
@@ -80,6 +90,8 @@ class ClientConnection:
         if response.error_code:
             raise KafkaError(response.error_code, "the broker refused ApiVersions")
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
 
     def version_of(self, api: Api) -> int:
         """The newest version of the API that both sides have; UNSUPPORTED_VERSION when there is none."""
@@ -89,6 +101,12 @@ class ClientConnection:
             text = f"{api.name}: the broker has versions {low} to {high}, this client {api.version_min} to {api.version_max}"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
         return version
+
+    def require(self, kind: type[Request], version: int) -> None:
+        """UNSUPPORTED_VERSION when the API is older here: what the request says would be lost."""
+        api = API_OF_REQUEST[kind]
+        if self.version_of(api) < version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name}: version {version} is needed, and the broker does not have it")
 
     def has(self, api_key: int) -> bool:
         """Whether the broker serves the API at all."""

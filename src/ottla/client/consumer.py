@@ -10,14 +10,14 @@ Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative r
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.client.buffer import ConsumerRecord, FetchBuffer
 from ottla.client.cluster import Cluster
-from ottla.client.consumer_settings import ConsumerSettings, Rebalanced
+from ottla.client.consumer_settings import ConsumerSettings, Rebalanced, call_rebalanced
 from ottla.client.coordinator import GroupCoordinator
 from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher, offsets_for_times
+from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
 from ottla.client.membership import GroupMembership
 from ottla.client.positions import PartitionPosition, Positions
@@ -114,6 +114,10 @@ class Consumer:
         """The group's generation that this member belongs to; -1 while there is none."""
         return self._membership.generation_id if self._membership is not None else -1
 
+    def group_metadata(self) -> GroupMetadata:
+        """This consumer's place in its group, for ``send_offsets_to_transaction``; ILLEGAL_GENERATION when it is no member at present."""
+        return self._group()[1].metadata(is_subscribed=self._subscription is not None)
+
     # Records
 
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
@@ -204,14 +208,14 @@ class Consumer:
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
             membership.assigned(had_to_revoke=bool(lost))
-        await _call(self._on_assigned, gained)
+        await call_rebalanced(self._on_assigned, gained)
         return True
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return
         try:
-            await _call(self._on_revoked, partitions)
+            await call_rebalanced(self._on_revoked, partitions)
         finally:
             gone = set(partitions)
             self._assign(partition for partition in self._positions if partition not in gone)
@@ -390,10 +394,3 @@ class Consumer:
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer")
         return state
-
-
-async def _call(callback: Rebalanced | None, partitions: list[TopicPartition]) -> None:
-    if callback is not None:
-        result = callback(partitions)
-        if inspect.isawaitable(result):
-            await result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -29,3 +30,11 @@ class ConsumerSettings(Settings):
     value_deserializer: Deserializer | None = function()
     fetch: FetchSettings = field(default_factory=FetchSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
+
+
+async def call_rebalanced(callback: Rebalanced | None, partitions: list[TopicPartition]) -> None:
+    """The callback has been called, and what it returned has been awaited."""
+    if callback is not None:
+        result = callback(partitions)
+        if inspect.isawaitable(result):
+            await result

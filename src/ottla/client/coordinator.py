@@ -1,11 +1,12 @@
-"""A group's coordinator: found, asked, found again when it has moved; and the offsets that it keeps."""
+"""Coordinators: found, asked, found again when they have moved; and the offsets that a group's keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from ottla.client.cluster import MAIN_LANE, Cluster
+from ottla.client.cluster import KEY_TYPE_GROUP, MAIN_LANE, Cluster
+from ottla.client.connection import ClientConnection
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchResponse
@@ -20,23 +21,21 @@ _LOOK_AGAIN: Final = frozenset(
 )
 
 
-class GroupCoordinator:
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+class Coordinator:
+    """The broker that coordinates a group or a transactional id."""
+
+    def __init__(self, cluster: Cluster, key: str, key_type: int = KEY_TYPE_GROUP) -> None:
         self._cluster = cluster
-        self._clock = cluster.world.clock
-        self._group_id = group_id
+        self._key = key
+        self._key_type = key_type
         self._node_id: int | None = None
 
-    async def ask(
-        self, request: Request, response_type: type[R], *, lane: str = MAIN_LANE, extra_ms: int = 0, version_max: int | None = None
-    ) -> R:
-        """The coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
+    async def connection(self, lane: str = MAIN_LANE) -> ClientConnection:
+        """An open connection to it, once it is found."""
         try:
             if self._node_id is None:
-                self._node_id = await self._cluster.coordinator(self._group_id)
-            connection = await self._cluster.connection(self._node_id, lane)
-            timeout_ms = self._cluster.request_timeout_ms + extra_ms
-            return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
+                self._node_id = await self._cluster.coordinator(self._key, self._key_type)
+            return await self._cluster.connection(self._node_id, lane)
         except KafkaError as error:
             self.on_error(error.code)
             raise
@@ -45,6 +44,25 @@ class GroupCoordinator:
         """The coordinator is looked for again after an error that says that it is elsewhere."""
         if code in _LOOK_AGAIN:
             self._node_id = None
+
+
+class GroupCoordinator(Coordinator):
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        super().__init__(cluster, group_id)
+        self._clock = cluster.world.clock
+        self._group_id = group_id
+
+    async def ask(
+        self, request: Request, response_type: type[R], *, lane: str = MAIN_LANE, extra_ms: int = 0, version_max: int | None = None
+    ) -> R:
+        """The coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
+        connection = await self.connection(lane)
+        try:
+            timeout_ms = self._cluster.request_timeout_ms + extra_ms
+            return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
+        except KafkaError as error:
+            self.on_error(error.code)
+            raise
 
     async def commit(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.client.accumulator import ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
+from ottla.client.enlistment import Enlistment
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.produce import (
@@ -20,10 +21,22 @@ from ottla.types import TopicPartition
 
 
 async def exchange(
-    cluster: Cluster, connection: ClientConnection, batches: list[ProducerBatch], *, acks: int, codec: int, is_idempotent: bool
+    cluster: Cluster,
+    connection: ClientConnection,
+    batches: list[ProducerBatch],
+    *,
+    acks: int,
+    codec: int,
+    is_idempotent: bool,
+    transaction: Enlistment | None = None,
 ) -> dict[TopicPartition, PartitionProduceResponse]:
     """The broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken."""
-    by_id = connection.version_of(APIS[ApiKey.PRODUCE]) >= TOPIC_IDS_SINCE
+    version, epoch = connection.version_of(APIS[ApiKey.PRODUCE]), 0
+    version_max: int | None = None
+    if transaction is not None:
+        transaction.was_asked = True
+        epoch, version_max = transaction.producer_epoch, transaction.produce_version_max(version)
+    by_id = min(version, version if version_max is None else version_max) >= TOPIC_IDS_SINCE
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
         name = batch.partition.topic
@@ -33,16 +46,18 @@ async def exchange(
         records = batch.builder.build(
             codec,
             producer_id=batch.numbered_for if is_idempotent else -1,
-            producer_epoch=0 if is_idempotent else -1,
+            producer_epoch=epoch if is_idempotent else -1,
             base_sequence=batch.base_sequence if is_idempotent else -1,
+            is_transactional=transaction is not None,
         )
         data = topics.setdefault(name, TopicProduceData(name, known.topic_id))
         data.partition_data.append(PartitionProduceData(batch.partition.partition, records))
-    request = ProduceRequest(None, acks, cluster.request_timeout_ms, list(topics.values()))
+    transactional_id = None if transaction is None else transaction.transactional_id
+    request = ProduceRequest(transactional_id, acks, cluster.request_timeout_ms, list(topics.values()))
     if acks == 0:
         connection.send_unanswered(request)
         return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
-    response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms)
+    response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms, version_max=version_max)
     cluster.take_endpoints(response.node_endpoints)
     # The names are those of the request: the metadata may have lost a topic while it was out.
     names = {topic.topic_id: topic.name for topic in topics.values()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 KEPT_MAX: Final = 10_000
@@ -51,6 +51,13 @@ class Failures:
         else:
             self._dropped += 1
 
+    def forget(self) -> None:
+        """The application has decided that none of the records counts: it need not look at them."""
+        for _, _, pending in self._failed:
+            pending.exception()
+        self._failed.clear()
+        self._dropped = 0
+
     def raise_unseen(self) -> None:
         """DeliveryError with the failures that the application has not seen; they count as seen from now on."""
         failed, self._failed = self._failed, []
@@ -60,3 +67,7 @@ class Failures:
             pending.exception()
         if unseen:
             raise DeliveryError(unseen, len(unseen) + dropped)
+
+
+def as_kafka_error(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")

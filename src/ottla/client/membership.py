@@ -27,6 +27,7 @@ from ottla.client.consumer_protocol import (
     encode_subscription,
 )
 from ottla.client.coordinator import GroupCoordinator
+from ottla.client.group_metadata import GroupMetadata
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, choices, integer, text
 from ottla.errors import ErrorCode, KafkaError
@@ -270,6 +271,15 @@ class GroupMembership:
             if asked == self.generation_id:
                 self.on_error(error.code)
             raise
+
+    def metadata(self, *, is_subscribed: bool) -> GroupMetadata:
+        """What a transaction says of this member. ILLEGAL_GENERATION when it is none, though it subscribes."""
+        if not is_subscribed:
+            return GroupMetadata(self._group_id)
+        if self.generation_id < 0:
+            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
+        return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._settings.group_instance_id)
 
     # Leaving
 

@@ -47,6 +47,8 @@ class ProducerOptions(ClusterOptions, total=False):
     metadata_max_idle_ms: int
     key_serializer: Serializer | None
     value_serializer: Serializer | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 class ConsumerOptions(ClusterOptions, total=False):

@@ -10,16 +10,22 @@ Source: KIP-98 (idempotence), KIP-480 (sticky partitions), KIP-679 (strong defau
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata
 from ottla.client.cluster import Cluster
+from ottla.client.enlistment import Enlistment
+from ottla.client.group_metadata import GroupMetadata
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import StickyPartitioner, partition_for_key
 from ottla.client.sender import Sender
-from ottla.client.settings import Settings, boolean, choice, function, integer
+from ottla.client.settings import Settings, boolean, choice, function, integer, text
+from ottla.client.transaction_errors import of_produce
+from ottla.client.transaction_states import Call, State
+from ottla.client.transactions import Transactions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
@@ -45,6 +51,16 @@ class ProducerSettings(Settings):
     metadata_max_idle_ms: int = integer(300_000, low=5000)
     key_serializer: Serializer | None = function()
     value_serializer: Serializer | None = function()
+    transactional_id: str | None = text(None)
+    transaction_timeout_ms: int = integer(60_000, low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.transactional_id is not None and not (self.enable_idempotence and _ACKS[self.acks] == -1):
+            text = f"transactional.id={self.transactional_id!r}: transactions need acks=all and enable.idempotence=true"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if self.transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "transactional.id='': it must not be empty; leave it out for none")
 
 
 class SentRecord(asyncio.Future[RecordMetadata]):
@@ -67,6 +83,7 @@ class Producer:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._queues_of: dict[str, dict[int, PartitionQueue]] = {}  # the same ones; each record is looked up here
         acks = _ACKS[settings.acks]
+        enlistment = None if settings.transactional_id is None else Enlistment(settings.transactional_id)
         self._sender = Sender(
             cluster,
             self._queues,
@@ -76,7 +93,13 @@ class Producer:
             linger_ms=settings.linger_ms,
             request_bytes_max=settings.max_request_size,
             topic_idle_ms_max=settings.metadata_max_idle_ms,
+            transaction=enlistment,
         )
+        self._transactions: Transactions | None = None
+        if enlistment is not None:
+            timeout_ms, max_block_ms = settings.transaction_timeout_ms, settings.max_block_ms
+            self._transactions = Transactions(cluster, enlistment, self._sender, timeout_ms=timeout_ms, max_block_ms=max_block_ms)
+        self._states = None if enlistment is None else enlistment.states
         self._is_closed = False
 
     async def send(
@@ -131,13 +154,76 @@ class Producer:
         self._sender.failures.raise_unseen()
 
     async def close(self) -> None:
-        """As ``flush``, and connections are closed. A second call does nothing."""
+        """As ``flush``, and connections are closed; an open transaction is aborted. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
+        if self._transactions is not None:
+            await self._transactions.close()
         await self._sender.close()
         await self._cluster.close()
         self._sender.failures.raise_unseen()
+
+    # Transactions
+
+    async def init_transactions(self) -> None:
+        """The producer may begin transactions, and earlier producers of its transactional id may not any more.
+
+        What they left open is aborted, what they had committed is committed. KafkaError when that takes longer than max.block.ms; call it
+        again then.
+        """
+        await self._transactional().init()
+
+    async def begin_transaction(self) -> None:
+        """All that is sent from now on counts when it is committed, and all of it at once."""
+        await self._transactional().begin()
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group_metadata: GroupMetadata) -> None:
+        """The group has committed the offsets when the transaction is committed. ``group_metadata`` is the consumer's.
+
+        TransactionAbortableError when the consumer is no member of the group any more: others may have read the same records.
+        """
+        await self._transactional().send_offsets(offsets, group_metadata)
+
+    async def commit_transaction(self) -> None:
+        """Every record that was sent in the transaction is stored and counts; ProducerFencedError when another producer took over.
+
+        TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
+        did not answer within max.block.ms: then call it again.
+        """
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Nothing that was sent in the transaction counts; records that were not stored yet never are, and their futures raise."""
+        await self._transactional().abort()
+        self._sender.failures.forget()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction that is committed at the end of the block, and aborted when the block raises or the commit cannot be made.
+
+        What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        """
+        await self.begin_transaction()
+        try:
+            yield self
+            await self.commit_transaction()
+        except BaseException as error:
+            await self.abort_after(error)
+            raise
+
+    async def abort_after(self, error: BaseException) -> None:
+        """The transaction is aborted, where it can be; why that failed becomes a note of the error, which says more."""
+        if self._states is not None and self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            try:
+                await self.abort_transaction()
+            except KafkaError as problem:
+                error.add_note(f"the transaction was not aborted either: {problem}")
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "this producer has no transactional.id")
+        return self._transactions
 
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.
 
@@ -159,8 +245,10 @@ class Producer:
         """Whether ``add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+        if self._states is not None:
+            self._states.check(Call.SEND)
         found = self._cluster.topics.get(record.topic)
-        if found is None or not found.partitions or self._sender.buffered_bytes >= self._settings.buffer_memory:
+        if found is None or not found.partitions or self._sender.room.used_bytes >= self._settings.buffer_memory:
             return False
         return record.partition is None or record.partition in found.partitions
 
@@ -174,7 +262,7 @@ class Producer:
                 known = self._cluster.topics.get(record.topic)
                 if known is not None and record.partition not in known.partitions:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
-            await self._sender.wait_for_room(self._settings.buffer_memory, deadline_ms)
+            await self._sender.room.wait(self._settings.buffer_memory, deadline_ms)
 
     def add(self, record: Outgoing, future: Acknowledgement) -> None:
         """The record is in its partition's open batch."""
@@ -191,12 +279,14 @@ class Producer:
             now_ms=self._world.clock.monotonic_ms(),
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
         )
-        self._sender.buffered_bytes += size
+        self._sender.room.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
 
     def refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
         """The record, whose ``send`` has returned, has failed."""
+        if self._states is not None and self._states.takes_batches:
+            self._states.fail(of_produce(error))
         future.set_exception(error)
         self._sender.failures.add(TopicPartition(record.topic, -1 if record.partition is None else record.partition), error, future)
 

@@ -18,8 +18,10 @@ from typing import Any, Final
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
+from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
-from ottla.client.failures import Failures
+from ottla.client.failures import Failures, as_kafka_error
+from ottla.client.room import Room
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceResponse
@@ -45,6 +47,7 @@ class Sender:
         linger_ms: int,
         request_bytes_max: int,
         topic_idle_ms_max: int,
+        transaction: Enlistment | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = cluster.world.clock
@@ -55,6 +58,7 @@ class Sender:
         self._linger_ms = linger_ms
         self._request_bytes_max = request_bytes_max
         self._topic_idle_ms_max = topic_idle_ms_max
+        self._transaction = transaction
         self._used_ms: dict[str, int] = {}  # when a batch was last begun, by topic
         self._renew_ms = 0  # metadata is not refreshed for its age before
         self._producer_id = -1
@@ -66,9 +70,8 @@ class Sender:
         self._is_urgent = 0  # flushes that wait: nothing lingers
         self._is_closing = False
         self._is_preparing = False
-        self._room: list[asyncio.Future[None]] = []
         self._expiry_ms = NEVER_MS  # no batch's deadline is earlier
-        self.buffered_bytes = 0
+        self.room = Room(self._clock)
         self.failures = Failures()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
 
@@ -77,17 +80,6 @@ class Sender:
         self._expiry_ms = min(self._expiry_ms, batch.deadline_ms)
         self._used_ms[batch.partition.topic] = batch.created_ms
         self._wake.set()
-
-    async def wait_for_room(self, limit: int, deadline_ms: int) -> None:
-        """Fewer than ``limit`` bytes are buffered. REQUEST_TIMED_OUT at the deadline."""
-        while self.buffered_bytes >= limit:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room.append(future)
-            try:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000):
-                    await future
-            except TimeoutError:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the buffer of {limit} bytes remained full") from None
 
     async def flush(self) -> None:
         """Every batch that was begun before the call is acknowledged or has failed."""
@@ -99,6 +91,27 @@ class Sender:
                 await asyncio.wait([batch.finished for batch in batches])
         finally:
             self._is_urgent -= 1
+
+    # Called between and at the end of transactions
+
+    def wake(self) -> None:
+        """Batches that may go out now do."""
+        self._wake.set()
+
+    def drop_unsent(self) -> None:
+        """Batches that are not in flight have failed."""
+        self._fail_all(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was not committed, and the record not sent"))
+
+    async def landed(self) -> None:
+        """No batch is in flight."""
+        while self._flying:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    def take_identity(self, producer_id: int) -> None:
+        """Batches are numbered from zero again, under this id."""
+        self._producer_id = producer_id
+        for queue in self._queues.values():
+            queue.start_over()
 
     async def close(self) -> None:
         """As ``flush``, and nothing runs any more."""
@@ -117,7 +130,7 @@ class Sender:
                 wait_ms = self._send_ready()
             except Exception as error:  # noqa: BLE001 - the sender's edge: what it was about fails, and it continues
                 wait_ms = None
-                self._fail_all(_as_kafka_error(error))
+                self._fail_all(as_kafka_error(error))
             try:
                 async with asyncio.timeout(None if wait_ms is None else max(0, wait_ms) / 1000):
                     await self._wake.wait()
@@ -129,12 +142,16 @@ class Sender:
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._expiry_ms:
             self._expire(now_ms)
+        if self._transaction is not None and self._transaction.states.drops_batches:
+            self.drop_unsent()
         due_ms: list[int] = []
         ready: dict[int, list[PartitionQueue]] = {}
         unconnected: dict[int, list[PartitionQueue]] = {}
         orphans: list[PartitionQueue] = []
         for queue in self._queues.values():
             if not queue.batches or not queue.may_send:
+                continue
+            if self._transaction is not None and not self._transaction.may_send(queue.partition):
                 continue
             wait_ms = self._wait_ms(queue, now_ms)
             if wait_ms > 0:
@@ -215,7 +232,7 @@ class Sender:
             if self._is_idempotent and self._producer_id < 0:
                 await self._take_producer_id()
         except Exception as error:  # noqa: BLE001 - the task's edge
-            problem = _as_kafka_error(error)
+            problem = as_kafka_error(error)
         else:
             problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader is known")
             orphans = [queue for queue in orphans if self._cluster.leader(queue.partition) is None]
@@ -228,7 +245,7 @@ class Sender:
         try:
             await self._cluster.connection(node_id)
         except Exception as error:  # noqa: BLE001 - the task's edge
-            self._put_off(queues, _as_kafka_error(error))
+            self._put_off(queues, as_kafka_error(error))
             for topic in {queue.partition.topic: None for queue in queues}:
                 self._start(self._refresh(topic))
         finally:
@@ -269,7 +286,7 @@ class Sender:
         for queue in queues:
             if not queue.batches:
                 continue
-            if _may_pass(problem):
+            if problem.is_transient:
                 self._delay(queue.batches[0], problem)
             else:
                 self._give_up(queue.batches.popleft(), problem)
@@ -288,10 +305,18 @@ class Sender:
         batches = [batch for _, batch in taken]
         try:
             answers = await exchange(
-                self._cluster, connection, batches, acks=self._acks, codec=self._codec, is_idempotent=self._is_idempotent
+                self._cluster,
+                connection,
+                batches,
+                acks=self._acks,
+                codec=self._codec,
+                is_idempotent=self._is_idempotent,
+                transaction=self._transaction,
             )
         except Exception as error:  # noqa: BLE001 - the task's edge: the request's batches fail with it
-            problem = _as_kafka_error(error)
+            problem = as_kafka_error(error)
+            if self._transaction is not None:
+                self._transaction.on_lost()
         finally:
             self._requests[node_id] -= 1
         unanswered = PartitionProduceResponse(error_code=problem.code, error_message=problem.message)
@@ -309,15 +334,15 @@ class Sender:
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
         problem = KafkaError(code, answer.error_message or f"{queue.partition}")
-        is_out_of_sequence = self._is_idempotent and code in _SEQUENCE_LOST
-        if not (is_out_of_sequence or _may_pass(problem)) or self._clock.monotonic_ms() >= batch.deadline_ms:
+        is_out_of_sequence = self._is_idempotent and self._transaction is None and code in _SEQUENCE_LOST
+        if not (is_out_of_sequence or problem.is_transient) or self._clock.monotonic_ms() >= batch.deadline_ms:
             self._give_up(batch, problem)
             return
         self._delay(batch, problem)
         follows_a_failure = queue.resumes_at_zero_in_flight
         queue.take_back(batch)
         queue.resumes_at_zero_in_flight = True
-        if _may_pass(problem):
+        if problem.is_transient:
             self._look_for_leader(queue, answer)
         elif not follows_a_failure:
             queue.renumber(batch.numbered_for)
@@ -344,14 +369,14 @@ class Sender:
         for queue in self._queues.values():
             while queue.batches and queue.batches[0].deadline_ms <= now_ms:
                 batch = queue.batches.popleft()
-                self._give_up(batch, _expired(batch))
+                self._give_up(batch, batch.expired())
             if queue.batches:
                 deadlines.append(queue.batches[0].deadline_ms)
         for batch in self._flying:
             if batch.deadline_ms > now_ms:
                 deadlines.append(batch.deadline_ms)
             elif not batch.finished.done():
-                self._fail(batch, _expired(batch))  # its request is still out, and settles the rest when it ends
+                self._fail(batch, batch.expired())  # its request is still out, and settles the rest when it ends
         self._expiry_ms = min(deadlines, default=NEVER_MS)
 
     def _fail_all(self, error: KafkaError) -> None:
@@ -366,25 +391,9 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
         for future in batch.fail(error):
             self.failures.add(batch.partition, error, future)
+        if self._transaction is not None:
+            self._transaction.on_failed_batch(error, is_numbered=batch.base_sequence >= 0)
+            self._wake.set()
 
     def _release(self, batch: ProducerBatch) -> None:
-        self.buffered_bytes -= batch.builder.size_bytes - HEADER_SIZE
-        room, self._room = self._room, []
-        for future in room:
-            if not future.done():
-                future.set_result(None)
-
-
-def _may_pass(problem: KafkaError) -> bool:
-    return problem.is_transient
-
-
-def _expired(batch: ProducerBatch) -> KafkaError:
-    last = batch.problem
-    if last is None:
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms expired before the first response")
-    return KafkaError(last.code, f"delivery.timeout.ms expired after {batch.attempts} attempts; the last error: {last.message}")
-
-
-def _as_kafka_error(error: Exception) -> KafkaError:
-    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        self.room.give_back(batch.builder.size_bytes - HEADER_SIZE)

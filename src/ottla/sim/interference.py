@@ -1,8 +1,8 @@
 """What may go wrong between a client and its brokers, exchange by exchange.
 
 ``Interference`` sits between a client and its network and sees each request and each answer decoded. Two rules decide: ``refuse`` may
-answer a request in the broker's place, so that the broker never sees it; ``alter`` may change an answer, hold it back for some time, or
-lose it with the connection. Answers of one connection keep their order, so a held one holds those after it as well.
+answer a request in the broker's place, so that the broker never sees it; ``alter`` may change an answer. Both may hold the answer back
+for some time, or lose it with the connection. Answers of one connection keep their order, so a held one holds those after it as well.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Lost:
     """The broker has answered; the connection breaks before the answer arrives."""
 
 
-Refuse = Callable[[Request], Response | None]
-Alter = Callable[[Request, Any], Response | Held | Lost | None]
+Fate = Response | Held | Lost | None
+Refuse = Callable[[Request], Fate]
+Alter = Callable[[Request, Any], Fate]
 
 
 class Interference:
@@ -147,10 +148,11 @@ class _Link:
         if not (isinstance(request, ProduceRequest) and request.acks == 0):
             exchange = Exchange(api, version, correlation_id, request)
             self._unanswered.append(exchange)
-            instead = self._owner.refuse(request)
-            if instead is not None:
-                exchange.response = _frame(exchange, instead)
-                asyncio.get_running_loop().call_soon(self._due, exchange)
+            fate = self._owner.refuse(request)
+            if fate is not None:
+                exchange.response = b""
+                if not self._settle(exchange, fate):
+                    asyncio.get_running_loop().call_soon(self._due, exchange)
                 return
             self._at_broker.append(exchange)
         self._transport.send(buffers)
@@ -170,15 +172,19 @@ class _Link:
         if exchange.api.key != ApiKey.API_VERSIONS:
             _, position = decode_response_header(memoryview(frame), is_flexible=exchange.api.has_flexible_response_header(exchange.version))
             response = decode(exchange.api.response, exchange.version, memoryview(frame)[position:])
-            fate = self._owner.alter(exchange.request, response)
-            instead = fate.instead if isinstance(fate, Held) else fate
-            if isinstance(instead, Response):
-                exchange.response = _frame(exchange, instead)
-            exchange.is_lost = isinstance(fate, Lost)
-            if isinstance(fate, Held):
-                asyncio.get_running_loop().call_later(fate.delay_ms / 1000, self._due, exchange)
+            if self._settle(exchange, self._owner.alter(exchange.request, response)):
                 return
         self._due(exchange)
+
+    def _settle(self, exchange: Exchange, fate: Fate) -> bool:
+        """What comes of the exchange is known; whether it is held back, and comes later by itself."""
+        instead = fate.instead if isinstance(fate, Held) else fate
+        if isinstance(instead, Response):
+            exchange.response = _frame(exchange, instead)
+        exchange.is_lost = isinstance(fate, Lost)
+        if isinstance(fate, Held):
+            asyncio.get_running_loop().call_later(fate.delay_ms / 1000, self._due, exchange)
+        return isinstance(fate, Held)
 
     def _due(self, exchange: Exchange) -> None:
         exchange.is_due = True

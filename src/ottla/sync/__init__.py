@@ -20,14 +20,19 @@ from __future__ import annotations
 
 from ottla.aio import (
     ClusterDescription,
+    CommitOutcomeUnknownError,
     ConsumerRecord,
     DeliveryError,
     DeserializationError,
+    GroupMetadata,
     KafkaError,
     NewTopic,
+    ProducerFencedError,
     RecordMetadata,
     TopicMetadata,
     TopicPartition,
+    TransactionAbortableError,
+    TransactionFatalError,
 )
 from ottla.sync.admin import Admin
 from ottla.sync.consumer import Consumer
@@ -36,14 +41,19 @@ from ottla.sync.producer import Producer
 __all__ = [
     "Admin",
     "ClusterDescription",
+    "CommitOutcomeUnknownError",
     "Consumer",
     "ConsumerRecord",
     "DeliveryError",
     "DeserializationError",
+    "GroupMetadata",
     "KafkaError",
     "NewTopic",
     "Producer",
+    "ProducerFencedError",
     "RecordMetadata",
     "TopicMetadata",
     "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionFatalError",
 ]

@@ -56,6 +56,7 @@ class Consumer(Blocking[aio.Consumer]):
     unsubscribe = blocking(aio.Consumer.unsubscribe)
     assign = blocking(aio.Consumer.assign)
     assignment = on_loop(aio.Consumer.assignment)
+    group_metadata = on_loop(aio.Consumer.group_metadata)
     commit = blocking(aio.Consumer.commit)
     committed = blocking(aio.Consumer.committed)
     position = blocking(aio.Consumer.position)

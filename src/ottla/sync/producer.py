@@ -7,18 +7,20 @@ takes all that the queue holds by then. ``send`` waits only where the asynchrono
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any, Final, Unpack
+from typing import Any, Final, Self, Unpack
 
 from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.producer import OnDelivery, report
-from ottla.sync.loop_thread import Blocking
+from ottla.sync.loop_thread import Blocking, blocking
 from ottla.sync.sent_record import SentRecord
 
 WAITING_BYTES_MAX: Final = 1 << 20
@@ -95,8 +97,38 @@ class Producer(Blocking[aio.Producer]):
 
         self._run(flush())
 
+    def commit_transaction(self) -> None:
+        """Every record that was sent in the transaction is stored and counts; ProducerFencedError when another producer took over.
+
+        TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
+        did not answer within max.block.ms: then call it again.
+        """
+        self._run(self._after_moved(self._inner.commit_transaction))
+
+    def abort_transaction(self) -> None:
+        """Nothing that was sent in the transaction counts; records that were not stored yet never are, and their futures raise."""
+        self._run(self._after_moved(self._inner.abort_transaction))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction that is committed at the end of the block, and aborted when the block raises or the commit cannot be made.
+
+        What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException as error:
+            self._run(self._after_moved(functools.partial(self._inner.abort_after, error)))
+            raise
+
+    init_transactions = blocking(aio.Producer.init_transactions)
+    begin_transaction = blocking(aio.Producer.begin_transaction)
+    send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
+
     def close(self) -> None:
-        """As ``flush``, and the loop has ended. A second call does nothing."""
+        """As ``flush``, an open transaction is aborted, and the loop has ended. A second call does nothing."""
         if not self._is_closed:
             self._run(self._moved())
         super().close()
@@ -127,6 +159,11 @@ class Producer(Blocking[aio.Producer]):
         """What was put before has been moved, and this record may follow."""
         await self._moved()
         await self._inner.admit(record)
+
+    async def _after_moved(self, end: Callable[[], Awaitable[None]]) -> None:
+        """The transaction has ended, with all that was put before."""
+        await self._moved()
+        await end()
 
     async def _moved(self) -> None:
         self._move()

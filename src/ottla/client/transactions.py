@@ -1,0 +1,394 @@
+"""The transactions of one producer: what is asked of their coordinator, and when.
+
+Requests to the coordinator go one after the other over one connection. At level 1 a partition is added before its first batch goes
+out; at level 2, which a transaction has when the cluster has finalized it and all brokers' versions allow it, the leader adds it. EndTxn
+leaves when every batch is acknowledged, or, before an abort, when none is in flight any more. A request whose answer was lost is asked
+again; at level 1 it may then arrive a second time, late, so the next transaction begins with a new epoch.
+
+Source: KIP-98, KIP-360 (new epochs), KIP-447 (generations), KIP-890 (level 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from ottla.client.backoff import Backoff
+from ottla.client.cluster import KEY_TYPE_TRANSACTION, MAIN_LANE, TRANSACTION_LANE, Cluster
+from ottla.client.coordinator import Coordinator
+from ottla.client.enlistment import Enlistment
+from ottla.client.failures import as_kafka_error
+from ottla.client.group_metadata import GroupMetadata
+from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, of_addition, of_decision
+from ottla.client.transaction_states import Call, Event, State
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
+from ottla.messages.api_keys import ApiKey
+from ottla.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.messages.registry import APIS
+from ottla.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
+
+FEATURE: Final = "transaction.version"
+ADD_PARTITIONS_OF_CLIENTS: Final = 3
+LEVEL_2_VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5}
+GENERATIONS_SINCE: Final = 3
+R = TypeVar("R", bound=Response)
+
+
+class Outbox(Protocol):
+    """The sender, as transactions see it."""
+
+    def wake(self) -> None:
+        """Batches that may go out now do."""
+
+    async def flush(self) -> None:
+        """Every batch that was begun before the call is acknowledged or has failed."""
+
+    def drop_unsent(self) -> None:
+        """Batches that are not in flight have failed."""
+
+    async def landed(self) -> None:
+        """No batch is in flight."""
+
+    def take_identity(self, producer_id: int) -> None:
+        """Batches are numbered from zero again, under this id."""
+
+
+class Transactions:
+    def __init__(self, cluster: Cluster, enlistment: Enlistment, outbox: Outbox, *, timeout_ms: int, max_block_ms: int) -> None:
+        self._cluster = cluster
+        self._clock = cluster.world.clock
+        self._enlistment = enlistment
+        self._states = enlistment.states
+        self._outbox = outbox
+        self._timeout_ms = timeout_ms
+        self._max_block_ms = max_block_ms
+        self._backoff = Backoff(first_ms=20)
+        self._coordinator = Coordinator(cluster, enlistment.transactional_id, KEY_TYPE_TRANSACTION)
+        self._groups: dict[str, Coordinator] = {}
+        self._turn = asyncio.Lock()  # of a request to the coordinator
+        self._offsets_turn = asyncio.Lock()  # of a call of send_offsets, which the end of the transaction waits for
+        self._adding: asyncio.Task[None] | None = None
+        enlistment.on_wanted = self._begin_to_add
+
+    async def init(self) -> None:
+        """The producer has an id and an epoch; earlier producers of the transactional id are fenced, and what they left open is ended."""
+        self._states.call(Call.INIT)
+        try:
+            await self._take_epoch()
+        except BaseException:
+            self._states.on(Event.NOT_INITIALIZED)
+            raise
+        self._states.on(Event.INITIALIZED)
+
+    async def begin(self) -> None:
+        """A transaction is open. The coordinator learns of it with its first partition, or is asked for a new epoch now."""
+        self._states.call(Call.BEGIN)
+        try:
+            if self._enlistment.needs_epoch:
+                await self._take_epoch()
+            level = await self._level()
+        except BaseException:
+            self._states.on(Event.NOT_BEGUN)
+            raise
+        self._enlistment.begin(level)
+        self._states.on(Event.BEGUN)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """The group has the offsets when the transaction is committed. TransactionAbortableError when it does not take them."""
+        self._states.check(Call.SEND_OFFSETS)
+        async with self._offsets_turn:
+            self._states.call(Call.SEND_OFFSETS)
+            if not offsets:
+                return
+            self._enlistment.was_asked = True
+            try:
+                if self._enlistment.level < 2:
+                    await self._add_offsets(group.group_id)
+                await self._commit_offsets(offsets, group)
+            except KafkaError as error:
+                self._states.fail(of_addition(error))
+                self._states.raise_problem()
+                raise
+            except BaseException:
+                text = "send_offsets_to_transaction was cancelled"
+                self._states.fail(TransactionAbortableError(ErrorCode.REQUEST_TIMED_OUT, text))
+                raise
+            self._enlistment.is_confirmed = True
+
+    async def commit(self) -> None:
+        """Every record and every offset of the transaction counts.
+
+        TransactionAbortableError when one of them failed, and none counts then; CommitOutcomeUnknownError when no answer came in time.
+        """
+        self._states.call(Call.COMMIT)
+        if self._states.state is State.COMMITTING:
+            try:
+                async with self._offsets_turn:
+                    await self._outbox.flush()
+            except BaseException:
+                self._states.on(Event.CALLED_OFF)
+                raise
+            self._states.raise_problem()
+        if self._enlistment.was_asked:
+            await self._end(is_commit=True)
+        self._states.on(Event.ENDED)
+
+    async def abort(self) -> None:
+        """Nothing of the transaction counts; batches that were not sent never are. Call it again when it raises that its time is over."""
+        self._states.call(Call.ABORT)
+        try:
+            self._outbox.drop_unsent()
+            async with self._offsets_turn:
+                await self._outbox.landed()
+            self._outbox.drop_unsent()
+            if self._enlistment.was_asked:
+                await self._end(is_commit=False)
+        except BaseException:
+            if self._states.state is State.ABORTING:
+                self._states.on(Event.UNANSWERED)
+            raise
+        self._states.raise_problem()
+        self._states.on(Event.ENDED)
+
+    async def close(self) -> None:
+        """An open transaction is aborted, where the coordinator answers; nothing runs any more."""
+        try:
+            if self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
+                await self.abort()
+        except KafkaError:
+            pass  # the coordinator ends it when its time is over
+        finally:
+            if self._adding is not None:
+                self._adding.cancel()
+                await asyncio.gather(self._adding, return_exceptions=True)
+
+    # The producer's epoch, and the transaction's level
+
+    async def _take_epoch(self) -> None:
+        enlistment = self._enlistment
+        request = InitProducerIdRequest(enlistment.transactional_id, self._timeout_ms, enlistment.producer_id, enlistment.producer_epoch)
+        response = await self._ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
+        if response.error_code:
+            self._fail(of_decision(KafkaError(response.error_code, f"transactional id {enlistment.transactional_id!r}")))
+        self._take_identity(response.producer_id, response.producer_epoch)
+
+    def _take_identity(self, producer_id: int, producer_epoch: int) -> None:
+        self._enlistment.producer_id, self._enlistment.producer_epoch = producer_id, producer_epoch
+        self._enlistment.needs_epoch = False
+        self._outbox.take_identity(producer_id)
+
+    async def _level(self) -> int:
+        """2 when the cluster has finalized it, and the coordinator's versions are new enough."""
+        if self._cluster.finalized_level(FEATURE) < 2:
+            return 1
+        connection = await self._coordinator.connection(TRANSACTION_LANE)
+        return 2 if all(connection.version_of(APIS[key]) >= version for key, version in LEVEL_2_VERSIONS.items()) else 1
+
+    # What belongs to the transaction
+
+    def _begin_to_add(self) -> None:
+        if self._adding is None:
+            self._adding = asyncio.get_running_loop().create_task(self._add_partitions(), name="ottla-add-partitions")
+
+    async def _add_partitions(self) -> None:
+        """The partitions that are wanted are added, or the transaction has failed. It lets no Exception out."""
+        enlistment, attempt = self._enlistment, 0
+        try:
+            while enlistment.wanted and self._states.takes_batches:
+                problem = await self._add_wanted()
+                if problem is None:
+                    attempt = 0
+                    self._outbox.wake()
+                    continue
+                if not problem.is_transient:
+                    raise problem
+                await asyncio.sleep(self._backoff.delay_ms(attempt, self._cluster.world) / 1000)
+                attempt += 1
+        except Exception as error:  # noqa: BLE001 - the task's edge: the transaction fails with it
+            self._states.fail(of_addition(as_kafka_error(error)))
+            self._outbox.wake()
+        finally:
+            self._adding = None
+
+    async def _add_wanted(self) -> KafkaError | None:
+        """One request; None when the coordinator has all of its partitions, else why it does not."""
+        enlistment = self._enlistment
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for partition in sorted(enlistment.wanted):
+            topics.setdefault(partition.topic, AddPartitionsToTxnTopic(partition.topic)).partitions.append(partition.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=enlistment.transactional_id,
+            v3_and_below_producer_id=enlistment.producer_id,
+            v3_and_below_producer_epoch=enlistment.producer_epoch,
+            v3_and_below_topics=list(topics.values()),
+        )
+        enlistment.was_asked = True
+        try:
+            response = await self._ask(request, AddPartitionsToTxnResponse, version_max=ADD_PARTITIONS_OF_CLIENTS)
+        except KafkaError as error:
+            return error
+        problem: KafkaError | None = None
+        for topic in response.results_by_topic_v3_and_below:
+            for result in topic.results_by_partition:
+                key, code = TopicPartition(topic.name, result.partition_index), result.partition_error_code
+                if not code:
+                    enlistment.added.add(key)
+                    enlistment.wanted.discard(key)
+                    enlistment.is_confirmed = True
+                elif problem is None or problem.code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    problem = KafkaError(code, f"{key} cannot be part of the transaction")
+        if problem is not None:
+            self._coordinator.on_error(problem.code)
+        return problem
+
+    async def _add_offsets(self, group_id: str) -> None:
+        enlistment = self._enlistment
+        request = AddOffsetsToTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, group_id)
+        response = await self._ask_until_answered(request, AddOffsetsToTxnResponse, lambda response: response.error_code)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"offsets of group {group_id!r} cannot be part of the transaction")
+        enlistment.is_confirmed = True
+
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        enlistment = self._enlistment
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for partition, offset in offsets.items():
+            topic = topics.setdefault(partition.topic, TxnOffsetCommitRequestTopic(partition.topic))
+            topic.partitions.append(TxnOffsetCommitRequestPartition(partition.partition, offset, -1, ""))
+        request = TxnOffsetCommitRequest(
+            enlistment.transactional_id,
+            group.group_id,
+            enlistment.producer_id,
+            enlistment.producer_epoch,
+            group.generation_id,
+            group.member_id,
+            group.group_instance_id,
+            list(topics.values()),
+        )
+        version = LEVEL_2_VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
+        response = await self._ask_until_answered(
+            request,
+            TxnOffsetCommitResponse,
+            lambda response: next((found.error_code for topic in response.topics for found in topic.partitions if found.error_code), 0),
+            group_id=group.group_id,
+            version_max=version if enlistment.level >= 2 else version - 1,
+            version_min=GENERATIONS_SINCE if group.member_id or group.generation_id >= 0 else 0,
+        )
+        for answer in response.topics:
+            for result in answer.partitions:
+                if result.error_code:
+                    text = f"offset of {answer.name}-{result.partition_index} of group {group.group_id!r}"
+                    raise KafkaError(result.error_code, text)
+
+    # The end
+
+    async def _end(self, *, is_commit: bool) -> None:
+        """The coordinator has decided. Raises what that leaves the application to do."""
+        enlistment = self._enlistment
+        request = EndTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, is_commit)
+        version = LEVEL_2_VERSIONS[ApiKey.END_TXN]
+        try:
+            response = await self._ask_until_answered(
+                request,
+                EndTxnResponse,
+                lambda response: response.error_code,
+                version_max=version if enlistment.level >= 2 else version - 1,
+                on_lost=(lambda: self._states.on(Event.LOST)) if is_commit else (lambda: None),
+            )
+        except BaseException as error:
+            self._states.on(Event.UNANSWERED)
+            if is_commit and isinstance(error, KafkaError) and error.is_transient:
+                text = f"the commit was not answered in {self._max_block_ms} ms: {error.message}"
+                raise CommitOutcomeUnknownError(error.code, text) from error
+            raise
+        code = response.error_code
+        if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and not is_commit:
+            await self._take_epoch()  # the coordinator has forgotten the id, and the transaction with it
+        elif code == ErrorCode.INVALID_TXN_STATE and not is_commit and not enlistment.is_confirmed:
+            pass  # nothing of the transaction came to the coordinator: there is nothing to abort
+        elif code:
+            self._fail(of_decision(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}")))
+        elif enlistment.level >= 2:
+            self._take_identity(response.producer_id, response.producer_epoch)
+
+    def _fail(self, problem: KafkaError) -> None:
+        """The state is that of the problem, which is raised."""
+        self._states.fail(problem)
+        self._states.raise_problem()
+        raise problem
+
+    # Requests
+
+    async def _ask_until_answered(
+        self,
+        request: Request,
+        response_type: type[R],
+        code_of: Callable[[R], int],
+        *,
+        group_id: str | None = None,
+        version_max: int | None = None,
+        version_min: int = 0,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> R:
+        """The coordinator's answer other than "not here" and "not yet"; the last problem when none comes within max.block.ms.
+
+        It is the group's coordinator that is asked where there is a ``group_id``. ``on_lost`` is called for each answer that did not come.
+        """
+        deadline_ms = self._clock.monotonic_ms() + self._max_block_ms
+        attempt = 0
+        while True:
+            try:
+                response = await self._ask(request, response_type, group_id, version_max, version_min, on_lost)
+                code = code_of(response)
+                problem = KafkaError(code, f"the coordinator of {group_id or self._enlistment.transactional_id!r} is not ready")
+                if not code or not problem.is_transient:
+                    return response
+                self._coordinator_of(group_id).on_error(code)
+            except KafkaError as error:
+                if not error.is_transient:
+                    raise
+                problem = error
+            delay_ms = self._backoff.delay_ms(attempt, self._cluster.world)
+            if self._clock.monotonic_ms() + delay_ms >= deadline_ms:
+                raise problem
+            await asyncio.sleep(delay_ms / 1000)
+            attempt += 1
+
+    async def _ask(
+        self,
+        request: Request,
+        response_type: type[R],
+        group_id: str | None = None,
+        version_max: int | None = None,
+        version_min: int = 0,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> R:
+        """One exchange."""
+        coordinator = self._coordinator_of(group_id)
+        async with self._turn:
+            connection = await coordinator.connection(TRANSACTION_LANE if group_id is None else MAIN_LANE)
+            connection.require(type(request), version_min)
+            try:
+                return await connection.ask(request, response_type, timeout_ms=self._cluster.request_timeout_ms, version_max=version_max)
+            except BaseException as error:
+                self._enlistment.on_lost()
+                on_lost()
+                if isinstance(error, KafkaError):
+                    coordinator.on_error(error.code)
+                raise
+
+    def _coordinator_of(self, group_id: str | None) -> Coordinator:
+        if group_id is None:
+            return self._coordinator
+        return self._groups.setdefault(group_id, Coordinator(self._cluster, group_id))
