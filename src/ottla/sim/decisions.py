@@ -100,7 +100,9 @@ def _of_a_leader(image: ClusterImage, before: PartitionImage, after: PartitionIm
     # Whoever was elected with a loss cannot have asked for another ISR yet.
     has_joined = before.leader in after.isr and after.partition_epoch > before.partition_epoch + 1
     if after.leader not in {*before.isr, *before.elr} and not has_handed_over and not has_joined:
-        if not may_lose:
+        # The last one of an ISR has lost power: with eligible leader replicas it leads again, for want of another one (KIP-966).
+        is_last_known = not before.isr and not before.elr and before.last_known_elr == (after.leader,)
+        if not may_lose and not is_last_known:
             yield f"broker {after.leader} was neither in sync nor eligible"
         if not after.is_recovering:
             yield f"broker {after.leader} may lack records, and counts as one that has them all"

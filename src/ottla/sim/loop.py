@@ -20,6 +20,8 @@ from contextvars import Context
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from structlog.testing import capture_logs
+
 from ottla.sim.process import CURRENT, Process
 
 T = TypeVar("T")
@@ -183,7 +185,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._has_ended = True
         self.close()
         dead, self._dead = self._dead, {}
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), capture_logs():  # their ``finally`` runs now, in no loop: what it says is nobody's
             warnings.simplefilter("ignore")
             unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
             try:
