@@ -8,6 +8,7 @@ What a Decision holds, in the order in which the runner (``broker/coordinators/s
 
 =========  =====================================================================================================
 records    durable: appended to the log, applied; their consequences are visible only once they are committed
+marker     in place of records: the end of a transaction of which the log has records
 facts      volatile state (a member that waits, a heartbeat seen): applied at once, lost on failover
 wakes      keys: the commands that are parked under them are decided again, in this turn
 parks      commands that wait under a key; for one that has waited too long its token gets the late reply
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.wire.schema import Stored
 
@@ -43,6 +44,25 @@ class StoredRecord:
 
     key: Stored | None
     value: Stored | None
+
+
+class Writer(NamedTuple):
+    """The producer of whose transaction the records are. They are refused if more than ``marker_count`` of its transactions have ended in
+    the log meanwhile: what its coordinator has permitted was for one of them."""
+
+    producer_id: int
+    producer_epoch: int
+    marker_count: int
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction. ``producer_epoch`` is the marker's; at transaction.version 2 its records have the one before."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +87,8 @@ class Park:
 class Decision:
     """What should happen now. Empty parts cost nothing.
 
-    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed.
+    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Those of a
+    ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records.
     """
 
     records: tuple[StoredRecord, ...] = ()
@@ -78,6 +99,8 @@ class Decision:
     is_atomic: bool = True
     wakes: tuple[str, ...] = ()
     parks: tuple[Park, ...] = ()
+    writer: Writer | None = None
+    marker: Marker | None = None
 
 
 class ReplicatedMachine(Protocol):
@@ -89,6 +112,14 @@ class ReplicatedMachine(Protocol):
 
     def apply(self, record: StoredRecord) -> None:
         """Changes state, decides nothing."""
+        ...
+
+    def apply_pending(self, producer_id: int, record: StoredRecord) -> None:
+        """As ``apply``, of a record that counts when the producer's transaction is committed."""
+        ...
+
+    def apply_end(self, producer_id: int, *, is_commit: bool) -> None:
+        """The producer's transaction has ended, if it had one here."""
         ...
 
     def apply_fact(self, fact: Any) -> None: ...

@@ -120,7 +120,7 @@ def test_records_bytes_and_requests_are_counted_in_total_and_by_topic(broker: Br
 def test_errors_of_a_whole_request_are_counted(broker: BrokerProcess) -> None:
     before = total(metrics(broker, "/metrics"), "kafka_network_requestmetrics_errors_total", "FindCoordinator")
     with RawClient(broker.port) as client:
-        assert client.ask(FindCoordinatorRequest("t", 1), 2).error_code != 0
+        assert client.ask(FindCoordinatorRequest("t", 2), 2).error_code != 0
     assert total(metrics(broker, "/metrics"), "kafka_network_requestmetrics_errors_total", "FindCoordinator") == before + 1
 
 

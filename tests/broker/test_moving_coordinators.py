@@ -93,6 +93,10 @@ class Counting:
     def apply(self, record: StoredRecord) -> None:
         self._note(self.applied)
 
+    def apply_pending(self, producer_id: int, record: StoredRecord) -> None: ...
+
+    def apply_end(self, producer_id: int, *, is_commit: bool) -> None: ...
+
     def apply_fact(self, fact: Any) -> None:
         self._note(self.applied)
 

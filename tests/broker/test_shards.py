@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.simulation.hunt import silence
 
+from ottla.broker.coordinators import batches
 from ottla.broker.coordinators import shard as shards
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.shard import Shard
@@ -166,6 +167,10 @@ class Ticking:
     def apply(self, record: StoredRecord) -> None:
         self.applied.append(record)
 
+    def apply_pending(self, producer_id: int, record: StoredRecord) -> None: ...
+
+    def apply_end(self, producer_id: int, *, is_commit: bool) -> None: ...
+
     def apply_fact(self, fact: Any) -> None:
         raise AssertionError("there are no facts")
 
@@ -222,7 +227,11 @@ def test_what_others_are_to_do_is_done_once_the_decision_is_committed_and_not_be
         monkeypatch.setattr(Partition, "flush_until_committed", held)
         machine, done = Asking(), list[str]()
         world = broker.broker.world
-        shard = Shard(world, partition, machine, encode_record, lambda key, value: None, lambda: None, on_effect=done.append)
+
+        def note(_: object, effect: str) -> None:
+            done.append(effect)
+
+        shard = Shard(world, partition, machine, encode_record, lambda key, value: None, lambda: None, on_effect=note)
         await shard.load()
         await asyncio.sleep(1)
         assert machine.decided == ["tick"]
@@ -254,7 +263,8 @@ def test_a_client_that_no_longer_waits_leaves_nothing_parked() -> None:
 
 
 def test_what_comes_during_a_large_decision_is_decided_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_SLICE_RECORDS", 10)
+    for module in (shards, batches):
+        monkeypatch.setattr(module, "SLICE_RECORDS", 10)
 
     async def act(broker: SimBroker, admin: Admin) -> None:
         await limit_batches(admin, 1 << 20)

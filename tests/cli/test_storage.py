@@ -108,7 +108,8 @@ def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_
             assert admin.describe_cluster().cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
             with RawClient(broker.addresses["PLAINTEXT"][1]) as client:
                 finalized = client.ask(ApiVersionsRequest("probe", "1"), 4).finalized_features
-            assert {feature.name: feature.max_version_level for feature in finalized} == {"metadata.version": level}
+            levels = {feature.name: feature.max_version_level for feature in finalized}
+            assert levels == {"metadata.version": level, "transaction.version": 2}
             admin.update_features({"metadata.version": 26})
 
 

@@ -390,15 +390,17 @@ def test_t21_describe_configs_lists_every_key_with_its_source(client: RawClient)
     assert entries["segment.bytes"].synonyms[0].source == dynamic_topic
 
 
-def test_a_transactional_id_is_refused_in_a_way_that_clients_take_as_final(client: RawClient) -> None:
+def test_producer_ids_with_and_without_a_transactional_id(client: RawClient) -> None:
+    found = client.ask(FindCoordinatorRequest("tx", 1, ["tx"]), 3)
+    assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
     for version in range(6):
-        assert client.ask(InitProducerIdRequest("tx", 60_000), version).error_code == ErrorCode.INVALID_REQUEST
+        mine = client.ask(InitProducerIdRequest("tx", 60_000), version)
+        assert (mine.error_code, mine.producer_epoch) == (ErrorCode.NONE, version), "each fences the one before"
         plain = client.ask(InitProducerIdRequest(None, 60_000), version)
         assert (plain.error_code, plain.producer_epoch) == (ErrorCode.NONE, 0)
         assert plain.producer_id >= 0
-    refused = client.ask(FindCoordinatorRequest("tx", 1, ["tx"]), 3)
-    assert refused.error_code != ErrorCode.NONE
-    assert "transaction" in (refused.error_message or "")
+    empty = client.ask(InitProducerIdRequest("", 60_000), 5)
+    assert (empty.error_code, empty.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 def test_t12_a_client_that_asks_while_the_topic_of_commits_is_created_gets_the_coordinator_when_there_is_one(tmp_path: Path) -> None:

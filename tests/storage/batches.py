@@ -47,7 +47,7 @@ def open_log(disk: InstantDisk, *, clean: bool = False, recovery_point: int = 0,
 
 
 def stage(log: PartitionLog, view: memoryview, *, leader_epoch: int = 0, now_ms: int = 2000, from_client: bool = True) -> Appended:
-    return log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client)
+    return log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=from_client, is_permitted=True)
 
 
 def append(log: PartitionLog, *views: memoryview, leader_epoch: int = 0, now_ms: int = 2000) -> list[Appended]:

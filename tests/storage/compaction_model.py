@@ -221,7 +221,7 @@ async def _write(log: PartitionLog, model: Model, kind: str, records: list[tuple
     base_offset = log.log_end_offset
     assert base_offset == model.end_offset
     model.pending = {base_offset + index: record for index, record in enumerate(sent)}
-    log.stage(memoryview(batch), leader_epoch=0, now_ms=model.now_ms)
+    log.stage(memoryview(batch), leader_epoch=0, now_ms=model.now_ms, is_permitted=True)
     await log.flush()
     await log.sync()
     _settle(model, log)

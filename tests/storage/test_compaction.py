@@ -96,7 +96,7 @@ async def _compacted_log(keys: int, rounds: int, *, segment_bytes: int = 2000) -
         for number in range(60):
             builder = BatchBuilder()
             builder.append(b"%d" % (number % keys), b"x" * 200, timestamp_ms=1000 + round_)
-            log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000)
+            log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000, is_permitted=True)
             await log.flush()
         log.tail.close_segment_soon()
         await log.flush()
@@ -150,7 +150,7 @@ async def _with_segments(*batches: tuple[bytes, bytes | None]) -> PartitionLog:
     for key, value in batches:
         builder = BatchBuilder()
         builder.append(key, value, timestamp_ms=1000)
-        log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000)
+        log.stage(memoryview(builder.build()), leader_epoch=0, now_ms=1000, is_permitted=True)
         await log.flush()
     log.tail.close_segment_soon()
     await log.flush()

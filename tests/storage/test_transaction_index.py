@@ -14,7 +14,7 @@ from ottla.records.control import build_end_marker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.log.replay import decided_between
+from ottla.storage.log.replay import Ended, replayed_between
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
@@ -296,7 +296,16 @@ def test_what_is_replayed_is_what_was_decided_in_the_order_of_the_decisions(seed
 
 
 async def replayed(log: PartitionLog) -> list[int]:
-    return [record.offset async for found in decided_between(log, 0, log.log_end_offset) for record in found]
+    pending: dict[int, list[int]] = {}
+    offsets: list[int] = []
+    async for found in replayed_between(log, 0, log.log_end_offset):
+        if isinstance(found, Ended):
+            offsets += pending.pop(found.producer_id, []) if found.is_commit else []
+        elif found.producer_id is None:
+            offsets += [record.offset for record in found.records]
+        else:
+            pending.setdefault(found.producer_id, []).extend(record.offset for record in found.records)
+    return offsets
 
 
 def test_a_transaction_whose_marker_was_compacted_away_counts() -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from ottla.broker.authorization import AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.leader_upkeep import LeaderUpkeep
+from ottla.broker.coordinators.end_markers import EndMarkers
 from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.coordinators.permits import TransactionPermits
+from ottla.broker.coordinators.transactions import TransactionShards
 from ottla.broker.dynamic_config import DynamicConfig
 from ottla.broker.home import Core, Home, Life
 from ottla.broker.metadata.publisher import Publisher
@@ -56,6 +59,9 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     )  # fmt: skip
     router, parking = gate.router, Parking(world)
     groups, mover = GroupShards(world, config, controller), ReplicaMover(world, config, partitions)
+    end_markers = EndMarkers(world, partitions, groups)
+    transactions = TransactionShards(world, config, controller, end_markers)
+    permits = TransactionPermits(world, config, transactions)
     home.failing.on_held, home.failing.on_released = router.end_work, router.begin_work
     early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)
 
@@ -86,6 +92,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
         life,
         router,
         groups,
+        transactions,
         parking,
         mover,
         Scrubber(world, config, partitions),
@@ -105,6 +112,9 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
         partitions=partitions,
         early_requests=early_requests,
         groups=groups,
+        transactions=transactions,
+        permits=permits,
+        end_markers=end_markers,
         mover=mover,
         fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
         gate=gate,

@@ -1,4 +1,4 @@
-"""What a principal may do with a resource: without an authorizer, everything. The gate asks of the cluster, handlers of topics and groups.
+"""What a principal may do with a resource: without an authorizer, everything. The gate asks of the cluster, handlers of what requests name.
 
 Operations are reported as a bit field: a bit is set for each operation that is defined for the type of resource and allowed
 (KIP-430); Kafka's numbers of operations are the bits.
@@ -32,6 +32,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
+    TRANSACTIONAL_ID = 5
 
 
 _O = Operation
@@ -41,6 +42,7 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.CLUSTER: frozenset(
         {_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE}
     ),
+    ResourceType.TRANSACTIONAL_ID: frozenset({_O.DESCRIBE, _O.WRITE}),
 }
 """What is defined for each type."""
 CLUSTER: Final = "kafka-cluster"
@@ -54,6 +56,10 @@ class AllowAll:
     def allowed(self, principal: str, resource_type: ResourceType, name: str) -> int:
         """The operations that the principal may do with the resource, as a bit field."""
         return _ALL[resource_type]
+
+    def may(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this one operation is allowed."""
+        return bool(self.allowed(principal, resource_type, name) >> operation & 1)
 
 
 _ALL: Final = {resource_type: sum(1 << operation for operation in defined) for resource_type, defined in OPERATIONS.items()}

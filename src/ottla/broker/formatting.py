@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
-from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION, supported_features
+from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION, TRANSACTION_VERSION, supported_features
 from ottla.controller.metadata_versions import LEVELS
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord
@@ -22,6 +22,8 @@ from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]
 """The metadata.version from which on a new cluster has eligible leader replicas, unless it is said otherwise."""
+TRANSACTION_VERSIONS_SINCE = ((LEVELS["4.0-IV2"], 2), (LEVELS["4.0-IV0"], 1))
+"""The same of levels of transaction.version, the highest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,13 @@ async def _format(world: World, path: str, identity: FolderIdentity) -> None:
 def first_levels(given: Mapping[str, int], supported: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Every feature's level: as given, else what a new cluster of that metadata.version has."""
     metadata_version = given.get(METADATA_VERSION, FEATURES[METADATA_VERSION][1])
-    levels = {METADATA_VERSION: metadata_version, ELR_VERSION: 1 if metadata_version >= ELR_SINCE else 0, **given}
+    transaction_version = next((level for since, level in TRANSACTION_VERSIONS_SINCE if metadata_version >= since), 0)
+    levels = {
+        METADATA_VERSION: metadata_version,
+        ELR_VERSION: 1 if metadata_version >= ELR_SINCE else 0,
+        TRANSACTION_VERSION: transaction_version,
+        **given,
+    }
     for name, level in levels.items():
         low, high = supported.get(name, (0, -1))
         if not low <= level <= high:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from ottla.broker.authorization import AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import Membership
+from ottla.broker.coordinators.end_markers import EndMarkers
 from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.coordinators.permits import TransactionPermits
+from ottla.broker.coordinators.transactions import TransactionShards
 from ottla.broker.home import Home
 from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.mover import ReplicaMover
@@ -37,6 +40,9 @@ class Parts:
     partitions: PartitionStore
     early_requests: EarlyRequests
     groups: GroupShards
+    transactions: TransactionShards
+    permits: TransactionPermits
+    end_markers: EndMarkers
     mover: ReplicaMover
     fetch_sessions: FetchSessions
     gate: Gatekeeper

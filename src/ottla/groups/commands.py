@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ottla.machine import Command
+from ottla.machine import Command, Marker, Writer
 from ottla.types import NO_EPOCH, NO_OFFSET
 
 NO_GENERATION = -1
@@ -129,6 +129,28 @@ class CommitOffsets(Command["CommitResult"], msgspec.Struct, frozen=True):
     retention_ms: int = -1
 
 
+class CommitInTransaction(Command["CommitResult"], msgspec.Struct, frozen=True):
+    """The offsets count when the producer's transaction is committed. Member and generation are checked where they are given (KIP-447).
+
+    Without a ``writer`` there are no offsets: the answer is one code, whether this producer may commit some.
+    """
+
+    token: int
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    writer: Writer | None = None
+
+
+class EndTransaction(Command[None], msgspec.Struct, frozen=True):
+    """The offsets of a transaction count from now on, or never will."""
+
+    token: int
+    marker: Marker
+
+
 class CommitResult(msgspec.Struct, frozen=True):
     """One code for each offset, in the order of the command."""
 
@@ -152,6 +174,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     offset: int = NO_OFFSET
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
+    error_code: int = 0
 
 
 class FetchResult(msgspec.Struct, frozen=True):

@@ -23,8 +23,10 @@ from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import (
     NO_GENERATION,
     NO_MEMBER,
+    CommitInTransaction,
     CommitOffsets,
     CommitResult,
+    CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
     DeleteOffsetsResult,
@@ -33,6 +35,7 @@ from ottla.groups.commands import (
     DescribeGroup,
     DescribeResult,
     EndInitialDelay,
+    EndTransaction,
     ExpireMember,
     ExpireOffsets,
     ExpireRebalance,
@@ -76,6 +79,8 @@ class GroupCoordinator:
             Heartbeat: self._heartbeat,
             LeaveGroup: self._leave,
             CommitOffsets: self._commit,
+            CommitInTransaction: self._commit_in_transaction,
+            EndTransaction: self._end_transaction,
             FetchOffsets: self._fetch,
             DescribeGroup: self._describe,
             ListGroups: self._list,
@@ -106,6 +111,15 @@ class GroupCoordinator:
                 self._stored.pop(key.group, None)
             else:
                 self._stored[key.group] = value
+
+    def apply_pending(self, producer_id: int, record: StoredRecord) -> None:
+        key, value = record.key, record.value
+        assert isinstance(key, OffsetCommitKey), "only offsets are part of transactions"
+        assert isinstance(value, OffsetCommitValue), "a transaction deletes none"
+        self._offsets.pending.add(producer_id, key, value)
+
+    def apply_end(self, producer_id: int, *, is_commit: bool) -> None:
+        self._offsets.end(producer_id, is_commit=is_commit)
 
     def apply_fact(self, fact: Any) -> None:
         if isinstance(fact, GroupChanged):
@@ -261,12 +275,40 @@ class GroupCoordinator:
             replies=((command.token, CommitResult(codes)),),
         )
 
+    def _commit_in_transaction(self, command: CommitInTransaction, now_ms: int) -> Decision:
+        group = self._groups.get(command.group_id)
+        is_known = group is not None
+        if group is None:
+            group = ClassicGroup(command.group_id)
+            error = ErrorCode.ILLEGAL_GENERATION if command.generation_id > NO_GENERATION else _error_of_name(command.group_id)
+        else:
+            error = group.error_of_transactional_commit(command)
+        if command.writer is None or error:
+            return _answer(command.token, CommitResult((error,) * max(1, len(command.offsets))))
+        errors = {text: self._error_of_metadata(text) for text in {offset.metadata for offset in command.offsets}}
+        codes = tuple([errors[offset.metadata] for offset in command.offsets])
+        taken = command.offsets if not any(codes) else [offset for offset, code in zip(command.offsets, codes) if not code]
+        if not taken:
+            return _answer(command.token, CommitResult(codes))
+        return Decision(
+            records=tuple([commit_record(group.group_id, offset, now_ms) for offset in taken]),
+            writer=command.writer,
+            facts=() if is_known else (GroupChanged(group),),
+            replies=((command.token, CommitResult(codes)),),
+        )
+
+    def _end_transaction(self, command: EndTransaction, now_ms: int) -> Decision:
+        return Decision(marker=command.marker, replies=((command.token, None),))
+
     def _error_of_metadata(self, metadata: str) -> ErrorCode:
         is_too_large = len(metadata) > self._settings.offset_metadata_max_bytes or not fits_record(metadata)
         return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
     def _fetch(self, command: FetchOffsets, now_ms: int) -> Decision:
-        return _answer(command.token, FetchResult(ErrorCode.NONE, self._offsets.fetch(command.group_id, command.topics)))
+        return _answer(command.token, FetchResult(ErrorCode.NONE, self._fetched(command)))
+
+    def _fetched(self, command: FetchOffsets) -> tuple[CommittedOffset, ...]:
+        return self._offsets.fetch(command.group_id, command.topics, require_stable=command.require_stable)
 
     def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision:
         """Offsets of topics that members read stay; of a group whose members are no consumers that is unknown, so all do."""
@@ -335,7 +377,11 @@ def _error_of_new(command: CommitOffsets) -> ErrorCode:
     """A consumer that is no member makes the group with its first commit."""
     if command.generation_id > NO_GENERATION:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    return ErrorCode.NONE if fits_record(command.group_id) else ErrorCode.INVALID_GROUP_ID
+    return _error_of_name(command.group_id)
+
+
+def _error_of_name(group_id: str) -> ErrorCode:
+    return ErrorCode.NONE if fits_record(group_id) else ErrorCode.INVALID_GROUP_ID
 
 
 def _error_of_unknown(group_id: str) -> ErrorCode:

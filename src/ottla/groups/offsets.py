@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
+from ottla.errors import ErrorCode
 from ottla.groups.commands import CommittedOffset, OffsetToCommit
+from ottla.groups.pending import PendingOffsets
 from ottla.machine import StoredRecord
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -33,22 +35,32 @@ class RetainedGroup(Protocol):
 
 
 class CommittedOffsets:
-    """The offsets of all groups of this coordinator."""
+    """The offsets of all groups of this coordinator, and those that are pending."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[tuple[str, int], OffsetCommitValue]] = {}
+        self.pending = PendingOffsets()
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        """It counts at once, over what is pending."""
         if value is not None:
             self._by_group.setdefault(key.group, {})[key.topic, key.partition] = value
+            self.pending.supersede(key.group, (key.topic, key.partition))
             return
+        self.pending.drop(key.group, (key.topic, key.partition))
         offsets = self._by_group.get(key.group, {})
         offsets.pop((key.topic, key.partition), None)
         if not offsets:
             self._by_group.pop(key.group, None)
 
+    def end(self, producer_id: int, *, is_commit: bool) -> None:
+        """The producer's transaction has ended."""
+        for key, value in self.pending.end(producer_id, is_commit=is_commit):
+            self._by_group.setdefault(key.group, {})[key.topic, key.partition] = value
+
     def dismantle(self) -> Iterator[None]:
         """All is given up, one offset at a time."""
+        yield from self.pending.dismantle()
         while self._by_group:
             _, offsets = self._by_group.popitem()
             while offsets:
@@ -56,13 +68,22 @@ class CommittedOffsets:
                 yield
 
     def groups(self) -> Iterable[str]:
-        """Groups that have committed something."""
-        return self._by_group.keys()
+        """Groups that have committed something, or are about to."""
+        return self._by_group.keys() | set(self.pending.groups())
 
-    def fetch(self, group_id: str, topics: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
+    def fetch(
+        self, group_id: str, topics: tuple[tuple[str, int], ...] | None, *, require_stable: bool = False
+    ) -> tuple[CommittedOffset, ...]:
+        """With ``require_stable``, UNSTABLE_OFFSET_COMMIT in place of each offset that an open transaction may change."""
         offsets = self._by_group.get(group_id, {})
         wanted = tuple(offsets) if topics is None else topics
-        return tuple(_committed(topic, partition, offsets.get((topic, partition))) for topic, partition in wanted)
+        unstable = frozenset(self.pending.places(group_id)) if require_stable else frozenset()
+        return tuple(
+            CommittedOffset(*place, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if place in unstable
+            else _committed(*place, offsets.get(place))
+            for place in wanted
+        )
 
     def records(self) -> Iterator[StoredRecord]:
         for group_id, offsets in self._by_group.items():
@@ -70,35 +91,42 @@ class CommittedOffsets:
                 yield StoredRecord(OffsetCommitKey(group_id, topic, partition), value)
 
     def tombstones_of_group(self, group_id: str) -> list[StoredRecord]:
-        """Everything that the group has committed is deleted."""
-        return [_tombstone(group_id, topic, partition) for topic, partition in self._by_group.get(group_id, {})]
+        """Everything that the group has committed, or is about to, is deleted."""
+        return [_tombstone(group_id, *place) for place in self._places(group_id)]
+
+    def _places(self, group_id: str) -> dict[tuple[str, int], None]:
+        return dict.fromkeys(self._by_group.get(group_id, ())) | dict.fromkeys(self.pending.places(group_id))
 
     def tombstones_of_partitions(self, group_id: str, partitions: set[tuple[str, int]]) -> list[StoredRecord]:
-        """What the group has committed for the partitions is deleted."""
-        return [_tombstone(group_id, *partition) for partition in self._by_group.get(group_id, {}) if partition in partitions]
+        """What the group has committed for the partitions, or is about to, is deleted."""
+        return [_tombstone(group_id, *place) for place in self._places(group_id) if place in partitions]
 
     def tombstones_of_topics(self, topics: frozenset[str]) -> list[StoredRecord]:
-        """Everything that was committed for the topics is deleted."""
+        """Everything that was committed for the topics, or is about to be, is deleted."""
         return [
             _tombstone(group_id, topic, partition)
-            for group_id, offsets in self._by_group.items()
-            for topic, partition in offsets
+            for group_id in self.groups()
+            for topic, partition in self._places(group_id)
             if topic in topics
         ]
 
     def tombstones_of_expired(self, group: RetainedGroup, *, now_ms: int, retention_ms: int) -> list[StoredRecord]:
-        """What the group has committed too long ago is deleted."""
+        """What the group has committed too long ago is deleted, but where something is pending."""
         read = group.read_topics()
         if read is None:
             return []
+        pending = frozenset(self.pending.places(group.group_id))
         return [
             _tombstone(group.group_id, topic, partition)
             for (topic, partition), value in self._by_group.get(group.group_id, {}).items()
-            if topic not in read and _is_expired(group.empty_since_ms, value, now_ms=now_ms, retention_ms=retention_ms)
+            if topic not in read
+            and (topic, partition) not in pending
+            and _is_expired(group.empty_since_ms, value, now_ms=now_ms, retention_ms=retention_ms)
         ]
 
     def count(self, group_id: str) -> int:
-        return len(self._by_group.get(group_id, {}))
+        """How many partitions the group has committed something for, or is about to."""
+        return len(self._places(group_id))
 
 
 def commit_record(group_id: str, offset: OffsetToCommit, now_ms: int, *, retention_ms: int = -1) -> StoredRecord:

@@ -8,6 +8,10 @@ that it already has; five, because a producer keeps at most five requests in fli
 batch                                          answer
 =============================================  =====================================================
 id not known here                              taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+plain, while the producer's transaction is     INVALID_TXN_STATE
+open
+transactional, and its transaction is not      NotPermitted: only its coordinator knows
+open here
 the same, where ``may_lack_some``              taken, at any sequence: its past may have been deleted
 epoch below the known one                      INVALID_PRODUCER_EPOCH
 epoch above the known one                      taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -73,6 +77,15 @@ _NEXT_EPOCH_VERSION: Final = 2
 """The first transaction.version whose markers have an epoch above that of the transaction's records."""
 
 
+class NotPermitted(Exception):
+    """The batch begins a transaction here, or comes after its end: its coordinator is to be asked."""
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        super().__init__(f"the transaction of producer {producer_id}, epoch {producer_epoch}, is not open here")
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+
 class ProducerState(msgspec.Struct, gc=False):
     """One producer in one partition."""
 
@@ -81,6 +94,7 @@ class ProducerState(msgspec.Struct, gc=False):
     last_used_ms: int
     coordinator_epoch: int = -1  # of the newest end marker
     transaction_first_offset: int = -1  # of the open transaction
+    marker_count: int = 0  # of end markers, since the log was opened
 
     def push(self, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool) -> None:
         if epoch != self.epoch:
@@ -100,6 +114,7 @@ class ProducerState(msgspec.Struct, gc=False):
             self.batches = []
         self.coordinator_epoch = marker.coordinator_epoch
         self.transaction_first_offset = -1
+        self.marker_count += 1
         self.last_used_ms = now_ms
 
 
@@ -124,7 +139,9 @@ class ProducerStates:
         """By producer id, of what is in the log. Not to be changed."""
         return self._states
 
-    def admit(self, producer_id: int, epoch: int, first_sequence: int, last_offset_delta: int) -> Batch | None:
+    def admit(
+        self, producer_id: int, epoch: int, first_sequence: int, last_offset_delta: int, *, is_transactional: bool = False
+    ) -> Batch | None:
         """None when the batch is next; the batch that it repeats when it is a duplicate. KafkaError otherwise."""
         state = self._staged.get(producer_id) or self._states.get(producer_id)
         if state is None:
@@ -132,6 +149,8 @@ class ProducerStates:
                 text = f"producer {producer_id} begins with sequence {first_sequence}, and nothing was ever deleted here: 0 is next"
                 raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
             return None
+        if state.transaction_first_offset >= 0 and not is_transactional and epoch >= state.epoch:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} sent a plain batch while its transaction is open")
         batches = state.batches
         last_sequence = batches[-1][1] if batches else -1
         if epoch == state.epoch:
@@ -150,6 +169,24 @@ class ProducerStates:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {producer_id} epoch {epoch} sent sequence {first_sequence}, {expected} is next",
         )
+
+    def check_is_part(self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool) -> None:
+        """NotPermitted unless the producer's transaction is open here under this epoch.
+
+        With ``begins_at_zero`` a producer that is not known here begins with sequence 0, whatever was deleted: its coordinator would not
+        have added the partition otherwise. OUT_OF_ORDER_SEQUENCE_NUMBER when it does not.
+        """
+        state = self._staged.get(producer_id) or self._states.get(producer_id)
+        if state is None and begins_at_zero and first_sequence:
+            text = f"producer {producer_id} begins with sequence {first_sequence} in this partition, 0 is next"
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        if state is None or state.epoch != epoch or state.transaction_first_offset < 0:
+            raise NotPermitted(producer_id, epoch)
+
+    def marker_count(self, producer_id: int) -> int:
+        """How many of its transactions have ended here. What a coordinator permits is permitted as long as that stays the same."""
+        state = self._staged.get(producer_id) or self._states.get(producer_id)
+        return 0 if state is None else state.marker_count
 
     def admit_epoch(self, producer_id: int, epoch: int) -> None:
         """INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
@@ -186,7 +223,7 @@ class ProducerStates:
                 state = ProducerState(epoch, [], now_ms)
             else:
                 batches, first_offset = known.batches.copy(), known.transaction_first_offset
-                state = ProducerState(known.epoch, batches, now_ms, known.coordinator_epoch, first_offset)
+                state = ProducerState(known.epoch, batches, now_ms, known.coordinator_epoch, first_offset, known.marker_count)
             self._staged[producer_id] = state
         return state
 

@@ -116,6 +116,12 @@ class TransactionCoordinator:
         elif found.state.is_prepared:
             self._unmarked[transactional_id] = dict.fromkeys(found.partitions, 0)
 
+    def apply_pending(self, producer_id: int, record: StoredRecord) -> None:
+        raise AssertionError("the log of transactions is part of none")
+
+    def apply_end(self, producer_id: int, *, is_commit: bool) -> None:
+        """Nothing ends in the log of transactions."""
+
     def apply_fact(self, fact: Any) -> None:
         if isinstance(fact, LookAgain):
             self._due_ms = fact.due_ms

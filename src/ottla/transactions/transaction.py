@@ -56,6 +56,10 @@ class TransactionState(IntEnum):
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
+STATE_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
+"""As administrators see them."""
+
+
 class Transaction(msgspec.Struct, frozen=True):
     """What is recorded of a transactional id."""
 

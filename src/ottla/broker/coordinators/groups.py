@@ -6,10 +6,11 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
 from ottla.config import BrokerConfig
 from ottla.config.registry import SEGMENT_BYTES_MIN
-from ottla.groups.commands import DeleteTopicOffsets
+from ottla.groups.commands import DeleteTopicOffsets, EndTransaction
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.machine import Marker
 from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
 from ottla.types import GROUP_METADATA_TOPIC
@@ -29,6 +30,10 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
         topics = tuple(topic.name for topic in delta.deleted_topics)
         if topics:
             self.tell_all(DeleteTopicOffsets(0, topics))
+
+    async def write_marker(self, index: int, marker: Marker) -> None:
+        """It is in that partition, committed, and applied: its offsets count, or are dropped. KafkaError otherwise."""
+        await self.ask_partition(index, lambda token: EndTransaction(token, marker))
 
     def fits_batch(self, group_id: str, offset_count: int) -> bool:
         """False when so many offsets of the group cannot be one batch, whatever their topics are."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ottla.broker.controller.active_controller import ActiveController
-from ottla.broker.coordinators.shard import DecodeRecord, EncodeRecord, Shard, no_effect
+from ottla.broker.coordinators.batches import EncodeRecord
+from ottla.broker.coordinators.shard import DecodeRecord, Shard, no_effect
 from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
@@ -20,6 +21,7 @@ from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.machine import Command, ReplicatedMachine, Token
+from ottla.metadata.image import ClusterImage
 from ottla.ports import World
 from ottla.types import NO_LEADER
 
@@ -41,8 +43,10 @@ class CoordinatorKind(Generic[M]):
     decode: DecodeRecord
     topic_configs: dict[str, str | None]
     commit_ms_max: int
-    on_effect: Callable[[Any], None] = no_effect
-    """Carries out what a decision has others do, once its records are committed."""
+    on_effect: Callable[[Any, Any], None] = no_effect
+    """Has others do what a decision of the shard wants of them, once its records are committed."""
+    min_isr_key: str | None = None
+    """Configures how many replicas of the topic must be in sync; with fewer replicas, all of them."""
 
 
 class CoordinatorRuntime(Part, Generic[M]):
@@ -56,6 +60,11 @@ class CoordinatorRuntime(Part, Generic[M]):
         self._shards: dict[int, Shard[M]] = {}  # of the partitions that this broker leads: one each, of the epoch that it leads in
         self._is_closed = False
         self._node_id = config.node_id
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest committed image of the cluster."""
+        return self._controller.image
 
     @property
     def partition_count(self) -> int:
@@ -85,7 +94,10 @@ class CoordinatorRuntime(Part, Generic[M]):
             factor = 1
         count = config[kind.count_key]
         while True:  # the controller knows how many brokers there are, with those that are down
-            [result] = await self._controller.create_topics([NewTopic(kind.topic, count, factor, configs=kind.topic_configs)])
+            configs = dict(kind.topic_configs)
+            if kind.min_isr_key is not None:
+                configs["min.insync.replicas"] = str(min(config[kind.min_isr_key], factor))
+            [result] = await self._controller.create_topics([NewTopic(kind.topic, count, factor, configs=configs)])
             is_too_large = isinstance(result, KafkaError) and result.code == ErrorCode.INVALID_REPLICATION_FACTOR
             if not is_too_large or factor <= smallest:
                 break
@@ -147,6 +159,13 @@ class CoordinatorRuntime(Part, Generic[M]):
     async def ask(self, key: str, make_command: Callable[[Token], Command[R]]) -> R:
         """The reply of the key's coordinator. NOT_COORDINATOR when that is not here, COORDINATOR_LOAD_IN_PROGRESS while it loads."""
         return await self.shard_of(key).ask(make_command)
+
+    async def ask_partition(self, index: int, make_command: Callable[[Token], Command[R]]) -> R:
+        """As ``ask``, of the coordinator over that partition."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"partition {index} of {self._kind.topic} is not led here")
+        return await shard.ask(make_command)
 
     async def ask_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
         """One reply from each shard of this broker, but for those that it loses meanwhile. KafkaError while one of them loads."""

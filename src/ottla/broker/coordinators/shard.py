@@ -2,12 +2,16 @@
 
 A command is decided over the applied state; its records are appended to the partition and applied at once; what may be
 answered to it waits until the log has them. A parked token (a JoinGroup that waits for others) is answered by a later
-decision. A shard belongs to one leader epoch: when that ends it is closed, whatever is parked fails with NOT_COORDINATOR, and what it
-had is given up in slices. The next epoch's shard, here or elsewhere, begins with the log.
+decision; a parked command is decided again when a decision wakes its key (``parked.py``), in the same turn. What is decided in one turn
+is written at once.
+
+A shard belongs to one leader epoch: when that ends it is closed, whatever is parked fails with NOT_COORDINATOR, and what it had is given up
+in slices. The next epoch's shard, here or elsewhere, begins with the log.
 
 Loading goes to the log's end, not to the high watermark: what lies between them may still be committed, and this epoch answers for it. An
 answer waits until the log has committed what it rests on, and not longer than ``commit_ms_max``; with one replica that is when it is
-written.
+written. Effects wait as long as it takes: what follows from a load is done when all that was loaded is committed, since this broker may
+have what no other one has, and be replaced.
 
 Commands are decided one after the other. Large decisions are encoded in slices, and later commands wait for them. When the
 log refuses a decision nothing of it is applied: the client gets the error, and a timer comes again.
@@ -22,6 +26,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from ottla.broker.coordinators.batches import SLICE_RECORDS, EncodeRecord, encoded, stage, stage_marker
+from ottla.broker.coordinators.parked import ParkedCommands
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices, sliced
@@ -29,23 +35,21 @@ from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
 from ottla.machine import Command, Decision, ReplicatedMachine, StoredRecord, Timer, Token
 from ottla.ports import TimerHandle, World
-from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record
-from ottla.storage.log.replay import decided_between
+from ottla.storage.log.replay import Ended, replayed_between
 
 log = get_logger(__name__)
 R = TypeVar("R")
 M = TypeVar("M", bound=ReplicatedMachine)
 
-EncodeRecord = Callable[[StoredRecord], tuple[bytes, bytes | None]]
 DecodeRecord = Callable[[bytes, bytes | None], StoredRecord | None]
-_SLICE_RECORDS: Final = 1000
-"""What is encoded before others have their turn: some milliseconds."""
 _LOOK_EVERY: Final = 32
 """Records, groups or timers between two looks at the clock: some tenths of a millisecond."""
 _FAILED_AT_ONCE: Final = 100
 """Parked requests that fail in one turn of the loop: each of them is answered in the next one."""
-_RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and value
+_TOGETHER_MAX: Final = 64
+"""Decisions of one turn that are written at once."""
+_PASSING: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _RETRY_MS: Final = 500
 """When the command of a timer is tried again, as in Kafka's coordinators."""
 
@@ -58,13 +62,13 @@ class _Asked(msgspec.Struct, gc=False):
     timer: Timer | None = None
 
 
-def no_effect(effect: Any) -> None:
+def no_effect(shard: Any, effect: Any) -> None:
     """For machines that have nothing done by others."""
     raise AssertionError(f"this coordinator has no one to carry out {type(effect).__name__}")
 
 
 class Shard(Generic[M]):
-    """One machine and its log, in the leader epoch that the partition is in. ``on_effect`` carries out what others are to do."""
+    """One machine and its log, in the leader epoch that the partition is in. ``on_effect`` has others do what the shard wants of them."""
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class Shard(Generic[M]):
         on_lost: Callable[[], None],
         *,
         commit_ms_max: int = 5000,
-        on_effect: Callable[[Any], None] = no_effect,
+        on_effect: Callable[[Any, Any], None] = no_effect,
     ) -> None:
         self._world = world
         self.partition = partition
@@ -88,6 +92,8 @@ class Shard(Generic[M]):
         self._commit_ms_max = commit_ms_max
         self._on_effect = on_effect
         self._parked: dict[int, asyncio.Future[Any]] = {}
+        self._waiting = ParkedCommands(world, self._answer)
+        self._decided: list[Decision] = []  # and applied, in this turn; not written yet
         self._timers: dict[tuple[str, ...], TimerHandle] = {}
         self._asked: deque[_Asked] = deque()
         self._is_deciding = False
@@ -123,6 +129,7 @@ class Shard(Generic[M]):
                 await self._carry_out(decision)
                 if count % _LOOK_EVERY == 0:
                     await slices.next()
+            self._write_decided()
         except (OttlaError, OSError) as error:
             if not self._is_closed:
                 log.error("shard_not_loaded", topic=self.partition.topic, partition=self.partition.index, error=str(error))
@@ -133,15 +140,18 @@ class Shard(Generic[M]):
 
     async def _read_log(self, slices: Slices) -> None:
         opened = self.partition.log
-        async for batch in decided_between(opened, opened.log_start_offset, opened.log_end_offset):
-            for count, record in enumerate(batch):
+        async for found in replayed_between(opened, opened.log_start_offset, opened.log_end_offset):
+            if isinstance(found, Ended):
+                self._machine.apply_end(found.producer_id, is_commit=found.is_commit)
+                continue
+            for count, record in enumerate(found.records):
                 if count % _LOOK_EVERY == 0:
                     await slices.next()
                     if self._is_closed:
                         return
-                self._apply(record)
+                self._apply(found.producer_id, record)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, producer_id: int | None, record: Record) -> None:
         if record.key is None:
             return
         try:
@@ -149,8 +159,12 @@ class Shard(Generic[M]):
         except DecodeError as error:
             log.warning("stored_record_skipped", topic=self.partition.topic, offset=record.offset, reason=error.message)
             return
-        if stored is not None:
+        if stored is None:
+            return
+        if producer_id is None:
             self._machine.apply(stored)
+        else:
+            self._machine.apply_pending(producer_id, stored)
 
     async def ask(self, make_command: Callable[[Token], Command[R]]) -> R:
         """The reply to the command that ``make_command`` makes of a fresh token, once it may be sent.
@@ -170,16 +184,32 @@ class Shard(Generic[M]):
             return await future
         finally:
             self._parked.pop(token, None)
+            self._waiting.forget(token)
 
     def tell(self, command: Command[Any]) -> None:
         """The command is decided; no caller waits for it."""
         self._ask(_Asked(command))
+
+    def tell_surely(self, command: Command[Any], *name: str) -> None:
+        """As ``tell``; and it is decided again if the log refuses what is decided. ``name`` tells it from others of its kind."""
+        self._ask(_Asked(command, timer=Timer((type(command).__name__, *name), self._world.clock.now_ms(), command)))
+
+    def ask_again(self, command: Any) -> None:
+        """A command that waits for its reply is decided once more, now that it has what it lacked."""
+        self._ask(_Asked(command, command.token))
+
+    def refuse(self, token: Token, error: KafkaError) -> None:
+        """Whoever waits for the command's reply gets the error."""
+        future = self._parked.get(token)
+        if future is not None and not future.done():
+            future.set_exception(error)
 
     def close(self) -> None:
         """Nothing is decided, timers do nothing, and what is parked fails with NOT_COORDINATOR: soon, where that is much."""
         if not self._is_closed:
             self._is_closed = True
             self._asked.clear()
+            self._waiting.close()
             eager.run(self._dismantle(), _note_end)
 
     async def _dismantle(self) -> None:
@@ -210,7 +240,10 @@ class Shard(Generic[M]):
     async def _decide_all(self) -> None:
         self._is_deciding = True
         try:
-            while self._asked and not self._is_closed:
+            while (self._asked or self._decided) and not self._is_closed:
+                if not self._asked:
+                    self._write_decided()  # more may be asked by that
+                    continue
                 asked = self._asked.popleft()
                 try:
                     await self._carry_out(self._machine.decide(asked.command, self._world.clock.now_ms()))
@@ -221,61 +254,54 @@ class Shard(Generic[M]):
 
     async def _carry_out(self, decision: Decision) -> None:
         """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
-        assert not decision.parks, "no machine on a shard has others wait yet"
         if decision.records:
-            batches = await self._encoded(decision)
+            if len(decision.records) > SLICE_RECORDS:
+                self._write_decided()  # others have their turn before this is encoded
+            batches = await encoded(decision, self._encode, limit=self.batch_bytes_max, now_ms=self._world.clock.now_ms())
             if self._is_closed:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
-            self._stage(batches)
-        for record in decision.records:
-            self._machine.apply(record)
+            stage(self.partition, self.leader_epoch, batches, decision.writer, self._world.clock.now_ms())
+        self._apply_all(decision)
         for fact in decision.facts:
             self._machine.apply_fact(fact)
+        for key in decision.wakes:
+            self._asked.extendleft(_Asked(command, command.token) for command in reversed(self._waiting.wake(key)))
+        for park in decision.parks:
+            self._waiting.park(park)
         for timer in decision.timers:
             self._set_timer(timer)
-        if decision.replies or decision.effects:
-            if not self.partition.is_settled or self.partition.leading is not None:
-                self._reply_when_committed(decision)
+        if decision.records or decision.replies or decision.effects or decision.marker is not None:
+            self._decided.append(decision)
+            if len(self._decided) >= _TOGETHER_MAX or len(decision.records) > SLICE_RECORDS:
+                self._write_decided()
+
+    def _apply_all(self, decision: Decision) -> None:
+        machine, marker, writer = self._machine, decision.marker, decision.writer
+        if marker is not None:
+            stage_marker(self.partition, self.leader_epoch, marker, self._world.clock.now_ms())
+            machine.apply_end(marker.producer_id, is_commit=marker.is_commit)
+        for record in decision.records:
+            if writer is None:
+                machine.apply(record)
             else:
-                self._reply(decision, None)
-        elif decision.records:
+                machine.apply_pending(writer.producer_id, record)
+
+    def _write_decided(self) -> None:
+        """What was decided is written, and answered when that is committed."""
+        decided, self._decided = self._decided, []
+        if any(decision.replies or decision.effects for decision in decided):
+            if not self.partition.is_settled or self.partition.leading is not None:
+                self._reply_when_committed(decided)
+            else:
+                self._reply(decided, None)
+        elif decided:
             eager.run(self.partition.flush(), lambda _, error: self._log_failure(error))
-
-    async def _encoded(self, decision: Decision) -> list[bytearray]:
-        """The batches of the decision's records: one, unless it may be split."""
-        limit = self.batch_bytes_max
-        now_ms = self._world.clock.now_ms()
-        batches: list[bytearray] = []
-        builder = BatchBuilder()
-        for count, record in enumerate(decision.records, 1):
-            key, value = self._encode(record)
-            size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
-            if not decision.is_atomic and builder.count and builder.size_bytes + size > limit:
-                batches.append(builder.build())
-                builder = BatchBuilder()
-            builder.append(key, value, timestamp_ms=now_ms)
-            if builder.size_bytes > limit:
-                text = f"{len(decision.records)} records do not fit into a batch of {limit} bytes"
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-            if count % _SLICE_RECORDS == 0:
-                await asyncio.sleep(0)
-        return [*batches, builder.build()]
-
-    def _stage(self, batches: list[bytearray]) -> None:
-        partition = self.partition
-        now_ms = self._world.clock.now_ms()
-        try:
-            for batch in batches:
-                partition.stage_own(memoryview(batch), leader_epoch=self.leader_epoch, now_ms=now_ms)
-        except KafkaError as error:
-            if error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
-            raise
 
     def _refuse(self, asked: _Asked, error: Exception) -> None:
         """The command has come to nothing: its client gets the error, its timer comes again."""
         is_ours = not isinstance(error, KafkaError)
-        tell = log.info if asked.token is not None and not is_ours else log.error  # a client may ask for what cannot be
+        is_passing = isinstance(error, KafkaError) and error.code in _PASSING
+        tell = log.info if (asked.token is not None and not is_ours) or is_passing else log.error  # a client may ask for what cannot be
         command = type(asked.command).__name__
         tell(
             "shard_command_failed",
@@ -285,42 +311,56 @@ class Shard(Generic[M]):
             error=str(error),
             exc_info=is_ours,
         )
-        future = self._parked.get(asked.token) if asked.token is not None else None
+        future = None if asked.token is None else self._parked.get(asked.token)
         if future is not None and not future.done():
             future.set_exception(error)
         timer = asked.timer
         if timer is not None and timer.name not in self._timers and not self._is_closed:
             self._set_timer(Timer(timer.name, self._world.clock.now_ms() + _RETRY_MS, timer.command))
 
-    def _reply_when_committed(self, decision: Decision) -> None:
+    def _reply_when_committed(self, decided: list[Decision]) -> None:
+        if self._is_closed:
+            return
         timers, late = self._world.timers, "is not committed in time"
-        limit = timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decision, late))
+        limit = timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decided, late))
 
         def ended(_: None, error: BaseException | None) -> None:
             limit.cancel()
-            self._reply(decision, error)
+            self._reply(decided, error)
 
         eager.run(self.partition.flush_until_committed(), ended)
 
-    def _reply(self, decision: Decision, error: BaseException | None) -> None:
-        self._log_failure(error)
+    def _reply(self, decided: list[Decision], error: BaseException | None) -> None:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            self._wait_for_replicas(decided)
+        else:
+            self._log_failure(error)
         if error is not None:
-            self._refuse_replies(decision, "has failed")
+            self._refuse_replies(decided, "has failed")
             return
-        for token, value in decision.replies:
-            future = self._parked.get(token)
-            if future is not None and not future.done():
-                future.set_result(value)
-        if not self._is_closed:
-            for effect in decision.effects:
-                self._on_effect(effect)
+        for decision in decided:
+            for token, value in decision.replies:
+                self._answer(token, value)
+            if not self._is_closed:
+                for effect in decision.effects:
+                    self._on_effect(self, effect)
 
-    def _refuse_replies(self, decision: Decision, what: str) -> None:
+    def _wait_for_replicas(self, decided: list[Decision]) -> None:
+        """It is committed by too few replicas: whoever waits is to ask again, and effects wait until there are enough."""
+        owed = [Decision(effects=decision.effects) for decision in decided if decision.effects]
+        if owed:
+            self._world.timers.call_later_ms(_RETRY_MS, lambda: self._reply_when_committed(owed))
+
+    def _answer(self, token: Token, value: Any) -> None:
+        future = self._parked.get(token)
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def _refuse_replies(self, decided: list[Decision], what: str) -> None:
         """What was decided may still be committed: clients ask again, as they do when a coordinator has gone."""
-        for token, _ in decision.replies:
-            future = self._parked.get(token)
-            if future is not None and not future.done():
-                future.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator's log {what}"))
+        for decision in decided:
+            for token, _ in decision.replies:
+                self.refuse(token, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator's log {what}"))
 
     def _log_failure(self, error: BaseException | None) -> None:
         if error is not None and not self._is_closed:

@@ -1,13 +1,13 @@
-"""FindCoordinator, versions 0-6: who coordinates a group (key type 0).
+"""FindCoordinator, versions 0-6: who coordinates a group (key type 0), or a transactional id (1).
 
-Up to v3 one key, from v4 many. The internal topic is created when it is first needed. Transactional ids (1) are
-refused in words until this broker has transactions, share groups (2) likewise.
+Up to v3 one key, from v4 many. The internal topic is created when it is first needed. Share groups (2) are refused in words.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -24,13 +24,15 @@ KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2
 
 async def handle(parts: Parts, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     await parts.home.failing.settled()
-    refused = await _refused(parts, request.key_type)
+    shards, refused = await _shards(parts, request.key_type)
     ends = {node_id: (host, port) for node_id, host, port, _ in parts.endpoints_for(context.connection.listener)}
 
     def find(key: str) -> Coordinator:
         if refused is not None:
             return Coordinator(key, -1, "", -1, refused.code, refused.message or None)
-        leader = parts.groups.leader_of(key)
+        if not key and request.key_type == KEY_TRANSACTION:
+            return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, "a transactional id is not empty")
+        leader = shards.leader_of(key)
         if leader not in ends:
             return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(key, leader, *ends[leader])
@@ -43,18 +45,18 @@ async def handle(parts: Parts, context: RequestContext, request: FindCoordinator
     return FindCoordinatorResponse(error_code=found.error_code, error_message=text, node_id=found.node_id, host=found.host, port=found.port)
 
 
-async def _refused(parts: Parts, key_type: int) -> KafkaError | None:
-    """Why there is no coordinator of this kind; None when there is, and its topic exists."""
+async def _shards(parts: Parts, key_type: int) -> tuple[CoordinatorRuntime[Any], KafkaError | None]:
+    """The coordinators of this kind, whose topic exists; or why there are none."""
+    shards: CoordinatorRuntime[Any] = parts.transactions if key_type == KEY_TRANSACTION else parts.groups
     try:
-        if key_type in (KEY_TRANSACTION, KEY_SHARE):
-            what = "transactions" if key_type == KEY_TRANSACTION else "share groups"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this broker has no {what} yet")
-        if key_type != KEY_GROUP:
+        if key_type == KEY_SHARE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "this broker has no share groups yet")
+        if key_type not in (KEY_GROUP, KEY_TRANSACTION):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known")
-        await parts.groups.ensure_topic()
+        await shards.ensure_topic()
     except KafkaError as error:
-        return error
-    return None
+        return shards, error
+    return shards, None
 
 
 SERVICE = service(FindCoordinatorRequest, handle)

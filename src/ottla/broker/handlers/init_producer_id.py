@@ -1,32 +1,47 @@
-"""InitProducerId, versions 0-5: an id for an idempotent producer (KIP-98).
+"""InitProducerId, versions 0-5: an id and epoch for an idempotent producer, or for a transactional one (KIP-98).
 
-A transactional id is refused with INVALID_REQUEST, which every client takes as final: this broker has no transactions yet
-(FindCoordinator, which comes first, says so in words). A producer that names its old id and epoch
-(v3, KIP-360) gets a fresh id, which is always legal for an idempotent one. While no controller gives ids the answer is
-COORDINATOR_NOT_AVAILABLE, after which clients ask again.
+Without a transactional id the answer is a fresh id, also for a producer that names its old one (v3, KIP-360), which is always legal. With
+one it is the coordinator's: earlier producers of that id are fenced, and their open transaction is aborted first. While no controller gives
+ids the answer is COORDINATOR_NOT_AVAILABLE, after which clients ask again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import Operation, ResourceType
+from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.transactions.commands import InitProducerId
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:
-        return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
+        if request.transactional_id is None:
+            return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
+        if not parts.authorizer.may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await _begin(parts, context, request, request.transactional_id)
     except KafkaError as error:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NOT_CONTROLLER else error.code
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+
+async def _begin(parts: Parts, context: RequestContext, request: InitProducerIdRequest, transactional_id: str) -> InitProducerIdResponse:
+    def command(token: int) -> InitProducerId:
+        return InitProducerId(token, transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch)
+
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    result = await parts.transactions.ask(transactional_id, command)
+    code = code_for("InitProducerId", context.version, result.error_code)
+    return InitProducerIdResponse(error_code=code, producer_id=result.producer_id, producer_epoch=result.producer_epoch)
 
 
 SERVICE = service(InitProducerIdRequest, handle)

@@ -51,7 +51,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
         OffsetFetchResponseTopic(
             topic,
             [
-                OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0)
+                OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error_code)
                 async for offset in slices.over(offsets)
             ],
         )
@@ -89,7 +89,7 @@ async def _group(
         if by_id and image is None:
             continue
         answers = [
-            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, 0)
+            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error_code)
             async for offset in slices.over(offsets)
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)

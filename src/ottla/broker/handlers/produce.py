@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.handlers.staged_produce import StagedProduce, refuse
+from ottla.broker.authorization import Operation, ResourceType
+from ottla.broker.handlers import transactional_produce
+from ottla.broker.handlers.staged_produce import Held, StagedProduce, refuse
 from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.service import service
@@ -30,6 +32,7 @@ from ottla.messages.produce import (
 )
 from ottla.records.batch import TRANSACTIONAL
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
+from ottla.storage.producers import NotPermitted
 from ottla.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.partition import Partition
 
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
+ROUNDS_MAX = 10  # of waiting for a worker or a coordinator, which one batch may need in turn
 _ACKS = (0, 1, -1)
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
@@ -44,14 +48,15 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
-    staged = StagedProduce(parts, context, request.acks, request.timeout_ms, response)
-    problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(request)
+    staged = StagedProduce(parts, context, request, response)
+    problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(parts, context, request)
     store, has_ids = parts.partitions, context.version >= TOPIC_IDS_SINCE
     for topic in request.topic_data:
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
         results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
-    if staged.heavy or staged.late:
+    waits = bool(staged.heavy or staged.late or staged.unpermitted)
+    if waits:
         staged.wait_once_more()
         context.connection.hold()
         if staged.staged:
@@ -63,16 +68,16 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
         response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
     if not staged.staged:
         staged.finish(frozenset())
-    return _append_rest(parts, staged, problem) if staged.heavy or staged.late else None
+    return _append_rest(parts, staged, problem) if waits else None
 
 
 async def handle_many(parts: Parts, context: RequestContext, request: ProduceRequest) -> None:
     """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
-    staged = StagedProduce(parts, context, request.acks, request.timeout_ms, response)
+    staged = StagedProduce(parts, context, request, response)
     try:
-        problem, size_bytes, slices = _problem(request), 0, Slices(parts.world.clock)
+        problem, size_bytes, slices = _problem(parts, context, request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):
             has_id = context.version >= TOPIC_IDS_SINCE
             partitions = parts.partitions.by_id.get(topic.topic_id) if has_id else parts.partitions.by_name.get(topic.name)
@@ -81,7 +86,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
             async for data in slices.over(topic.partition_data):
                 size_bytes += len(data.records or b"")
                 results.append(_try_to_stage(parts, topic, partitions, data, staged, problem))
-                if len(staged.staged) + len(staged.heavy) >= TOGETHER_MAX:
+                if len(staged.staged) + len(staged.heavy) + len(staged.unpermitted) >= TOGETHER_MAX:
                     await _write(parts, staged)
         await _write(parts, staged)
         await _append_late(parts, staged, problem)
@@ -131,7 +136,7 @@ def _key_of(topic: TopicProduceData, staged: StagedProduce) -> str | bytes:
 
 
 async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError | None) -> None:
-    """Batches that were examined by a worker, and those that came early, are in their logs.
+    """Batches that a worker examines, those that a coordinator permits, and those that came early, are in their logs.
 
     The connection's later requests wait: none may overtake them.
     """
@@ -159,18 +164,18 @@ async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError 
 
 
 async def _write(parts: Parts, staged: StagedProduce) -> None:
-    """What is staged, and what a worker had to examine first, is in its logs or was refused."""
+    """What is staged, and what waited for a worker or a coordinator first, is in its logs or was refused."""
     failed = set()
-    for partition, batch, result in staged.heavy:
-        try:
-            prepared = await prepare_away(parts.world.disk, batch, partition.log.tail.rules, parts.world.clock.now_ms())
-            _append(parts, partition, prepared, staged, result, is_prepared=True)
-        except KafkaError as error:
-            _refuse(staged, partition, batch, result, error)
-        except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
-            fail_loudly("Produce", error)
-            refuse(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+    for _ in range(ROUNDS_MAX):
+        if not staged.heavy and not staged.unpermitted:
+            break
+        await _stage_permitted(parts, staged)
+        await _stage_examined(parts, staged)
+    for held in (*staged.heavy, *staged.unpermitted):
+        error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "one transaction after the other has ended meanwhile")
+        _refuse(staged, held.partition, held.batch, held.result, error)
     staged.heavy.clear()
+    staged.unpermitted.clear()
     for partition in dict.fromkeys(partition for partition, _, _ in staged.staged):
         try:
             await partition.flush()
@@ -179,12 +184,60 @@ async def _write(parts: Parts, staged: StagedProduce) -> None:
     staged.settle(frozenset(failed))
 
 
-def _problem(request: ProduceRequest) -> KafkaError | None:
+async def _stage_examined(parts: Parts, staged: StagedProduce) -> None:
+    heavy, staged.heavy = staged.heavy, []
+    for held in heavy:
+        partition = held.partition
+        try:
+            held.batch = await prepare_away(parts.world.disk, bytes(held.batch), partition.log.tail.rules, parts.world.clock.now_ms())
+            held.is_prepared = True
+        except KafkaError as error:
+            _refuse(staged, partition, held.batch, held.result, error)
+        except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
+            fail_loudly("Produce", error)
+            refuse(held.result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+        else:
+            _stage_held(parts, staged, held)
+
+
+async def _stage_permitted(parts: Parts, staged: StagedProduce) -> None:
+    unpermitted, staged.unpermitted = staged.unpermitted, []
+    for epoch in dict.fromkeys(held.producer_epoch for held in unpermitted):
+        asking = [held for held in unpermitted if held.producer_epoch == epoch]
+        for held, error in await transactional_produce.ask(parts, staged, epoch, asking):
+            if error is None:
+                _stage_held(parts, staged, held)
+            else:
+                _refuse(staged, held.partition, held.batch, held.result, error)
+
+
+def _stage_held(parts: Parts, staged: StagedProduce, held: Held) -> None:
+    """What has waited is staged, or waits for something else, or is refused."""
+    is_permitted = transactional_produce.still_permits(held, staged.producer_id)
+    try:
+        batch = memoryview(held.batch) if held.is_prepared else memoryview(bytearray(held.batch))
+        _append(parts, held.partition, batch, staged, held.result, is_prepared=held.is_prepared, is_permitted=is_permitted)
+    except HeavyBatch:
+        staged.heavy.append(held)
+    except NotPermitted as asked:
+        held.producer_epoch = asked.producer_epoch
+        staged.unpermitted.append(held)
+    except KafkaError as error:
+        _refuse(staged, held.partition, held.batch, held.result, error)
+    except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
+        fail_loudly("Produce", error)
+        refuse(held.result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+
+
+def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
     """What is wrong with the request itself."""
     if request.acks not in _ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
-    if request.transactional_id is not None:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    transactional_id = request.transactional_id
+    if transactional_id is not None and not parts.authorizer.may(
+        context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return None
 
 
@@ -216,12 +269,18 @@ def _stage(
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
     if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
         partition.check_leads()
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        raise KafkaError(code, "a transactional batch came in a request without a transactional.id")
+        transactional_produce.check(staged, records)
     try:
         _append(parts, partition, records, staged, result)
     except HeavyBatch:
-        staged.heavy.append((partition, bytes(records), result))
+        staged.heavy.append(Held(partition, bytes(records), result))
+    except NotPermitted as asked:
+        held = Held(partition, bytes(records), result, asked.producer_epoch)
+        if transactional_produce.is_free(parts, staged.context):
+            held.permission = transactional_produce.permission_of(partition, asked.producer_id)
+            _stage_held(parts, staged, held)
+        else:
+            staged.unpermitted.append(held)
     except KafkaError as error:
         _refuse(staged, partition, records, result, error)
 
@@ -234,8 +293,12 @@ def _append(
     result: PartitionProduceResponse,
     *,
     is_prepared: bool = False,
+    is_permitted: bool = False,
 ) -> None:
-    appended = partition.stage(records, now_ms=parts.world.clock.now_ms(), is_prepared=is_prepared)
+    begins_at_zero = staged.transactional_id is not None and staged.context.version >= transactional_produce.ADDS_SINCE
+    appended = partition.stage(
+        records, now_ms=parts.world.clock.now_ms(), is_prepared=is_prepared, is_permitted=is_permitted, begins_at_zero=begins_at_zero
+    )
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
     log = partition.log

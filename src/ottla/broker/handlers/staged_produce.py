@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ottla.broker.fetching.leader_hints import hint_of
 from ottla.broker.requests.context import Channel, RequestContext
 from ottla.broker.requests.produce_burst import Flushable
@@ -15,13 +17,29 @@ from ottla.messages.produce import (
     NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
     from ottla.broker.replicas.partition import Partition
+
+Permission = tuple[int, int]
+"""The leader epoch in which the transaction coordinator was asked, and how many markers of the producer there were."""
+
+
+class Held(msgspec.Struct, gc=False):
+    """A batch that waits for something before it is staged, with its partition and what will be answered. ``batch`` is a copy."""
+
+    partition: Partition
+    batch: bytes | memoryview
+    result: PartitionProduceResponse
+    producer_epoch: int = NO_EPOCH
+    is_prepared: bool = False  # a worker has examined it
+    permission: Permission | None = None
 
 
 class StagedProduce:
@@ -38,21 +56,29 @@ class StagedProduce:
         "late",
         "may_be_late",
         "parts",
+        "producer_id",
         "staged",
         "timeout_ms",
+        "transactional_id",
+        "unpermitted",
     )
 
-    def __init__(self, parts: Parts, context: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse) -> None:
+    def __init__(self, parts: Parts, context: RequestContext, request: ProduceRequest, response: ProduceResponse) -> None:
         self.parts = parts
-        self.timeout_ms = timeout_ms
+        self.timeout_ms = request.timeout_ms
+        self.transactional_id = request.transactional_id
+        self.producer_id = -1
+        """Of the transactional batches: a request has those of one producer."""
         self._commit: AwaitedCommit | None = None
         self.context = context
-        self.acks = acks
+        self.acks = request.acks
         self._response = response
         self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
         """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
-        self.heavy: list[tuple[Partition, bytes, PartitionProduceResponse]] = []
-        """The partitions, a copy of each one's batch, and what will be answered."""
+        self.heavy: list[Held] = []
+        """What a worker examines first."""
+        self.unpermitted: list[Held] = []
+        """What the transaction coordinator is asked about first."""
         self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
         """What came before this broker leads its partition, and is held for that; its records are copies."""
         self.may_be_late = True

@@ -157,7 +157,9 @@ class Partition:
         """Nothing is staged and nothing is being written: what the log shows is all there is."""
         return not (self.log.tail.has_pending or self._flush.is_running)
 
-    def stage(self, view: memoryview, *, now_ms: int, is_prepared: bool = False) -> Appended:
+    def stage(
+        self, view: memoryview, *, now_ms: int, is_prepared: bool = False, is_permitted: bool = False, begins_at_zero: bool = False
+    ) -> Appended:
         """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then.
 
         NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
@@ -165,7 +167,9 @@ class Partition:
         epoch = self.role.led_epoch
         if epoch < 0:
             self.check_leads()
-        appended = self.log.stage(view, leader_epoch=epoch, now_ms=now_ms, is_prepared=is_prepared)
+        appended = self.log.stage(
+            view, leader_epoch=epoch, now_ms=now_ms, is_prepared=is_prepared, is_permitted=is_permitted, begins_at_zero=begins_at_zero
+        )
         meters = self.meters
         meters.produce_requests += 1
         meters.bytes_in += len(view)

@@ -72,7 +72,7 @@ def is_allowed(authorizer: AllowAll, service: Service, context: RequestContext) 
     """Whether the principal may do with the cluster what the service needs."""
     if service.needs is None:
         return True
-    return bool(authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) >> service.needs & 1)
+    return authorizer.may(context.principal, service.needs, ResourceType.CLUSTER, CLUSTER)
 
 
 def refuse(service: Service, context: RequestContext) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-TRANSACTIONS: Final = "needs transactions, which are not supported yet"
+TWO_PHASE_COMMIT: Final = "needs two-phase commit (KIP-939), which is not supported yet"
 SECURITY: Final = "needs TLS, SASL or ACLs, which are not supported yet"
 NEW_GROUPS: Final = "needs consumer, share or streams groups, which are not supported yet"
 TIERED: Final = "needs tiered storage, which is not supported"

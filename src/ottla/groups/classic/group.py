@@ -14,7 +14,7 @@ from typing import Any
 from ottla.errors import ErrorCode
 from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from ottla.groups.classic.states import TRANSITIONS, GroupState
-from ottla.groups.commands import NO_GENERATION, CommitOffsets, JoinedMember
+from ottla.groups.commands import NO_GENERATION, CommitInTransaction, CommitOffsets, JoinedMember
 from ottla.machine import StoredRecord
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
@@ -164,6 +164,14 @@ class ClassicGroup:
         if command.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.REBALANCE_IN_PROGRESS if self.is_in(GroupState.COMPLETING_REBALANCE) else ErrorCode.NONE
+
+    def error_of_transactional_commit(self, command: CommitInTransaction) -> ErrorCode:
+        """As ``error_of_commit``, of a producer, which may commit for a group without saying for which of its members (KIP-447)."""
+        names_member = command.generation_id > NO_GENERATION or command.member_id or command.group_instance_id is not None
+        if not names_member or (command.generation_id <= NO_GENERATION and self.is_in(GroupState.EMPTY)):
+            return ErrorCode.NONE
+        error = self.error_of_member(command.member_id, command.group_instance_id)
+        return error or (ErrorCode.NONE if command.generation_id == self.generation_id else ErrorCode.ILLEGAL_GENERATION)
 
     # -- retention of its offsets (``offsets.RetainedGroup``) ---------------------------------------------------------
 

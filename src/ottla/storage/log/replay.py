@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches
+from ottla.records.control import end_marker_of
 from ottla.records.iteration import Record, walk_records
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -22,30 +23,45 @@ async def records_between(log: PartitionLog, offset: int, end_offset: int, *, ch
         ]
 
 
-async def decided_between(log: PartitionLog, offset: int, end_offset: int) -> AsyncIterator[Iterator[Record]]:
-    """What counts of it, the records of a batch at a time, made some at a time, as the iterator comes to them.
+class Batch(NamedTuple):
+    """Records of a batch, made some at a time. With a ``producer_id`` they count when its transaction is committed."""
 
-    Those of a transaction come when its commit marker does, or last where compaction has removed that; those of one that was aborted, or is
-    still open at the log's end, do not. Errors as ``records_between``.
+    producer_id: int | None
+    records: Iterator[Record]
+
+
+class Ended(NamedTuple):
+    """The producer's transaction has ended."""
+
+    producer_id: int
+    is_commit: bool
+
+
+async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> AsyncIterator[Batch | Ended]:
+    """What happened there, in order, without what was aborted.
+
+    Where compaction has removed the marker of a committed transaction, it comes last. Those that are open at the log's end do not end.
+    Errors as ``records_between``.
     """
     aborted = AbortedTransactions(log.aborted.reaching_into(offset, end_offset))
-    undecided: dict[int, list[bytes]] = {}  # batches by producer
+    undecided: dict[int, None] = {}
     async for batches in _reads(log, offset, end_offset, check_crc=False):
         for data, at, header in batches:
             if not aborted.admits(data, at, header):
                 continue
             if header.is_control:
-                for batch in undecided.pop(header.producer_id, ()):
-                    yield walk_records(batch, 0)
-            elif header.is_transactional:
-                undecided.setdefault(header.producer_id, []).append(bytes(data[at : at + header.size_bytes]))
+                undecided.pop(header.producer_id, None)
+                marker = end_marker_of(next(walk_records(data, at))) if header.count and header.producer_id >= 0 else None
+                yield Ended(header.producer_id, marker is None or marker.is_commit)
             else:
-                yield (record for record in walk_records(data, at) if record.offset >= offset)
-    for producer_id, found in undecided.items():
+                if header.is_transactional:
+                    undecided[header.producer_id] = None
+                records = (record for record in walk_records(data, at) if record.offset >= offset)
+                yield Batch(header.producer_id if header.is_transactional else None, records)
+    for producer_id in undecided:
         known = log.producers.states.get(producer_id)
         if known is None or known.transaction_first_offset < 0:
-            for batch in found:
-                yield walk_records(batch, 0)
+            yield Ended(producer_id, is_commit=True)
 
 
 async def _reads(

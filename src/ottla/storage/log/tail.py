@@ -18,15 +18,7 @@ from typing import Final
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
-from ottla.records.batch import (
-    CONTROL,
-    LENGTH_OVERHEAD,
-    LOG_APPEND_TIME,
-    SEQUENCE_MAX,
-    TRANSACTIONAL,
-    check_batch,
-    stamp,
-)
+from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, read_header, stamp
 from ottla.records.control import REMOVED_MARKER, EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
@@ -73,9 +65,8 @@ class Tail:
 
     __slots__ = (
         "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_interrupted", "_is_flushing", "_max_message_bytes",
-        "_next_offset",
-        "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "committed_end", "config", "drop_count",
-        "end_offset", "latest_ms", "producers", "remembered", "rules", "unsynced_since_ms",
+        "_next_offset", "_pending", "_segments", "_staged_timestamp", "_wants_roll", "appended_bytes", "committed_end", "config",
+        "drop_count", "end_offset", "latest_ms", "producers", "remembered", "rules", "unsynced_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -136,18 +127,21 @@ class Tail:
         now_ms: int,
         from_client: bool = True,
         is_prepared: bool = False,
+        is_permitted: bool = False,
+        begins_at_zero: bool = False,
         transaction_version: int = 0,
     ) -> Appended:
         """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
 
         ``from_client=False``, for what brokers write themselves, allows control batches and leaves out sequences and the topic's rules
         about times, keys and codecs. These rules do not hold either for ``is_prepared``, which is what ``prepare_away`` has brought.
+        ``is_permitted`` says that a coordinator has the partition in the batch's transaction, which need not be open here then.
         ``transaction_version`` is an end marker's. A marker that says only what is known is a duplicate. Errors: those of ``check_batch``,
         ``apply_rules`` and ``ProducerStates``, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing is staged then.
         """
         if self._health.is_failed:
             self._health.check(self._segments.folder)
-        if len(view) > self._max_message_bytes:
+        if len(view) > self._max_message_bytes and (from_client or not read_header(view).is_control):
             refuse_size(len(view), self._max_message_bytes)
         header = check_batch(view, from_client=from_client)
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
@@ -163,13 +157,15 @@ class Tail:
                     return Appended(NO_OFFSET, NO_OFFSET, -1, True)
         elif producer_id >= 0:
             try:
-                repeated = self.producers.admit(producer_id, epoch, sequence, delta)
+                repeated = self.producers.admit(producer_id, epoch, sequence, delta, is_transactional=attributes & TRANSACTIONAL != 0)
             except KafkaError as error:
                 raise self._interrupted.get(producer_id, error) from None
             if self._interrupted:
                 self._interrupted.pop(producer_id, None)
             if repeated is not None:
                 return Appended(repeated[2], repeated[3], repeated[4], True)
+            if attributes & TRANSACTIONAL and not is_permitted:
+                self.producers.check_is_part(producer_id, epoch, sequence, begins_at_zero=begins_at_zero)
         if from_client:
             if size > self.config.segment_bytes:
                 text = f"the batch has {size} bytes, and a segment at most segment.bytes={self.config.segment_bytes}"

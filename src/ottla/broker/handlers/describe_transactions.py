@@ -1,0 +1,56 @@
+"""DescribeTransactions, version 0: transactions by their ids, as their coordinator on this broker knows them (KIP-664).
+
+Of one that is decided, the partitions are those that lack their end marker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.authorization import Operation, ResourceType
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.service import service
+from ottla.broker.tasks.slices import Slices
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.describe_transactions import (
+    DescribedTransactionState,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from ottla.transactions.commands import DescribeTransaction
+from ottla.transactions.transaction import STATE_NAMES, TransactionState
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+
+
+async def handle(parts: Parts, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    ids = Slices(parts.world.clock).over_distinct(request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=[await _described(parts, context, one) async for one in ids])
+
+
+async def _described(parts: Parts, context: RequestContext, transactional_id: str) -> DescribedTransactionState:
+    if not transactional_id:
+        return DescribedTransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
+    if not parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return DescribedTransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
+    try:
+        result = await parts.transactions.ask(transactional_id, lambda token: DescribeTransaction(token, transactional_id))
+    except KafkaError as error:
+        return DescribedTransactionState(error.code, transactional_id)
+    found = result.transaction
+    if found is None:
+        return DescribedTransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    topics: dict[str, TopicData] = {}
+    for key in sorted(found.partitions):
+        if parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TOPIC, key.topic):
+            topics.setdefault(key.topic, TopicData(key.topic)).partitions.append(key.partition)
+    start_ms = found.start_ms if found.state == TransactionState.ONGOING or found.state.is_prepared else -1
+    return DescribedTransactionState(
+        ErrorCode.NONE, transactional_id, STATE_NAMES[found.state], found.timeout_ms, start_ms, found.producer_id, found.producer_epoch,
+        list(topics.values()),
+    )  # fmt: skip
+
+
+SERVICE = service(DescribeTransactionsRequest, handle)

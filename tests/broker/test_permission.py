@@ -1,0 +1,110 @@
+"""What a coordinator has permitted is judged again when it is appended: a marker, or another leader epoch, may have come between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from tests.broker.test_transactions import begun, read, settled
+from tests.broker.transactional import TransactionalProducer
+from tests.client.simulated import KEY, create, with_broker
+from tests.simulation.hunt import silence
+
+from ottla.broker.replicas.partition import Partition
+from ottla.errors import ErrorCode
+from ottla.sim.cluster import SimBroker
+from ottla.types import TopicPartition
+
+Between = Callable[[TransactionalProducer, Partition], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    silence()
+
+
+def partition_of(broker: SimBroker) -> Partition:
+    assert broker.broker is not None
+    return broker.broker.partitions.by_name["t"][0]
+
+
+def permit_then(broker: SimBroker, producer: TransactionalProducer, between: Between) -> list[int]:
+    """The coordinator permits once, and something happens before the leader of the partition hears of it; the answers that were given."""
+    assert broker.broker is not None
+    answers: list[int] = []
+    other = TransactionalProducer(broker.client("coordinator"))  # the producer's own connection is held
+    other.producer_id, other.epoch = producer.producer_id, producer.epoch
+
+    async def permit(
+        transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[TopicPartition], *, adds: bool
+    ) -> dict[TopicPartition, int]:
+        if not answers:
+            answers.append(ErrorCode.NONE)
+            await between(other, partition_of(broker))
+        else:
+            answers.append(ErrorCode.TRANSACTION_ABORTABLE)
+        return dict.fromkeys(partitions, answers[-1])
+
+    broker.broker.parts.permits.permit = permit  # type: ignore[method-assign]
+    return answers
+
+
+async def end(producer: TransactionalProducer, partition: Partition) -> None:
+    """A marker of the epoch that the batch has, as below transaction.version 2."""
+    assert await producer.mark(KEY, is_commit=True, epoch=producer.epoch, coordinator_epoch=5) == 0
+
+
+async def lead_again(producer: TransactionalProducer, partition: Partition) -> None:
+    image = partition.role._image
+    assert image is not None
+    partition.take_role(replace(image, leader_epoch=image.leader_epoch + 1))
+
+
+@pytest.mark.parametrize("between", [end, lead_again], ids=["marker", "leader epoch"])
+def test_what_was_permitted_is_not_when_something_came_between(between: Between) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 1)
+        answers = permit_then(broker, producer, between)
+        assert await producer.send(KEY, b"late") == ErrorCode.TRANSACTION_ABORTABLE
+        assert answers == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
+        partition = partition_of(broker)
+        assert partition.last_stable_offset == partition.log.log_end_offset, "nothing is open"
+        assert partition.log.log_end_offset == (1 if between is end else 0), "the marker alone"
+
+    with_broker(body)
+
+
+def test_a_batch_of_the_next_transaction_waits_for_the_marker_of_the_last_one() -> None:
+    """Sent at once after the commit, at level 2: the coordinator permits it when the marker is there, which is asked about once more."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 2)
+        for number in range(10):
+            assert await producer.write(KEY, b"%d" % number) == 0
+            ending = asyncio.get_running_loop().create_task(producer.end(is_commit=True))
+            assert await ending == 0
+        await settled(producer)
+        assert await read(broker, KEY) == [b"%d" % number for number in range(10)]
+
+    with_broker(body)
+
+
+def test_requests_that_came_behind_a_batch_that_waits_are_begun_after_it() -> None:
+    """The connection is held: what a producer sends next is not out of order."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 2)
+        await producer.cluster.refresh(["t"])
+        loop = asyncio.get_running_loop()
+        sending = [loop.create_task(producer.send(KEY, b"%d" % number, sequence=number)) for number in range(5)]
+        assert [await sent for sent in sending] == [0] * 5
+        assert await producer.end(is_commit=True) == 0
+        await settled(producer)
+        assert await read(broker, KEY) == [b"%d" % number for number in range(5)]
+
+    with_broker(body)

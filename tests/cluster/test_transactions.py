@@ -1,0 +1,169 @@
+"""Transactions whose coordinator, partitions and client are on different nodes, one of which dies at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.broker.transactional import TransactionalProducer
+from tests.cluster.in_simulation import SimNodes, play
+
+from ottla.broker.coordinators.runtime import partition_of
+from ottla.client.cluster import Cluster
+from ottla.controller.features import TRANSACTION_VERSION
+from ottla.errors import ErrorCode, KafkaError
+from ottla.records.batch import iterate_batches
+from ottla.records.control import end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.transactions.transaction import TransactionState
+from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
+
+KEYS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)]
+Body = Callable[[SimNodes, Cluster, TransactionalProducer], Awaitable[None]]
+BOTH = pytest.mark.parametrize("level", [1, 2])
+PARTITIONS = 3
+
+
+def with_producer(body: Body, level: int) -> None:
+    """Three partitions of three replicas, each led by another node, and a producer that has begun."""
+
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+
+        async def act(cluster: Cluster) -> None:
+            producer = TransactionalProducer(cluster, level=level)
+            assert await patiently(producer.init) == 0
+            await body(nodes, cluster, producer)
+
+        await nodes.act(act)
+
+    features = {TRANSACTION_VERSION: level}
+    play(main, features=features, transaction_state_log_num_partitions=str(PARTITIONS), min_insync_replicas="2")
+
+
+async def patiently(ask: Callable[[], Awaitable[int]]) -> int:
+    """The first code after which a client would not ask again."""
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                code = await ask()
+            except (KafkaError, AssertionError):
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if not KafkaError(ErrorCode(code)).is_retriable:
+                return code
+            await asyncio.sleep(0.1)
+
+
+def coordinator_of(nodes: SimNodes, transactional_id: str = "x") -> int:
+    """The node that leads its partition, as one of those that run knows."""
+    broker = next(found for node in nodes.nodes if (found := nodes.broker(node)) is not None)
+    return broker.image.topics[TRANSACTION_STATE_TOPIC].partitions[partition_of(transactional_id, PARTITIONS)].leader
+
+
+async def ends_of(nodes: SimNodes, node: int, key: TopicPartition) -> list[tuple[int, bool]]:
+    """Producer epoch and outcome of each end marker that the node's replica has."""
+    log = nodes.partition(node, key.topic, key.partition).log
+    found: list[tuple[int, bool]] = []
+    offset = log.log_start_offset
+    while (part := await log.read(offset, max_bytes=1 << 20, end_offset=log.log_end_offset)) is not None:
+        data = part.region.read()
+        for at, header in iterate_batches(data):
+            marker = end_marker_of(iterate_records(data, at)[0]) if header.is_control and header.producer_id >= 0 else None
+            if marker is not None:
+                found.append((header.producer_epoch, marker.is_commit))
+            offset = header.last_offset + 1
+    return found
+
+
+async def ended_everywhere(nodes: SimNodes, outcomes: list[bool]) -> None:
+    """All replicas have these outcomes in this order, each once, and no transaction is open."""
+    for key in KEYS:
+        for node in nodes.nodes:
+            partition = nodes.partition(node, key.topic, key.partition)
+            async with asyncio.timeout(120):
+                while [is_commit for _, is_commit in await ends_of(nodes, node, key)] != outcomes:
+                    await asyncio.sleep(0.1)
+            await nodes.until(lambda p=partition: p.last_stable_offset == p.log.log_end_offset == p.high_watermark)  # type: ignore[misc]
+
+
+@BOTH
+def test_transactions_over_partitions_of_three_nodes(level: int) -> None:
+    async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
+        for number, is_commit in enumerate([True, False, True]):
+            for key in KEYS:
+                assert await patiently(lambda k=key, n=number: producer.write(k, b"%d" % n)) == 0  # type: ignore[misc]
+            assert await producer.end(is_commit=is_commit) == 0
+        await ended_everywhere(nodes, [True, False, True])
+
+    with_producer(body, level)
+
+
+@BOTH
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("when", ["open", "decided"])
+def test_a_transaction_outlives_its_coordinator(level: int, is_commit: bool, when: str) -> None:
+    async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
+        for key in KEYS:
+            assert await patiently(lambda k=key: producer.write(k, b"a")) == 0  # type: ignore[misc]
+        first = coordinator_of(nodes)
+        if when == "decided":
+            assert await producer.end(is_commit=is_commit) == 0
+        nodes.nodes[first].kill(power_cut=False)
+        await nodes.until(lambda: coordinator_of(nodes) not in (first, -1))
+        if when == "open":
+            assert await patiently(lambda: producer.end(is_commit=is_commit)) == 0
+        nodes.nodes[first].begin()
+        await nodes.until(lambda: nodes.has(first, "t"))
+        await ended_everywhere(nodes, [is_commit])
+
+    with_producer(body, level)
+
+
+@BOTH
+def test_a_decided_transaction_ends_in_a_partition_whose_leader_died(level: int) -> None:
+    async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
+        for key in KEYS:
+            assert await patiently(lambda k=key: producer.write(k, b"a")) == 0  # type: ignore[misc]
+        coordinator = coordinator_of(nodes)
+        victim = next(node for node in nodes.nodes if node != coordinator)
+        nodes.nodes[victim].kill(power_cut=False)
+        assert await patiently(lambda: producer.end(is_commit=True)) == 0
+        await nodes.until(lambda: states(nodes, coordinator) == {"x": TransactionState.COMPLETE_COMMIT})
+        nodes.nodes[victim].begin()
+        await nodes.until(lambda: nodes.has(victim, "t"))
+        await ended_everywhere(nodes, [True])
+
+    with_producer(body, level)
+
+
+def states(nodes: SimNodes, node: int) -> dict[str, TransactionState]:
+    """Of the transactions that the node coordinates."""
+    broker = nodes.broker(node)
+    assert broker is not None
+    return {
+        name: found.state for shard in broker.parts.transactions._shards.values() for name, found in shard._machine._transactions.items()
+    }
+
+
+def test_a_partition_without_enough_replicas_holds_no_other_one() -> None:
+    """A marker that cannot be committed is asked for again; what else is due to that broker goes in a second request."""
+
+    async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
+        await nodes.create("alone", [2, 3], min_insync_replicas="2")
+        stuck = TopicPartition("alone", 0)
+        assert await patiently(lambda: producer.write(stuck, b"a")) == 0
+        assert await patiently(lambda: producer.write(KEYS[1], b"a")) == 0
+        if coordinator_of(nodes) == 3:
+            return
+        nodes.nodes[3].kill(power_cut=False)
+        await nodes.until(lambda: nodes.in_sync(2, "alone") == {2})
+        assert await patiently(lambda: producer.end(is_commit=True)) == 0
+        leader = nodes.partition(2, "t", 1)
+        await nodes.until(lambda: leader.last_stable_offset == leader.log.log_end_offset)
+        assert (await producer.describe()).transaction_state == "PrepareCommit"
+        assert [topic.topic for topic in (await producer.describe()).topics] == ["alone"]
+        nodes.nodes[3].begin()
+        await nodes.until(lambda: states(nodes, coordinator_of(nodes)).get("x") == TransactionState.COMPLETE_COMMIT)
+
+    with_producer(body, 2)
