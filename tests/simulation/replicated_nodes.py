@@ -79,6 +79,7 @@ def explore_replication(
     may_cut_power: bool = True,
     errors_of: Callable[[Events], list[str]] = all_errors,
     work_of: WorkOf = Work,
+    features: Mapping[str, int] = {},
 ) -> Run:
     """One run. ``findings`` is empty when every promise of acks=all was kept.
 
@@ -93,7 +94,7 @@ def explore_replication(
         loop = asyncio.get_running_loop()
         nodes = list(nodes_of(simulation))
         for node in nodes:
-            await node.format({ELR_VERSION: int(has_elr)})
+            await node.format({ELR_VERSION: int(has_elr), **features})
             node.begin()
         bootstrap = ",".join(node.bootstrap for node in nodes)
         is_over = asyncio.Event()
@@ -180,6 +181,7 @@ async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, wa
     result.findings += commits_are_kept(work.history, await client.machine.run(ask()))
     result.findings += await watch.commits_told_too_early(brokers[1])
     result.findings += await _unsound_decisions(brokers[1], result)
+    result.findings += await work.judge(brokers)
 
 
 def _partitions(broker: Broker) -> dict[TopicPartition, PartitionImage]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from ottla.broker.node import Broker
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
@@ -40,6 +41,7 @@ class Work:
         self._simulation = simulation
         self._is_over = is_over
         self._states = states
+        self.topics = TOPICS
         self.promised = set(PARTITION_COUNTS)
         """Topics of which all that was acknowledged is kept."""
         self.trimmed_to = 0
@@ -66,12 +68,16 @@ class Work:
             looking.machine.run(self._look_at_metadata(looking)),
         ]
 
+    async def judge(self, brokers: Mapping[int, Broker]) -> list[str]:
+        """What else is wrong, now that everything is healed."""
+        return []
+
     async def create_topics(self) -> None:
         await self._admin.machine.run(self._create_topics())
 
     async def _create_topics(self) -> None:
         admin = Admin(self._admin.cluster())
-        missing = {topic.name: topic for topic in TOPICS}
+        missing = {topic.name: topic for topic in self.topics}
         while missing:
             try:
                 outcomes = await admin.create_topics(list(missing.values()))

@@ -1,0 +1,153 @@
+"""Transactions of librdkafka (level 1) on a lone broker and on three nodes, ours and Apache Kafka's in turn.
+
+``python -m bench.transactions [--seconds 15] [--rounds 3] [--nodes 1,3] [--peers ottla,kafka]``, each time after a warm-up. Printed is of
+each figure the median over the rounds, and ours to theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+import confluent_kafka
+
+from bench.clusters import kafka_cluster, ottla_cluster
+from bench.peers import Kafka, Ottla
+from ottla.sync import Admin, KafkaError, NewTopic
+
+PARTITIONS: Final = 3
+WARM_SECONDS: Final = 4.0
+WAIT_SECONDS: Final = 30.0
+VALUE: Final = b"x" * 1024
+Figures = dict[str, float]
+BACK: Final = "last record at a read_committed consumer"
+
+
+@contextmanager
+def alone(name: str) -> Iterator[str]:
+    with Ottla() if name == "ottla" else Kafka() as peer:
+        yield peer.bootstrap
+
+
+@contextmanager
+def three(name: str) -> Iterator[str]:
+    with ottla_cluster() if name == "ottla" else kafka_cluster() as cluster:
+        yield cluster.bootstrap
+
+
+PLACES: Final[dict[int, Callable[[str], AbstractContextManager[str]]]] = {1: alone, 3: three}
+
+
+def create(bootstrap: str, topic: str, replicas: int) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    with Admin(bootstrap) as admin:
+        while True:
+            try:
+                problem = admin.create_topics([NewTopic(topic, PARTITIONS, replicas)])[topic]
+            except KafkaError as error:
+                problem = error
+            if problem is None:
+                return
+            assert time.monotonic() < until, problem
+            time.sleep(0.2)
+
+
+def producer_of(bootstrap: str, name: str) -> confluent_kafka.Producer:
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "log_level": 0}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(WAIT_SECONDS)
+    return producer
+
+
+def transact(producer: confluent_kafka.Producer, topic: str, records: int) -> float:
+    """One transaction; how long its commit took, in seconds, once all its records were acknowledged."""
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce(topic, VALUE, partition=number % PARTITIONS)
+    assert producer.flush(WAIT_SECONDS) == 0
+    began = time.perf_counter()
+    producer.commit_transaction(WAIT_SECONDS)
+    return time.perf_counter() - began
+
+
+def measure(bootstrap: str, seconds: float, replicas: int) -> Figures:
+    create(bootstrap, "measured", replicas)
+    producer = producer_of(bootstrap, "measuring")
+    found: Figures = {}
+    for records in (100, 1):
+        warm = time.monotonic() + WARM_SECONDS
+        while time.monotonic() < warm:
+            transact(producer, "measured", records)
+        began, commits, rounds = time.perf_counter(), list[float](), list[float]()
+        while time.perf_counter() - began < seconds:
+            at = time.perf_counter()
+            commits.append(transact(producer, "measured", records))
+            rounds.append(time.perf_counter() - at)
+        found[f"transactions/s of {records} records"] = len(commits) / (time.perf_counter() - began)
+        if records == 1:
+            commits.sort()
+            found["commit p50, ms"] = commits[len(commits) // 2] * 1000
+            found["commit p99, ms"] = commits[len(commits) * 99 // 100] * 1000
+            found["begin to begin, one record, p50, ms"] = statistics.median(rounds) * 1000
+    found |= way_back(bootstrap, producer, replicas)
+    return found
+
+
+def way_back(bootstrap: str, producer: confluent_kafka.Producer, replicas: int) -> Figures:
+    """From the answer to a commit until its record is at a reader."""
+    create(bootstrap, "read", replicas)
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("read", 0, 0)])
+    consumer.poll(1.0)
+    found = []
+    for number in range(300):
+        transact(producer, "read", 1)
+        began = time.perf_counter()
+        message = consumer.poll(WAIT_SECONDS)
+        assert message is not None
+        assert not message.error()
+        found.append(time.perf_counter() - began)
+        time.sleep(0.001 * (number % 5))
+    consumer.close()
+    found.sort()
+    return {f"{BACK} p50, ms": found[150] * 1000, f"{BACK} p99, ms": found[297] * 1000}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--nodes", default="1,3")
+    parser.add_argument("--peers", default="ottla,kafka")
+    options = parser.parse_args()
+    for nodes in map(int, options.nodes.split(",")):
+        found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for _ in range(options.rounds):
+            for name in options.peers.split(","):
+                with PLACES[nodes](name) as bootstrap:
+                    for figure, value in measure(bootstrap, options.seconds, nodes).items():
+                        found[figure][name].append(value)
+        sys.stdout.write(f"{nodes} node(s), replication factor {nodes}\n")
+        for figure, values in found.items():
+            medians = {name: statistics.median(several) for name, several in values.items()}
+            ratio = f"{medians['ottla'] / medians['kafka']:8.2f}" if len(medians) == 2 else ""
+            sys.stdout.write(f"  {figure:52}" + "".join(f"{name} {value:10.2f}  " for name, value in medians.items()) + ratio + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The nodes of ``replicated_nodes``, with transactional producers among the clients.
+
+In the end everything heals. Then every transaction has ended; of each, readers get all or nothing, and all where its producer was told that
+it is committed; its offsets go with it; and all replicas know the same about it (V2 to V5, V8, V11, V12 of the design).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from tests.simulation.quorum_nodes import HEAL_SECONDS, Run
+from tests.simulation.replicated_nodes import explore_replication
+from tests.simulation.replicated_work import TOPICS, Work
+from tests.simulation.transactional_client import Attempts, Outcome, Transactor
+
+from ottla.broker.node import Broker
+from ottla.broker.replicas.partition import Partition
+from ottla.client.admin import Admin, NewTopic
+from ottla.controller.features import TRANSACTION_VERSION
+from ottla.records.batch import BatchHeader, iterate_batches
+from ottla.records.control import end_marker_of
+from ottla.records.iteration import iterate_records
+from ottla.sim.cluster import SimClient, Simulation
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+
+ATOMIC: Final = "atomic"
+KEYS: Final = [TopicPartition(ATOMIC, index) for index in range(3)]
+IDS: Final = ("alone", "shared", "shared")
+"""Transactional ids; two producers take one from each other."""
+RIVAL_SECONDS: Final = 20.0
+
+
+class TransactionalWork(Work):
+    """Beside what other clients do."""
+
+    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, level: int) -> None:
+        super().__init__(simulation, bootstrap, is_over, states)
+        self.topics = [*TOPICS, NewTopic(ATOMIC, len(KEYS), 3)]
+        self.attempts = Attempts()
+        self._level = level
+        self._oldest_level = level if simulation.seed % 2 else 1  # of a client that is on its own
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super().tasks(), *(self._transact(number, name) for number, name in enumerate(IDS))]
+
+    async def _transact(self, number: int, name: str) -> None:
+        client, rng = self._client(f"transactor-{number}", 3000), self._simulation.random(f"transactor-{number}")
+        level = self._level if number else self._oldest_level
+        transactor = Transactor(client.cluster(), self.attempts, name, KEYS, rng, self._is_over, self._states, level=level)
+        waits_seconds = RIVAL_SECONDS if name == "shared" else 1.0
+        await client.machine.run(transactor.run(waits_seconds=waits_seconds))
+
+    async def judge(self, brokers: Mapping[int, Broker]) -> list[str]:
+        problem = await self._unsettled(brokers)
+        if problem is not None:
+            return [problem]
+        visible: Counter[bytes] = Counter()
+        found: list[str] = []
+        ends: dict[tuple[int, int], dict[bool, TopicPartition]] = {}
+        for key in [*KEYS, TopicPartition(GROUP_METADATA_TOPIC, 0)]:
+            batches = await _batches(_leader(brokers, key).log)
+            values, problems = _read_committed(key, batches, ends if self._oldest_level >= 2 else {})
+            found += problems
+            if key in KEYS:
+                visible += values
+            found += _differing(brokers, key)
+        found += [f"producer {who[0]} epoch {who[1]}: {outcomes}" for who, outcomes in ends.items() if len(outcomes) > 1]
+        found += [f"{value!r} is there {count} times" for value, count in visible.items() if count > 1]
+        found += self._torn(visible)
+        found += await self._wrong_offsets(visible)
+        return found[:6]
+
+    async def _unsettled(self, brokers: Mapping[int, Broker]) -> str | None:
+        """What has not ended, a while after everything is healed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + HEAL_SECONDS
+        keys = [*KEYS, TopicPartition(GROUP_METADATA_TOPIC, 0)]
+        while True:
+            open_ones = {
+                key: (partition.last_stable_offset, partition.high_watermark, partition.log.log_end_offset)
+                for key in keys
+                if (partition := _leader(brokers, key)).last_stable_offset != partition.log.log_end_offset
+            }
+            if not open_ones:
+                return None
+            if loop.time() > deadline:
+                return f"transactions do not end, of these partitions (stable offset, high watermark, end): {open_ones}, {_states(brokers)}"
+            await asyncio.sleep(0.5)
+
+    def _torn(self, visible: Counter[bytes]) -> list[str]:
+        found = []
+        for attempt in self.attempts.all:
+            seen = [value for value in attempt.values if visible[value]]
+            if attempt.outcome is Outcome.COMMITTED and len(seen) != len(attempt.values):
+                found.append(f"{attempt} was committed, and readers get {seen}")
+            elif attempt.outcome is Outcome.ABORTED and seen:
+                found.append(f"{attempt} was aborted, and readers get {seen}")
+            elif seen and len(seen) != len(attempt.values):
+                found.append(f"{attempt} is torn: readers get {seen}")
+        return found
+
+    async def _wrong_offsets(self, visible: Counter[bytes]) -> list[str]:
+        """Of each transactional id the group has the offset of its last transaction that was committed with one."""
+        client = SimClient(self._simulation, "transactional judge", self.bootstrap, request_timeout_ms=5000)
+
+        async def ask() -> dict[str, int]:
+            admin = Admin(client.cluster())
+            committed = {}
+            for name in set(IDS):
+                offset = (await admin.committed_offsets(name)).get(KEYS[0])
+                committed[name] = 0 if offset is None else offset.offset
+            await admin.close()
+            return committed
+
+        committed = await client.machine.run(ask())
+        found = []
+        for name, offset in committed.items():
+            counting = [attempt for attempt in self.attempts.all if attempt.transactional_id == name and visible[attempt.values[0]]]
+            expected = max((attempt.offset for attempt in counting), default=0)
+            if offset != expected:
+                found.append(f"group {name} has committed {offset}, and its last transaction with one {expected}")
+        return found
+
+
+def _leader(brokers: Mapping[int, Broker], key: TopicPartition) -> Partition:
+    leader = brokers[1].image.topics[key.topic].partitions[key.partition].leader
+    return brokers[leader].partitions.by_name[key.topic][key.partition]
+
+
+def _states(brokers: Mapping[int, Broker]) -> list[str]:
+    """What coordinators know, for a finding."""
+    return [
+        f"node {node}: {name} {found.state.name} {sorted(found.partitions)}"
+        for node, broker in brokers.items()
+        for shard in broker.parts.transactions._shards.values()
+        for name, found in shard._machine._transactions.items()
+    ]
+
+
+async def _batches(log: PartitionLog) -> list[tuple[BatchHeader, bytes]]:
+    found = []
+    offset = log.log_start_offset
+    while (part := await log.read(offset, max_bytes=1 << 20, end_offset=log.log_end_offset)) is not None:
+        data = bytes(part.region.read())
+        for at, header in iterate_batches(data):
+            found.append((header, data[at : at + header.size_bytes]))
+            offset = header.last_offset + 1
+    return found
+
+
+def _read_committed(
+    key: TopicPartition, batches: list[tuple[BatchHeader, bytes]], ends: dict[tuple[int, int], dict[bool, TopicPartition]]
+) -> tuple[Counter[bytes], list[str]]:
+    """The values that count, by what the log itself says; and what no log may have."""
+    visible: Counter[bytes] = Counter()
+    found: list[str] = []
+    undecided: dict[int, list[bytes]] = {}
+    ended: dict[int, int] = {}  # the epoch of the producer's last marker
+    for header, data in batches:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if header.is_control:
+            marker = end_marker_of(iterate_records(data)[0]) if producer_id >= 0 else None
+            if marker is None:
+                continue
+            if epoch < ended.get(producer_id, -1):
+                found.append(f"{key}: producer {producer_id} has a marker of epoch {epoch} after one of {ended[producer_id]}")
+            ended[producer_id] = epoch
+            ends.setdefault((producer_id, epoch), {})[marker.is_commit] = key
+            values = undecided.pop(producer_id, [])
+            visible.update(values if marker.is_commit else ())
+        elif header.is_transactional:
+            if epoch < ended.get(producer_id, -1):
+                found.append(f"{key}: producer {producer_id} has records of epoch {epoch} after a marker of {ended[producer_id]}")
+            undecided.setdefault(producer_id, []).extend(record.value or b"" for record in iterate_records(data))
+    found += [f"{key}: the transaction of producer {producer_id} is open" for producer_id in undecided]
+    return visible, found
+
+
+def _differing(brokers: Mapping[int, Broker], key: TopicPartition) -> list[str]:
+    """Replicas that do not know the same of transactions."""
+    known = {}
+    for node, broker in brokers.items():
+        partition = broker.partitions.find(key.topic, key.partition)
+        if partition is not None:
+            log = partition.log
+            states = {producer_id: (state.epoch, state.transaction_first_offset) for producer_id, state in log.producers.states.items()}
+            aborted = sorted(
+                (one.producer_id, one.first_offset, one.last_offset) for one in log.aborted.reaching_into(0, log.log_end_offset)
+            )
+            known[node] = states, aborted
+    first = next(iter(known.values()))
+    return [f"{key}: replicas know {known}"] if any(other != first for other in known.values()) else []
+
+
+def explore_transactions(seed: int) -> Run:
+    """One run, at one of the levels."""
+    level = 2 if seed % 3 else 1
+
+    def work_of(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> TransactionalWork:
+        return TransactionalWork(simulation, bootstrap, is_over, states, level=level)
+
+    return explore_replication(seed, work_of=work_of, features={TRANSACTION_VERSION: level})
