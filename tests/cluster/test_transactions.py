@@ -11,7 +11,7 @@ from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.coordinators.runtime import partition_of
 from ottla.client.cluster import Cluster
-from ottla.controller.features import TRANSACTION_VERSION
+from ottla.controller.features import ELR_VERSION, TRANSACTION_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import iterate_batches
 from ottla.records.control import end_marker_of
@@ -167,3 +167,92 @@ def test_a_partition_without_enough_replicas_holds_no_other_one() -> None:
         await nodes.until(lambda: states(nodes, coordinator_of(nodes)).get("x") == TransactionState.COMPLETE_COMMIT)
 
     with_producer(body, 2)
+
+
+async def with_a_decision_that_is_not_committed(nodes: SimNodes, body: Callable[[int, TransactionalProducer], Awaitable[None]]) -> None:
+    """Brokers 4 to 6 coordinate, 4 first. 6 is down, 5 has the decision to commit, and 4 cannot know: what 5 fetches next is on its way.
+
+    The transaction is in partitions that 4 and 5 have alone.
+    """
+    await nodes.create(TRANSACTION_STATE_TOPIC, [4, 5, 6], min_insync_replicas="2", cleanup_policy="compact")
+    await nodes.create("own", [4], [5], min_insync_replicas="1")
+
+    async def act(cluster: Cluster) -> None:
+        producer = TransactionalProducer(cluster, level=2)
+        assert await patiently(producer.init) == 0
+        for index in range(2):
+            assert await patiently(lambda i=index: producer.write(TopicPartition("own", i), b"a")) == 0  # type: ignore[misc]
+        nodes.brokers[6].kill(power_cut=False)
+        await nodes.until(lambda: nodes.in_sync(4, TRANSACTION_STATE_TOPIC) == {4, 5})
+        await body(nodes.partition(5, TRANSACTION_STATE_TOPIC).log.log_end_offset, producer)
+
+    await nodes.act(act)
+
+
+def test_no_marker_is_written_before_the_decision_is_committed() -> None:
+    async def main(nodes: SimNodes) -> None:
+        async def body(end: int, producer: TransactionalProducer) -> None:
+            nodes.simulation.fabric.clog_link(nodes.brokers[5].machine.name, nodes.brokers[4].machine.name, 3_000)
+            ending = asyncio.get_running_loop().create_task(producer.end(is_commit=True))
+            await nodes.until(lambda: nodes.partition(4, TRANSACTION_STATE_TOPIC).log.log_end_offset > end)
+            await asyncio.sleep(0.5)
+            assert nodes.partition(4, TRANSACTION_STATE_TOPIC).high_watermark == end
+            assert await ends_of(nodes, 4, TopicPartition("own", 0)) == []
+            assert not ending.done(), "nor is the answer given"
+            nodes.simulation.fabric.heal()
+            assert await ending == 0
+            await nodes.until(lambda: nodes.partition(4, "own").last_stable_offset == 2)
+
+        await with_a_decision_that_is_not_committed(nodes, body)
+
+    play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
+
+
+@pytest.mark.parametrize("has_elr", [0, 1])
+def test_a_coordinator_that_has_loaded_a_decision_waits_until_it_is_committed(has_elr: int) -> None:
+    """No other replica may have it: this one may be replaced by one that has not, which would decide otherwise."""
+
+    async def main(nodes: SimNodes) -> None:
+        async def body(end: int, producer: TransactionalProducer) -> None:
+            nodes.simulation.fabric.clog_link(nodes.brokers[5].machine.name, nodes.brokers[4].machine.name, 3_000)
+            ending = asyncio.get_running_loop().create_task(producer.end(is_commit=True))
+            await nodes.until(lambda: nodes.partition(5, TRANSACTION_STATE_TOPIC).log.log_end_offset > end)
+            nodes.brokers[4].kill(power_cut=False)
+            await nodes.until(lambda: nodes.partition(5, TRANSACTION_STATE_TOPIC).led_epoch > 0)
+            await asyncio.sleep(5)
+            assert nodes.in_sync(5, TRANSACTION_STATE_TOPIC) == {5}, "too few"
+            assert await ends_of(nodes, 5, TopicPartition("own", 1)) == []
+            await nodes.brokers[6].start()
+            await nodes.until(lambda: nodes.partition(5, "own", 1).last_stable_offset == 2)
+            assert await ends_of(nodes, 5, TopicPartition("own", 1)) == [(1, True)]
+            ending.cancel()
+
+        await with_a_decision_that_is_not_committed(nodes, body)
+
+    play(main, features={ELR_VERSION: has_elr}, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
+
+
+@pytest.mark.parametrize("has_elr", [0, 1])
+def test_markers_go_on_when_there_are_enough_replicas_again(has_elr: int) -> None:
+    """They are asked for again and again while their partition's broker is down, and so is another replica of the coordinator's log."""
+
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create(TRANSACTION_STATE_TOPIC, [4, 5, 6], min_insync_replicas="2", cleanup_policy="compact")
+        await nodes.create("own", [5], min_insync_replicas="1")
+
+        async def act(cluster: Cluster) -> None:
+            producer = TransactionalProducer(cluster, level=2)
+            assert await patiently(producer.init) == 0
+            assert await patiently(lambda: producer.write(TopicPartition("own", 0), b"a")) == 0
+            nodes.brokers[5].kill(power_cut=False)
+            assert await patiently(lambda: producer.end(is_commit=True)) == 0
+            nodes.brokers[6].kill(power_cut=False)
+            await nodes.until(lambda: nodes.in_sync(4, TRANSACTION_STATE_TOPIC) == {4})
+            await asyncio.sleep(10)
+            await nodes.brokers[5].start()
+            await nodes.until(lambda: states(nodes, 4) == {"x": TransactionState.COMPLETE_COMMIT})
+            assert await ends_of(nodes, 5, TopicPartition("own", 0)) == [(1, True)]
+
+        await nodes.act(act)
+
+    play(main, features={ELR_VERSION: has_elr}, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
