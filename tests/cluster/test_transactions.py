@@ -9,6 +9,7 @@ import pytest
 from tests.broker.transactional import TransactionalProducer
 from tests.cluster.in_simulation import SimNodes, play
 
+from ottla.broker.coordinators.end_markers import ANSWERED_WITHIN_MS
 from ottla.broker.coordinators.runtime import partition_of
 from ottla.client.cluster import Cluster
 from ottla.controller.features import ELR_VERSION, TRANSACTION_VERSION
@@ -146,27 +147,34 @@ def states(nodes: SimNodes, node: int) -> dict[str, TransactionState]:
     }
 
 
-def test_a_partition_without_enough_replicas_holds_no_other_one() -> None:
-    """A marker that cannot be committed is asked for again; what else is due to that broker goes in a second request."""
+def test_a_marker_that_is_not_committed_holds_no_other_one() -> None:
+    """It is asked for again; what else is due to that broker goes in a second request meanwhile."""
 
-    async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
-        await nodes.create("alone", [2, 3], min_insync_replicas="2")
-        stuck = TopicPartition("alone", 0)
-        assert await patiently(lambda: producer.write(stuck, b"a")) == 0
-        assert await patiently(lambda: producer.write(KEYS[1], b"a")) == 0
-        if coordinator_of(nodes) == 3:
-            return
-        nodes.nodes[3].kill(power_cut=False)
-        await nodes.until(lambda: nodes.in_sync(2, "alone") == {2})
-        assert await patiently(lambda: producer.end(is_commit=True)) == 0
-        leader = nodes.partition(2, "t", 1)
-        await nodes.until(lambda: leader.last_stable_offset == leader.log.log_end_offset)
-        assert (await producer.describe()).transaction_state == "PrepareCommit"
-        assert [topic.topic for topic in (await producer.describe()).topics] == ["alone"]
-        nodes.nodes[3].begin()
-        await nodes.until(lambda: states(nodes, coordinator_of(nodes)).get("x") == TransactionState.COMPLETE_COMMIT)
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create(TRANSACTION_STATE_TOPIC, [4], min_insync_replicas="1", cleanup_policy="compact")
+        await nodes.create("stuck", [5, 6], min_insync_replicas="2")
+        await nodes.create("free", [5], min_insync_replicas="1")
+        loop = asyncio.get_running_loop()
 
-    with_producer(body, 2)
+        async def act(cluster: Cluster) -> None:
+            first, second = (TransactionalProducer(cluster, name, level=2) for name in ("x", "y"))
+            for producer, topic in ((first, "stuck"), (second, "free")):
+                assert await patiently(producer.init) == 0
+                assert await patiently(lambda p=producer, t=topic: p.write(TopicPartition(t, 0), b"a")) == 0  # type: ignore[misc]
+            nodes.simulation.fabric.clog_link(nodes.brokers[6].machine.name, nodes.brokers[5].machine.name, 5_000)
+            assert await first.end(is_commit=True) == 0
+            began = loop.time()
+            assert await second.end(is_commit=True) == 0
+            await nodes.until(lambda: nodes.partition(5, "free").last_stable_offset == 2)
+            assert loop.time() - began < ANSWERED_WITHIN_MS / 2000, "it has not waited for the answer to the first request"
+            assert (await first.describe()).transaction_state == "PrepareCommit"
+            assert [topic.topic for topic in (await first.describe()).topics] == ["stuck"]
+            nodes.simulation.fabric.heal()
+            await nodes.until(lambda: states(nodes, 4)["x"] == TransactionState.COMPLETE_COMMIT)
+
+        await nodes.act(act)
+
+    play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
 
 
 async def with_a_decision_that_is_not_committed(nodes: SimNodes, body: Callable[[int, TransactionalProducer], Awaitable[None]]) -> None:
