@@ -91,6 +91,17 @@ class TransactionalBroker:
         self.faults: dict[type[Request], deque[Fault]] = {}  # of the next requests of a kind; None lets one through
         self._epochs: dict[tuple[TopicPartition, int], int] = {}
         self._next_id = 1000
+        self.handlers: dict[type[Request], Callable[[Any], Response]] = {
+            ApiVersionsRequest: self._versions,
+            MetadataRequest: self._metadata,
+            FindCoordinatorRequest: self._coordinator,
+            InitProducerIdRequest: self._init,
+            adding.AddPartitionsToTxnRequest: self._add_partitions,
+            adding_offsets.AddOffsetsToTxnRequest: self._add_offsets,
+            committing.TxnOffsetCommitRequest: self._commit_offsets,
+            EndTxnRequest: self._end,
+            producing.ProduceRequest: self._produce,
+        }
         network.refuse = self._answer
 
     def fail(self, kind: type[Request], *faults: Fault) -> None:
@@ -123,18 +134,7 @@ class TransactionalBroker:
         return fault or answer
 
     def _handle(self, request: Request) -> Response:
-        handlers: dict[type[Request], Callable[[Any], Response]] = {
-            ApiVersionsRequest: self._versions,
-            MetadataRequest: self._metadata,
-            FindCoordinatorRequest: self._coordinator,
-            InitProducerIdRequest: self._init,
-            adding.AddPartitionsToTxnRequest: self._add_partitions,
-            adding_offsets.AddOffsetsToTxnRequest: self._add_offsets,
-            committing.TxnOffsetCommitRequest: self._commit_offsets,
-            EndTxnRequest: self._end,
-            producing.ProduceRequest: self._produce,
-        }
-        return handlers[type(request)](request)
+        return self.handlers[type(request)](request)
 
     @staticmethod
     def _refused(request: Request, code: ErrorCode) -> Response:
