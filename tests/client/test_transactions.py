@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.messages.end_txn import EndTxnRequest
+from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -235,6 +236,64 @@ def test_an_answer_that_is_lost_changes_nothing_and_is_followed_by_a_new_epoch(l
         was_asked = level < 2 or kind in (TxnOffsetCommitRequest, ProduceRequest, EndTxnRequest)
         if was_asked and kind is not InitProducerIdRequest:
             assert epochs[2] > epochs[1], "what was lost may arrive late, and is not taken for one of the next transaction"
+
+    with_model(level, body)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_new_epoch_whose_answer_is_lost_is_asked_for_again(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, Lost())
+        async with producer.transaction():
+            await producer.send("t", b"first", partition=0)
+        model.fail(InitProducerIdRequest, Lost(), Lost(), ErrorCode.CONCURRENT_TRANSACTIONS)
+        async with producer.transaction():
+            await producer.send("t", b"second", partition=0)
+        async with producer.transaction():
+            await producer.send("t", b"third", partition=0)
+        assert model.committed() == [b"first", b"second", b"third"]
+        asked = [(request.producer_id, request.producer_epoch) for request in model.of(InitProducerIdRequest)]
+        assert asked == [(-1, -1), *[(1000, 0)] * 4]
+        assert [batch.epoch for batch in model.logs[KEY]] == [0, 1, 1]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_coordinator_that_is_not_found_in_time_leaves_the_producer_as_it_was(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, ErrorCode.NOT_COORDINATOR)
+        async with producer.transaction():
+            await producer.send("t", b"x", partition=0)
+        model.network.refuse = lambda request: (
+            Lost() if isinstance(request, EndTxnRequest | FindCoordinatorRequest) else model._answer(request)
+        )
+        with pytest.raises(CommitOutcomeUnknownError):
+            async with producer.transaction():
+                await producer.send("t", b"y", partition=0)
+        with pytest.raises(CommitOutcomeUnknownError):
+            await producer.commit_transaction()
+        model.network.refuse = model._answer
+        await producer.commit_transaction()
+        assert model.committed() == [b"x", b"y"]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_transactional_id_that_is_forbidden_later_is_fatal(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"x", partition=0)
+        model.fail(EndTxnRequest, ErrorCode.NOT_COORDINATOR)
+        model.fail(FindCoordinatorRequest, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        with pytest.raises(TransactionFatalError, match="AUTHORIZATION"):
+            await producer.commit_transaction()
+        with pytest.raises(TransactionFatalError, match="AUTHORIZATION"):
+            await producer.abort_transaction()
 
     with_model(level, body)
 
