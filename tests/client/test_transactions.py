@@ -11,7 +11,7 @@ from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
 from ottla.client.group_metadata import GroupMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer, ProducerSettings, SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
     ProducerFencedError,
@@ -359,6 +359,23 @@ def test_an_abort_that_is_not_answered_is_called_again(level: int) -> None:
         async with producer.transaction():
             await producer.send("t", b"y", partition=0)
         assert model.committed() == [b"y"]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_record_that_is_refused_after_its_send_returned_fails_the_transaction(level: int) -> None:
+    """As the blocking producer does with one that finds no room in the buffer."""
+
+    async def body(world: World) -> None:
+        producer = world.producer
+        await producer.begin_transaction()
+        refused = SentRecord(loop=asyncio.get_running_loop())
+        producer.refuse(producer.prepare("t", b"x", None, 0, (), None), refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
+        with pytest.raises(TransactionAbortableError, match="no room"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.flush()
 
     with_model(level, body)
 

@@ -79,8 +79,10 @@ Fault = Lost | Again | Held | Response | ErrorCode | None
 
 
 class TransactionalBroker:
-    def __init__(self, network: Interference, *, level: int) -> None:
+    def __init__(self, network: Interference, *, level: int, address: tuple[str, int] = ("broker", PORT)) -> None:
+        """``address`` is that of the broker whose place it takes."""
         self.network = network
+        self.address = address
         self.level = level
         self.known: dict[str, Known] = {}
         self.logs: dict[TopicPartition, list[Batch]] = {}
@@ -184,11 +186,11 @@ class TransactionalBroker:
     def _metadata(self, request: MetadataRequest) -> Response:
         partitions = [MetadataResponsePartition(0, index, NODE, 0, [NODE], [NODE]) for index in range(PARTITION_COUNT)]
         topics = [MetadataResponseTopic(0, topic.name, TOPIC_ID, False, partitions) for topic in request.topics or []]
-        return MetadataResponse(brokers=[MetadataResponseBroker(NODE, "broker", PORT)], topics=topics)
+        return MetadataResponse(brokers=[MetadataResponseBroker(NODE, *self.address)], topics=topics)
 
     def _coordinator(self, request: FindCoordinatorRequest) -> Response:
         assert request.key_type == KEY_TYPE_GROUP or request.coordinator_keys
-        return FindCoordinatorResponse(coordinators=[Coordinator(request.coordinator_keys[0], NODE, "broker", PORT, 0, None)])
+        return FindCoordinatorResponse(coordinators=[Coordinator(request.coordinator_keys[0], NODE, *self.address, 0, None)])
 
     # The coordinator
 
