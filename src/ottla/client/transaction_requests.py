@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.client.backoff import Backoff
 from ottla.client.cluster import KEY_TYPE_TRANSACTION, MAIN_LANE, TRANSACTION_LANE, Cluster
@@ -19,6 +19,8 @@ from ottla.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 X = TypeVar("X")
+FIRST_PAUSE_MS: Final = 5
+"""Kafka's coordinator refuses the next transaction while it writes the markers of the last one, which takes milliseconds."""
 
 
 class TransactionRequests:
@@ -27,7 +29,7 @@ class TransactionRequests:
         self._clock = cluster.world.clock
         self._enlistment = enlistment
         self._max_block_ms = max_block_ms
-        self._backoff = Backoff(first_ms=20)
+        self._backoff = Backoff(first_ms=FIRST_PAUSE_MS)
         self._groups: dict[str, Coordinator] = {}
         self._turn = asyncio.Lock()  # of a request
         self.coordinator = Coordinator(cluster, enlistment.transactional_id, KEY_TYPE_TRANSACTION)
