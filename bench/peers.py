@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -133,12 +134,12 @@ class Ottla(Peer):
 class Kafka(Peer):
     """Apache Kafka 4.3.0: one node that is broker and controller, 1 GiB heap, G1, no logger.
 
-    ``features`` are levels other than those that a new cluster has.
+    ``properties`` and ``features`` are other than those of a new cluster.
     """
 
     name = "kafka"
 
-    def __init__(self, **features: int) -> None:
+    def __init__(self, properties: Mapping[str, str] = {}, **features: int) -> None:
         super().__init__()
         self.features = {name.replace("_", "."): level for name, level in features.items()}
         self.address = ("127.0.0.1", _free_port())
@@ -156,7 +157,7 @@ class Kafka(Peer):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-        }
+        } | dict(properties)
         self._config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
     @staticmethod

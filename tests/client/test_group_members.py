@@ -10,6 +10,7 @@ from tests.client.simulated import KEY, consumer_of, create, fill, take, with_br
 
 from ottla.client.admin import Admin
 from ottla.client.consumer import Consumer
+from ottla.client.group_metadata import GroupMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -358,5 +359,29 @@ def test_a_member_that_is_closed_while_it_joins_leaves_nobody_to_wait_for() -> N
         await poll_for(stays, 10)
         assert stays.assignment() == [KEY]
         await stays.close()
+
+    with_broker(body)
+
+
+def test_a_transaction_gets_the_members_place_in_its_group_or_none() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", group_instance_id="i", enable_auto_commit=False)
+        await consumer.assign([KEY])
+        assert consumer.group_metadata() == GroupMetadata("g", -1, "", None)
+        await consumer.assign([])
+        await consumer.subscribe(["t"])
+        with pytest.raises(KafkaError, match="not a member of its group at present") as caught:
+            consumer.group_metadata()
+        assert caught.value.code == ErrorCode.ILLEGAL_GENERATION, "without a generation no coordinator would refuse its offsets"
+        while not consumer.assignment():
+            await consumer.poll(100)
+        assert consumer.group_metadata() == GroupMetadata("g", consumer.generation_id, consumer.member_id, "i")
+        assert consumer.generation_id > 0
+        await consumer.close()
+        alone = consumer_of(broker.client("alone"))
+        with pytest.raises(KafkaError, match="INVALID_GROUP_ID"):
+            alone.group_metadata()
+        await alone.close()
 
     with_broker(body)

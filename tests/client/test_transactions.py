@@ -11,7 +11,7 @@ from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
 from ottla.client.group_metadata import GroupMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer, ProducerSettings, SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
     ProducerFencedError,
@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.messages.end_txn import EndTxnRequest
+from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -239,6 +240,64 @@ def test_an_answer_that_is_lost_changes_nothing_and_is_followed_by_a_new_epoch(l
     with_model(level, body)
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_new_epoch_whose_answer_is_lost_is_asked_for_again(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, Lost())
+        async with producer.transaction():
+            await producer.send("t", b"first", partition=0)
+        model.fail(InitProducerIdRequest, Lost(), Lost(), ErrorCode.CONCURRENT_TRANSACTIONS)
+        async with producer.transaction():
+            await producer.send("t", b"second", partition=0)
+        async with producer.transaction():
+            await producer.send("t", b"third", partition=0)
+        assert model.committed() == [b"first", b"second", b"third"]
+        asked = [(request.producer_id, request.producer_epoch) for request in model.of(InitProducerIdRequest)]
+        assert asked == [(-1, -1), *[(1000, 0)] * 4]
+        assert [batch.epoch for batch in model.logs[KEY]] == [0, 1, 1]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_coordinator_that_is_not_found_in_time_leaves_the_producer_as_it_was(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, ErrorCode.NOT_COORDINATOR)
+        async with producer.transaction():
+            await producer.send("t", b"x", partition=0)
+        model.network.refuse = lambda request: (
+            Lost() if isinstance(request, EndTxnRequest | FindCoordinatorRequest) else model._answer(request)
+        )
+        with pytest.raises(CommitOutcomeUnknownError):
+            async with producer.transaction():
+                await producer.send("t", b"y", partition=0)
+        with pytest.raises(CommitOutcomeUnknownError):
+            await producer.commit_transaction()
+        model.network.refuse = model._answer
+        await producer.commit_transaction()
+        assert model.committed() == [b"x", b"y"]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_transactional_id_that_is_forbidden_later_is_fatal(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"x", partition=0)
+        model.fail(EndTxnRequest, ErrorCode.NOT_COORDINATOR)
+        model.fail(FindCoordinatorRequest, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        with pytest.raises(TransactionFatalError, match="AUTHORIZATION"):
+            await producer.commit_transaction()
+        with pytest.raises(TransactionFatalError, match="AUTHORIZATION"):
+            await producer.abort_transaction()
+
+    with_model(level, body)
+
+
 @LEVELS
 @pytest.mark.parametrize("kind", [EndTxnRequest, ProduceRequest])
 def test_a_request_that_arrives_late_ends_no_other_transaction_and_adds_nothing_to_it(level: int, kind: type[Request]) -> None:
@@ -300,6 +359,23 @@ def test_an_abort_that_is_not_answered_is_called_again(level: int) -> None:
         async with producer.transaction():
             await producer.send("t", b"y", partition=0)
         assert model.committed() == [b"y"]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_record_that_is_refused_after_its_send_returned_fails_the_transaction(level: int) -> None:
+    """As the blocking producer does with one that finds no room in the buffer."""
+
+    async def body(world: World) -> None:
+        producer = world.producer
+        await producer.begin_transaction()
+        refused = SentRecord(loop=asyncio.get_running_loop())
+        producer.refuse(producer.prepare("t", b"x", None, 0, (), None), refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
+        with pytest.raises(TransactionAbortableError, match="no room"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.flush()
 
     with_model(level, body)
 

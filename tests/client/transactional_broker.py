@@ -79,8 +79,10 @@ Fault = Lost | Again | Held | Response | ErrorCode | None
 
 
 class TransactionalBroker:
-    def __init__(self, network: Interference, *, level: int) -> None:
+    def __init__(self, network: Interference, *, level: int, address: tuple[str, int] = ("broker", PORT)) -> None:
+        """``address`` is that of the broker whose place it takes."""
         self.network = network
+        self.address = address
         self.level = level
         self.known: dict[str, Known] = {}
         self.logs: dict[TopicPartition, list[Batch]] = {}
@@ -91,6 +93,17 @@ class TransactionalBroker:
         self.faults: dict[type[Request], deque[Fault]] = {}  # of the next requests of a kind; None lets one through
         self._epochs: dict[tuple[TopicPartition, int], int] = {}
         self._next_id = 1000
+        self.handlers: dict[type[Request], Callable[[Any], Response]] = {
+            ApiVersionsRequest: self._versions,
+            MetadataRequest: self._metadata,
+            FindCoordinatorRequest: self._coordinator,
+            InitProducerIdRequest: self._init,
+            adding.AddPartitionsToTxnRequest: self._add_partitions,
+            adding_offsets.AddOffsetsToTxnRequest: self._add_offsets,
+            committing.TxnOffsetCommitRequest: self._commit_offsets,
+            EndTxnRequest: self._end,
+            producing.ProduceRequest: self._produce,
+        }
         network.refuse = self._answer
 
     def fail(self, kind: type[Request], *faults: Fault) -> None:
@@ -123,18 +136,7 @@ class TransactionalBroker:
         return fault or answer
 
     def _handle(self, request: Request) -> Response:
-        handlers: dict[type[Request], Callable[[Any], Response]] = {
-            ApiVersionsRequest: self._versions,
-            MetadataRequest: self._metadata,
-            FindCoordinatorRequest: self._coordinator,
-            InitProducerIdRequest: self._init,
-            adding.AddPartitionsToTxnRequest: self._add_partitions,
-            adding_offsets.AddOffsetsToTxnRequest: self._add_offsets,
-            committing.TxnOffsetCommitRequest: self._commit_offsets,
-            EndTxnRequest: self._end,
-            producing.ProduceRequest: self._produce,
-        }
-        return handlers[type(request)](request)
+        return self.handlers[type(request)](request)
 
     @staticmethod
     def _refused(request: Request, code: ErrorCode) -> Response:
@@ -184,11 +186,11 @@ class TransactionalBroker:
     def _metadata(self, request: MetadataRequest) -> Response:
         partitions = [MetadataResponsePartition(0, index, NODE, 0, [NODE], [NODE]) for index in range(PARTITION_COUNT)]
         topics = [MetadataResponseTopic(0, topic.name, TOPIC_ID, False, partitions) for topic in request.topics or []]
-        return MetadataResponse(brokers=[MetadataResponseBroker(NODE, "broker", PORT)], topics=topics)
+        return MetadataResponse(brokers=[MetadataResponseBroker(NODE, *self.address)], topics=topics)
 
     def _coordinator(self, request: FindCoordinatorRequest) -> Response:
         assert request.key_type == KEY_TYPE_GROUP or request.coordinator_keys
-        return FindCoordinatorResponse(coordinators=[Coordinator(request.coordinator_keys[0], NODE, "broker", PORT, 0, None)])
+        return FindCoordinatorResponse(coordinators=[Coordinator(request.coordinator_keys[0], NODE, *self.address, 0, None)])
 
     # The coordinator
 

@@ -24,6 +24,7 @@ from ottla.aio import (
     TransactionAbortableError,
     TransactionFatalError,
 )
+from ottla.client.admin.brokers import SAFE_DOWNGRADE, UPGRADE
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -61,10 +62,10 @@ def run(body: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
-async def create(peer: Peer) -> str:
+async def create(peer: Peer, **configs: str) -> str:
     name = f"transactional-{next(_numbers)}"
     async with Admin(peer.bootstrap) as admin:
-        assert await admin.create_topics([NewTopic(name, PARTITION_COUNT, 1)]) == {name: None}
+        assert await admin.create_topics([NewTopic(name, PARTITION_COUNT, 1, configs=configs)]) == {name: None}
     return name
 
 
@@ -158,6 +159,47 @@ def test_an_answer_that_is_lost_changes_nothing(peer: Peer, kind: type[Request],
         assert await values_of(peer, topic, "read_uncommitted") == everything, "and each once"
         assert await values_of(peer, topic) == (everything if is_commit else [])
         assert await offsets_of(peer, topic) == ({key: 5} if is_commit else {})
+
+    run(body())
+
+
+def test_a_new_epoch_whose_answer_is_lost_is_asked_for_again(peer: Peer) -> None:
+    """Below level 2 one is needed after the answer to an EndTxn was lost."""
+
+    async def body() -> None:
+        topic = await create(peer)
+        async with transactional(peer, topic) as producer:
+            network, lost = Interference(producer._cluster), [EndTxnRequest, InitProducerIdRequest, InitProducerIdRequest]
+            await producer.init_transactions()
+
+            def alter(request: Request, response: Any) -> Lost | None:
+                if lost and isinstance(request, lost[0]):
+                    lost.pop(0)
+                    return Lost()
+                return None
+
+            network.alter = alter
+            for number in range(4):
+                async with producer.transaction():
+                    await producer.send(topic, b"%d" % number, partition=0)
+        assert await values_of(peer, topic, "read_uncommitted") == await values_of(peer, topic) == [b"0", b"1", b"2", b"3"]
+
+    run(body())
+
+
+def test_a_record_that_the_topic_refuses_is_aborted_with_its_transaction(peer: Peer) -> None:
+    async def body() -> None:
+        topic = await create(peer, **{"max.message.bytes": "1000"})
+        async with transactional(peer, topic) as producer:
+            await producer.init_transactions()
+            for values in ([b"small", bytes(2000)], [bytes(2000)], [bytes(2000), b"small"]):
+                with pytest.raises(TransactionAbortableError, match="MESSAGE_TOO_LARGE"):  # noqa: PT012
+                    async with producer.transaction():
+                        for part, value in enumerate(values):
+                            await producer.send(topic, value, partition=part)
+                async with producer.transaction():
+                    await producer.send(topic, b"good", partition=0)
+        assert await values_of(peer, topic) == [b"good"] * 3
 
     run(body())
 
@@ -333,3 +375,30 @@ def test_the_blocking_producer_has_transactions(peer: Peer) -> None:
         producer.commit_transaction()
     assert asyncio.run(values_of(peer, topic)) == [*(b"%03d" % number for number in range(1000)), b"last"]
     assert asyncio.run(offsets_of(peer, topic)) == {TopicPartition(topic, 0): 3}
+
+
+def test_the_level_may_change_while_transactions_are_open() -> None:
+    """Up, and down again: clients that know the older level go on with it, those that come later have the new one."""
+
+    async def body(peer: Peer) -> None:
+        topic = await create(peer)
+        expected: list[bytes] = []
+        async with Admin(peer.bootstrap) as admin, transactional(peer, "early") as early:
+            await early.init_transactions()
+            for level, kind in ((2, UPGRADE), (1, SAFE_DOWNGRADE), (2, UPGRADE)):
+                await early.begin_transaction()
+                await early.send_and_wait(topic, b"early %d" % len(expected), partition=0)
+                await admin.update_features({"transaction.version": level}, upgrade_type=kind)
+                await early.send_and_wait(topic, b"early too %d" % len(expected), partition=1)
+                await early.commit_transaction()
+                async with transactional(peer, "late") as late:
+                    await late.init_transactions()
+                    async with late.transaction():
+                        await late.send(topic, b"late %d" % len(expected), partition=0)
+                    assert level_of(late) == level
+                expected += [b"early %d" % len(expected), b"early too %d" % len(expected), b"late %d" % len(expected)]
+        assert await values_of(peer, topic) == sorted(expected)
+
+    with Kafka(transaction_version=0) as peer:
+        asyncio.run(until_served(peer.bootstrap))
+        run(body(peer))

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
+    "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),
 }
 
 

@@ -26,7 +26,7 @@ class Coordinator:
 
     def __init__(self, cluster: Cluster, key: str, key_type: int = KEY_TYPE_GROUP) -> None:
         self._cluster = cluster
-        self._key = key
+        self.key = key
         self._key_type = key_type
         self._node_id: int | None = None
 
@@ -34,7 +34,7 @@ class Coordinator:
         """An open connection to it, once it is found."""
         try:
             if self._node_id is None:
-                self._node_id = await self._cluster.coordinator(self._key, self._key_type)
+                self._node_id = await self._cluster.coordinator(self.key, self._key_type)
             return await self._cluster.connection(self._node_id, lane)
         except KafkaError as error:
             self.on_error(error.code)

@@ -124,7 +124,9 @@ class TransactionStates:
                 self.problem = self.problem or problem
             self.state = EVENTS[Event.FAILED][self.state]
         else:
-            text = f"the transaction's outcome is not known any more: {problem.message or problem.code.name}"
+            text = problem.message
+            if self.state is State.SETTLING:
+                text = f"the transaction's outcome is not known any more: {text}"
             self.state, self.problem = State.FATAL, TransactionFatalError(problem.code, text)
 
     def raise_problem(self) -> None:

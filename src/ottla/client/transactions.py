@@ -11,16 +11,15 @@ Source: KIP-98, KIP-360 (new epochs), KIP-447 (generations), KIP-890 (level 2).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Final, NoReturn, Protocol
 
-from ottla.client.backoff import Backoff
-from ottla.client.cluster import KEY_TYPE_TRANSACTION, MAIN_LANE, TRANSACTION_LANE, Cluster
-from ottla.client.coordinator import Coordinator
+from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.failures import as_kafka_error
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, of_addition, of_decision
+from ottla.client.transaction_requests import TransactionRequests
 from ottla.client.transaction_states import Call, Event, State
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -36,13 +35,11 @@ from ottla.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from ottla.types import TopicPartition
-from ottla.wire.schema import Request, Response
 
 FEATURE: Final = "transaction.version"
 ADD_PARTITIONS_OF_CLIENTS: Final = 3
 LEVEL_2_VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5}
 GENERATIONS_SINCE: Final = 3
-R = TypeVar("R", bound=Response)
 
 
 class Outbox(Protocol):
@@ -67,16 +64,12 @@ class Outbox(Protocol):
 class Transactions:
     def __init__(self, cluster: Cluster, enlistment: Enlistment, outbox: Outbox, *, timeout_ms: int, max_block_ms: int) -> None:
         self._cluster = cluster
-        self._clock = cluster.world.clock
         self._enlistment = enlistment
         self._states = enlistment.states
         self._outbox = outbox
         self._timeout_ms = timeout_ms
         self._max_block_ms = max_block_ms
-        self._backoff = Backoff(first_ms=20)
-        self._coordinator = Coordinator(cluster, enlistment.transactional_id, KEY_TYPE_TRANSACTION)
-        self._groups: dict[str, Coordinator] = {}
-        self._turn = asyncio.Lock()  # of a request to the coordinator
+        self._requests = TransactionRequests(cluster, enlistment, max_block_ms=max_block_ms)
         self._offsets_turn = asyncio.Lock()  # of a call of send_offsets, which the end of the transaction waits for
         self._adding: asyncio.Task[None] | None = None
         enlistment.on_wanted = self._begin_to_add
@@ -178,9 +171,12 @@ class Transactions:
     async def _take_epoch(self) -> None:
         enlistment = self._enlistment
         request = InitProducerIdRequest(enlistment.transactional_id, self._timeout_ms, enlistment.producer_id, enlistment.producer_epoch)
-        response = await self._ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
-        if response.error_code:
-            self._fail(of_decision(KafkaError(response.error_code, f"transactional id {enlistment.transactional_id!r}")))
+        try:
+            response = await self._requests.ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
+            if response.error_code:
+                raise KafkaError(response.error_code, f"transactional id {enlistment.transactional_id!r}")
+        except KafkaError as error:
+            self._fail(error)
         self._take_identity(response.producer_id, response.producer_epoch)
 
     def _take_identity(self, producer_id: int, producer_epoch: int) -> None:
@@ -190,9 +186,12 @@ class Transactions:
 
     async def _level(self) -> int:
         """2 when the cluster has finalized it, and the coordinator's versions are new enough."""
+        try:
+            connection = await self._requests.connection()
+        except KafkaError as error:
+            self._fail(error)
         if self._cluster.finalized_level(FEATURE) < 2:
             return 1
-        connection = await self._coordinator.connection(TRANSACTION_LANE)
         return 2 if all(connection.version_of(APIS[key]) >= version for key, version in LEVEL_2_VERSIONS.items()) else 1
 
     # What belongs to the transaction
@@ -213,7 +212,7 @@ class Transactions:
                     continue
                 if not problem.is_transient:
                     raise problem
-                await asyncio.sleep(self._backoff.delay_ms(attempt, self._cluster.world) / 1000)
+                await self._requests.pause(attempt)
                 attempt += 1
         except Exception as error:  # noqa: BLE001 - the task's edge: the transaction fails with it
             self._states.fail(of_addition(as_kafka_error(error)))
@@ -235,7 +234,7 @@ class Transactions:
         )
         enlistment.was_asked = True
         try:
-            response = await self._ask(request, AddPartitionsToTxnResponse, version_max=ADD_PARTITIONS_OF_CLIENTS)
+            response = await self._requests.ask(request, AddPartitionsToTxnResponse, version_max=ADD_PARTITIONS_OF_CLIENTS)
         except KafkaError as error:
             return error
         problem: KafkaError | None = None
@@ -249,13 +248,13 @@ class Transactions:
                 elif problem is None or problem.code == ErrorCode.OPERATION_NOT_ATTEMPTED:
                     problem = KafkaError(code, f"{key} cannot be part of the transaction")
         if problem is not None:
-            self._coordinator.on_error(problem.code)
+            self._requests.coordinator.on_error(problem.code)
         return problem
 
     async def _add_offsets(self, group_id: str) -> None:
         enlistment = self._enlistment
         request = AddOffsetsToTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, group_id)
-        response = await self._ask_until_answered(request, AddOffsetsToTxnResponse, lambda response: response.error_code)
+        response = await self._requests.ask_until_answered(request, AddOffsetsToTxnResponse, lambda response: response.error_code)
         if response.error_code:
             raise KafkaError(response.error_code, f"offsets of group {group_id!r} cannot be part of the transaction")
         enlistment.is_confirmed = True
@@ -277,7 +276,7 @@ class Transactions:
             list(topics.values()),
         )
         version = LEVEL_2_VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
-        response = await self._ask_until_answered(
+        response = await self._requests.ask_until_answered(
             request,
             TxnOffsetCommitResponse,
             lambda response: next((found.error_code for topic in response.topics for found in topic.partitions if found.error_code), 0),
@@ -299,18 +298,23 @@ class Transactions:
         request = EndTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, is_commit)
         version = LEVEL_2_VERSIONS[ApiKey.END_TXN]
         try:
-            response = await self._ask_until_answered(
+            response = await self._requests.ask_until_answered(
                 request,
                 EndTxnResponse,
                 lambda response: response.error_code,
                 version_max=version if enlistment.level >= 2 else version - 1,
                 on_lost=(lambda: self._states.on(Event.LOST)) if is_commit else (lambda: None),
             )
-        except BaseException as error:
+        except KafkaError as error:
+            if not error.is_transient:
+                self._fail(error)
             self._states.on(Event.UNANSWERED)
-            if is_commit and isinstance(error, KafkaError) and error.is_transient:
+            if is_commit:
                 text = f"the commit was not answered in {self._max_block_ms} ms: {error.message}"
                 raise CommitOutcomeUnknownError(error.code, text) from error
+            raise
+        except BaseException:
+            self._states.on(Event.UNANSWERED)
             raise
         code = response.error_code
         if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and not is_commit:
@@ -318,77 +322,15 @@ class Transactions:
         elif code == ErrorCode.INVALID_TXN_STATE and not is_commit and not enlistment.is_confirmed:
             pass  # nothing of the transaction came to the coordinator: there is nothing to abort
         elif code:
-            self._fail(of_decision(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}")))
+            self._fail(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}"))
         elif enlistment.level >= 2:
             self._take_identity(response.producer_id, response.producer_epoch)
 
-    def _fail(self, problem: KafkaError) -> None:
-        """The state is that of the problem, which is raised."""
+    def _fail(self, error: KafkaError) -> NoReturn:
+        """Raises what became of a decision: what may pass as it is, with the state as it was; else the state is that of the problem."""
+        if error.is_transient:
+            raise error
+        problem = of_decision(error)
         self._states.fail(problem)
         self._states.raise_problem()
         raise problem
-
-    # Requests
-
-    async def _ask_until_answered(
-        self,
-        request: Request,
-        response_type: type[R],
-        code_of: Callable[[R], int],
-        *,
-        group_id: str | None = None,
-        version_max: int | None = None,
-        version_min: int = 0,
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> R:
-        """The coordinator's answer other than "not here" and "not yet"; the last problem when none comes within max.block.ms.
-
-        It is the group's coordinator that is asked where there is a ``group_id``. ``on_lost`` is called for each answer that did not come.
-        """
-        deadline_ms = self._clock.monotonic_ms() + self._max_block_ms
-        attempt = 0
-        while True:
-            try:
-                response = await self._ask(request, response_type, group_id, version_max, version_min, on_lost)
-                code = code_of(response)
-                problem = KafkaError(code, f"the coordinator of {group_id or self._enlistment.transactional_id!r} is not ready")
-                if not code or not problem.is_transient:
-                    return response
-                self._coordinator_of(group_id).on_error(code)
-            except KafkaError as error:
-                if not error.is_transient:
-                    raise
-                problem = error
-            delay_ms = self._backoff.delay_ms(attempt, self._cluster.world)
-            if self._clock.monotonic_ms() + delay_ms >= deadline_ms:
-                raise problem
-            await asyncio.sleep(delay_ms / 1000)
-            attempt += 1
-
-    async def _ask(
-        self,
-        request: Request,
-        response_type: type[R],
-        group_id: str | None = None,
-        version_max: int | None = None,
-        version_min: int = 0,
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> R:
-        """One exchange."""
-        coordinator = self._coordinator_of(group_id)
-        async with self._turn:
-            connection = await coordinator.connection(TRANSACTION_LANE if group_id is None else MAIN_LANE)
-            connection.require(type(request), version_min)
-            try:
-                return await connection.ask(request, response_type, timeout_ms=self._cluster.request_timeout_ms, version_max=version_max)
-            except BaseException as error:
-                self._enlistment.on_lost()
-                on_lost()
-                if isinstance(error, KafkaError):
-                    coordinator.on_error(error.code)
-                raise
-
-    def _coordinator_of(self, group_id: str | None) -> Coordinator:
-        if group_id is None:
-            return self._coordinator
-        return self._groups.setdefault(group_id, Coordinator(self._cluster, group_id))

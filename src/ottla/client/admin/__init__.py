@@ -5,10 +5,12 @@ One module for each kind of thing that is administered. Finding brokers and tryi
 
 from __future__ import annotations
 
-from ottla.client.admin.brokers import BrokerAdmin, ClusterDescription
+from ottla.client.admin.brokers import ClusterDescription
 from ottla.client.admin.configs import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ConfigAdmin
 from ottla.client.admin.groups import CommittedOffset, GroupAdmin
-from ottla.client.admin.topics import NewTopic, TopicAdmin
+from ottla.client.admin.hanging import HangingAdmin, HangingTransaction, Outcome
+from ottla.client.admin.topics import NewTopic
+from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
 
 __all__ = [
     "RESOURCE_BROKER",
@@ -18,9 +20,14 @@ __all__ = [
     "Admin",
     "ClusterDescription",
     "CommittedOffset",
+    "FencedProducer",
+    "HangingTransaction",
+    "ListedTransaction",
     "NewTopic",
+    "Outcome",
+    "TransactionDescription",
 ]
 
 
-class Admin(TopicAdmin, GroupAdmin, ConfigAdmin, BrokerAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

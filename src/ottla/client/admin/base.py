@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import KEY_TYPE_GROUP, Cluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
+T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 30_000
+NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 Outcome = KafkaError | None
 """None for an item that was done, else why not."""
@@ -37,6 +40,32 @@ class AdminBase:
             else:
                 leaders.setdefault(leader, []).append(partition)
         return dict(sorted(leaders.items())), orphans
+
+    async def _until_loaded(self, ask: Callable[[], Awaitable[T]], *, also: frozenset[ErrorCode] = frozenset()) -> T:
+        """What ``ask`` returns, repeated for as long as it raises that the coordinator is elsewhere or loading, or one of ``also``."""
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                if error.code not in NOT_YET | also:
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, error)
+                attempt += 1
+
+    async def _coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
+        """Of the group, or of the transactional id. Waits while the coordinator is being found or loaded."""
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
+        attempt = 0
+        while True:
+            try:
+                return await self._cluster.coordinator(key, key_type)
+            except KafkaError as error:
+                if not error.is_retriable:
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, error)
+                attempt += 1
 
 
 def error_of(code: int, message: str | None) -> Outcome:

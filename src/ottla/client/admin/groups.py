@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
 
-from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for
+from ottla.client.admin.base import NOT_YET, AdminBase, Outcome, by_topic, error_of, raise_for
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -30,9 +29,6 @@ from ottla.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.types import TopicPartition
-
-T = TypeVar("T")
-_NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ class GroupAdmin(AdminBase):
                 response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
                 for result in response.results:
                     results[result.group_id] = error_of(result.error_code, None)
-                    if result.error_code in _NOT_YET:
+                    if result.error_code in NOT_YET:
                         raise_for(result.error_code, None)
 
             await self._until_loaded(ask)
@@ -168,29 +164,3 @@ class GroupAdmin(AdminBase):
             for topic in response.topics
             for result in topic.partitions
         }
-
-    async def _until_loaded(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What ``ask`` returns, which is repeated for as long as it raises that the coordinator is elsewhere or still loading."""
-        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
-        attempt = 0
-        while True:
-            try:
-                return await ask()
-            except KafkaError as error:
-                if error.code not in _NOT_YET:
-                    raise
-                await self._cluster.pause(attempt, deadline_ms, error)
-                attempt += 1
-
-    async def _coordinator(self, group_id: str) -> int:
-        """Waits while the coordinator is being found or loaded."""
-        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
-        attempt = 0
-        while True:
-            try:
-                return await self._cluster.coordinator(group_id)
-            except KafkaError as error:
-                if not error.is_retriable:
-                    raise
-                await self._cluster.pause(attempt, deadline_ms, error)
-                attempt += 1

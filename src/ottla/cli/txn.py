@@ -1,0 +1,223 @@
+"""``ottla txn``: list, describe, fence, find what hangs, abort."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin import HangingTransaction
+    from ottla.sync import Admin
+
+F = TypeVar("F", bound=Callable[..., Any])
+MINUTE_MS = 60_000
+HANGING = ("topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_record", "transactional_id", "outcome")
+
+
+def _json_option(function: F) -> F:
+    """``--json``, short for ``--format json``."""
+    return click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(function)
+
+
+def _output(output: str, as_json: bool) -> str:
+    return "json" if as_json else output
+
+
+@click.group()
+def txn() -> None:
+    """Manage transactions."""
+
+
+@txn.command("list")
+@click.option("--state", "states", multiple=True, help="Only transactions in this state (Ongoing, CompleteCommit, ...); may be repeated.")
+@click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only those of this producer id; may be repeated.")
+@click.option("--longer-than", "minutes", type=click.FloatRange(0), help="Only those that have been running for so many minutes.")
+@click.option("--pattern", help="Only transactional ids that match this regular expression entirely.")
+@bootstrap_option
+@format_option
+@_json_option
+def list_transactions(
+    states: tuple[str, ...],
+    producer_ids: tuple[int, ...],
+    minutes: float | None,
+    pattern: str | None,
+    bootstrap: str,
+    output: str,
+    as_json: bool,
+) -> None:
+    """List transactional ids, with the states of their transactions."""
+    from ottla.sync import Admin
+
+    longer_than_ms = None if minutes is None else int(minutes * MINUTE_MS)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        found = admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
+    columns = ("transactional_id", "producer_id", "state", "coordinator")
+    rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator_id) for each in found]
+    print_rows(_output(output, as_json), "txn list", columns, rows)
+
+
+@txn.command()
+@click.argument("transactional_ids", nargs=-1, required=True)
+@bootstrap_option
+@format_option
+@_json_option
+def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str, as_json: bool) -> None:
+    """Describe transactional ids: producer, state, timeout, and the partitions of an open transaction."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        found = admin.describe_transactions(transactional_ids)
+    columns = ("transactional_id", "coordinator", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "partitions")
+    rows = []
+    for known in _good(found).values():
+        partitions = [f"{partition.topic}-{partition.partition}" for partition in sorted(known.partitions)]
+        ids = (known.producer_id, known.producer_epoch)
+        started = _time(known.started_ms)
+        rows.append((known.transactional_id, known.coordinator_id, known.state, *ids, known.timeout_ms, started, partitions))
+    print_rows(_output(output, as_json), "txn describe", columns, rows)
+    _end_for(found)
+
+
+@txn.command()
+@click.argument("transactional_ids", nargs=-1, required=True)
+@yes_option
+@bootstrap_option
+@format_option
+@_json_option
+def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str, as_json: bool) -> None:
+    """Fence the producers of transactional ids: what they left open is aborted, and they cannot write any more."""
+    from ottla.sync import Admin
+
+    if not yes:
+        click.echo(f"would fence the producers of {', '.join(transactional_ids)}; add --yes to apply it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        found = admin.fence_producers(transactional_ids)
+    rows = [(name, now.producer_id, now.producer_epoch) for name, now in _good(found).items()]
+    print_rows(_output(output, as_json), "txn fence", ("transactional_id", "producer_id", "producer_epoch"), rows)
+    _end_for(found)
+
+
+@txn.command("find-hanging")
+@click.option("--topic", "topics", multiple=True, help="Only these topics; without it, every topic. May be repeated.")
+@click.option("--partition", "indexes", multiple=True, type=int, help="Only these partitions of the topics; may be repeated.")
+@click.option(
+    "--longer-than", "minutes", type=click.FloatRange(0), default=20.0, show_default=True, help="Without a record for so many minutes."
+)
+@yes_option
+@bootstrap_option
+@format_option
+@_json_option
+def find_hanging(
+    topics: tuple[str, ...], indexes: tuple[int, ...], minutes: float, yes: bool, bootstrap: str, output: str, as_json: bool
+) -> None:
+    """Find transactions that are open in a partition and at no coordinator.
+
+    "outcome" is what the coordinator has decided: --yes writes its marker again, a commit as a commit. Of those with outcome "unknown"
+    the operator decides: `ottla txn abort`.
+    """
+    from ottla.client.admin import Outcome
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        found = admin.find_hanging_transactions(_partitions(admin, topics, indexes), longer_than_ms=int(minutes * MINUTE_MS))
+        print_rows(_output(output, as_json), "txn find-hanging", HANGING, [_row(hanging) for hanging in found])
+        known = [hanging for hanging in found if hanging.outcome is not Outcome.UNKNOWN]
+        if known and not yes:
+            click.echo("nothing was changed; add --yes to write the markers whose outcome is known", err=True)
+        for hanging in known if yes else []:
+            admin.end_hanging_transaction(hanging)
+            click.echo(f"{hanging.outcome.value} marker written in {hanging.partition.topic}-{hanging.partition.partition}", err=True)
+
+
+@txn.command()
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.option("--producer-id", type=int, help="Of this producer; needed where several transactions hang.")
+@yes_option
+@bootstrap_option
+@format_option
+@_json_option
+def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootstrap: str, output: str, as_json: bool) -> None:
+    """Abort a hanging transaction of a partition.
+
+    Only one that no coordinator has open, and that none has committed: `ottla txn fence` ends an open one, `ottla txn find-hanging --yes`
+    repeats a commit whose marker was lost.
+    """
+    from ottla.client.admin import Outcome
+    from ottla.sync import Admin
+
+    key = TopicPartition(topic, partition)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        every = admin.find_hanging_transactions([key], longer_than_ms=0)
+        found = [hanging for hanging in every if producer_id in (None, hanging.producer_id)]
+        if not found:
+            text = f"no transaction hangs in {topic}-{partition}; `ottla txn list --state Ongoing` shows those that are open"
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
+        if len(found) > 1:
+            ids = ", ".join(str(hanging.producer_id) for hanging in found)
+            raise click.UsageError(f"several transactions hang in {topic}-{partition}; choose one with --producer-id: {ids}")
+        [hanging] = found
+        if hanging.outcome is Outcome.COMMIT:
+            way_out = f"`ottla txn find-hanging --topic {topic} --yes` repeats that here"
+            text = f"the coordinator of {hanging.transactional_id!r} has committed it; {way_out}"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        print_rows(_output(output, as_json), "txn abort", HANGING, [_row(hanging)])
+        if not yes:
+            click.echo("nothing was changed; add --yes to abort it", err=True)
+            return
+        admin.abort_transaction(
+            key,
+            producer_id=hanging.producer_id,
+            producer_epoch=hanging.producer_epoch,
+            coordinator_epoch=hanging.coordinator_epoch,
+        )
+
+
+def _partitions(admin: Admin, topics: tuple[str, ...], indexes: tuple[int, ...]) -> list[TopicPartition] | None:
+    """None for all."""
+    if not topics:
+        if indexes:
+            raise click.UsageError("--partition needs --topic")
+        return None
+    return [
+        TopicPartition(name, index) for name in topics for index in admin.describe_topic(name).partitions if not indexes or index in indexes
+    ]
+
+
+def _row(hanging: HangingTransaction) -> tuple[Any, ...]:
+    return (
+        hanging.partition.topic,
+        hanging.partition.partition,
+        hanging.producer_id,
+        hanging.producer_epoch,
+        hanging.start_offset,
+        _time(hanging.last_timestamp_ms),
+        hanging.transactional_id,
+        hanging.outcome.value,
+    )
+
+
+def _time(ms: int) -> str | None:
+    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _good(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in found.items() if not isinstance(item, KafkaError)}
+
+
+def _end_for(found: dict[str, Any]) -> None:
+    """Exit code 1, with a line for each item that failed, where one did."""
+    failed = [item for item in found.values() if isinstance(item, KafkaError)]
+    for error in failed:
+        click.echo(f"ottla: {error}", err=True)
+    if failed:
+        sys.exit(1)

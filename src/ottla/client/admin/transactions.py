@@ -1,0 +1,162 @@
+"""Transactions: listed, described, fenced, and ended in a partition where nothing else ends them (KIP-664, KIP-1152, KIP-1228)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.client.admin.base import AdminBase, by_topic, raise_for, without_leader
+from ottla.client.cluster import KEY_TYPE_TRANSACTION
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.types import TopicPartition
+
+DURATIONS_SINCE: Final = 1
+PATTERNS_SINCE: Final = 2
+FENCING_TIMEOUT_MS: Final = 60_000
+"""What the coordinator keeps as the id's transaction.timeout.ms, until a producer initializes it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """``started_ms`` is -1 while no transaction is open; ``partitions`` are those that it has at the coordinator."""
+
+    transactional_id: str
+    coordinator_id: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class FencedProducer:
+    """The id and epoch that the transactional id has now; producers of earlier epochs are fenced."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionAdmin(AdminBase):
+    """Each transactional id's coordinator is asked: where it has moved, once it is found; while it loads, once it has them."""
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[ListedTransaction]:
+        """The transactional ids of every broker, by name; only those that pass every filter that is given.
+
+        ``pattern`` is a regular expression of RE2 that the whole transactional id matches. INVALID_REQUEST for a state that brokers do
+        not know, UNSUPPORTED_VERSION for a filter that they do not.
+        """
+        filters = ([*states], [*producer_ids], -1 if longer_than_ms is None else longer_than_ms, pattern)
+        request = ListTransactionsRequest(*filters)
+        needed = PATTERNS_SINCE if pattern is not None else DURATIONS_SINCE if longer_than_ms is not None else 0
+        await self._cluster.refresh()
+        found: list[ListedTransaction] = []
+        for node_id in sorted(self._cluster.nodes):
+
+            async def ask(node_id: int = node_id) -> ListTransactionsResponse:
+                connection = await self._cluster.connection(node_id)
+                connection.require(ListTransactionsRequest, needed)
+                response = await connection.ask(request, ListTransactionsResponse, timeout_ms=self._cluster.request_timeout_ms)
+                raise_for(response.error_code, None)
+                return response
+
+            response = await self._until_loaded(ask)
+            if response.unknown_state_filters:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown states of transactions: {', '.join(response.unknown_state_filters)}")
+            found += [
+                ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+                for each in response.transaction_states
+            ]
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
+        """What each one's coordinator knows of it; TRANSACTIONAL_ID_NOT_FOUND for one that it does not know."""
+        results: dict[str, TransactionDescription | KafkaError] = {}
+        for transactional_id in transactional_ids:
+
+            async def ask(name: str = transactional_id) -> TransactionDescription:
+                node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
+                response = await self._cluster.ask(node_id, DescribeTransactionsRequest([name]), DescribeTransactionsResponse)
+                [found] = response.transaction_states
+                raise_for(found.error_code, f"transactional id {name!r}")
+                partitions = frozenset(TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions)
+                return TransactionDescription(
+                    name,
+                    node_id,
+                    found.transaction_state,
+                    found.producer_id,
+                    found.producer_epoch,
+                    found.transaction_timeout_ms,
+                    found.transaction_start_time_ms,
+                    partitions,
+                )
+
+            try:
+                results[transactional_id] = await self._until_loaded(ask)
+            except KafkaError as error:
+                results[transactional_id] = error
+        return results
+
+    async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer | KafkaError]:
+        """Producers that have the ids now cannot use them any more, and what they left open is aborted."""
+        results: dict[str, FencedProducer | KafkaError] = {}
+        for transactional_id in transactional_ids:
+
+            async def ask(name: str = transactional_id) -> FencedProducer:
+                node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
+                response = await self._cluster.ask(node_id, InitProducerIdRequest(name, FENCING_TIMEOUT_MS), InitProducerIdResponse)
+                raise_for(response.error_code, f"transactional id {name!r}")
+                return FencedProducer(response.producer_id, response.producer_epoch)
+
+            try:
+                results[transactional_id] = await self._until_loaded(ask, also=frozenset({ErrorCode.CONCURRENT_TRANSACTIONS}))
+            except KafkaError as error:
+                results[transactional_id] = error
+        return results
+
+    async def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """The partition has an abort marker of the producer, whatever its coordinator knows; ``describe_producers`` has the numbers.
+
+        This tears a transaction that is open or committed elsewhere: ``find_hanging_transactions`` says which are neither.
+        """
+        marker = WritableTxnMarker(producer_id, producer_epoch, False, coordinator_epoch=coordinator_epoch)
+        await self._write_marker(partition, marker)
+
+    async def _write_marker(self, partition: TopicPartition, marker: WritableTxnMarker) -> None:
+        """The marker is in the partition's log. KafkaError when its leader refuses it."""
+        leaders, _ = await self._by_leader([partition])
+        if not leaders:
+            raise without_leader(partition)
+        [leader] = leaders
+        marker.topics = [WritableTxnMarkerTopic(*item) for item in by_topic([partition]).items()]
+        response = await self._cluster.ask(leader, WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse)
+        for answer in response.markers:
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    raise_for(result.error_code, f"marker of producer {marker.producer_id} in {topic.name}-{result.partition_index}")

@@ -1,0 +1,65 @@
+"""``ottla txn`` against a broker of ottla's own; tests/interop has it against transactions of Apache Kafka's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin, NewTopic
+
+SECONDS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data: Path = tmp_path_factory.mktemp("data")
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data)}) as thread:
+        with Admin(thread.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 2)]) == {"t": None}
+        yield thread.bootstrap
+
+
+def txn(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", "txn", *arguments]
+    environment = os.environ | {"OTTLA_BOOTSTRAP": bootstrap}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS_MAX, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--state", "Ongoing"], ["find-hanging"], ["find-hanging", "--topic", "t"]])
+@pytest.mark.parametrize("form", [["--json"], ["--format", "json"], []])
+def test_where_there_are_no_transactions_none_are_shown(bootstrap: str, arguments: list[str], form: list[str]) -> None:
+    done = txn(bootstrap, *arguments, *form)
+    assert (done.returncode, done.stderr) == (0, "")
+    if form:
+        assert json.loads(done.stdout) == {"_command": f"txn {arguments[0]}", "_version": 1, "items": []}
+    else:
+        assert len(done.stdout.splitlines()) == 1, "the heads of the columns"
+
+
+def test_what_changes_something_needs_a_yes(bootstrap: str) -> None:
+    done = txn(bootstrap, "fence", "x", "y")
+    assert done.returncode == 1
+    assert "would fence the producers of x, y; add --yes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["abort", "t", "0", "--yes"], 1, "no transaction hangs in t-0; `ottla txn list --state Ongoing` shows those that are open"),
+        (["find-hanging", "--partition", "0"], 2, "--partition needs --topic"),
+        (["find-hanging", "--topic", "none"], 1, "topic 'none'"),
+        (["describe"], 2, "Missing argument"),
+        (["list", "--longer-than", "-1"], 2, "not in the range"),
+    ],
+)
+def test_a_call_that_cannot_be_done_says_why(bootstrap: str, arguments: list[str], code: int, text: str) -> None:
+    done = txn(bootstrap, *arguments)
+    assert done.returncode == code
+    assert text in done.stderr
