@@ -1,7 +1,7 @@
 """An ottla broker as one of the brokers of an Apache Kafka 4.3 cluster: it registers, leads, follows, dies and returns.
 
 Kafka's node is controller and broker. The cluster is formatted without the features that ottla's brokers do not have yet (groups of
-KIP-848, share groups, streams groups, transactions of KIP-890): its controller refuses brokers that do not support what the cluster has.
+KIP-848, share groups, streams groups): its controller refuses brokers that do not support what the cluster has.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench.peers import Kafka
 from tests.cluster.processes import CLUSTER_ID, format_
-from tests.cluster.replicas import in_sync, leaders, wait_for_in_sync, wait_for_leader
+from tests.cluster.replicas import in_sync, leaders, stored, stored_end, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.interop.shared_partitions import Records, let_its_fetch_end
 from tests.waiting import eventually
 
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, Consumer, GroupMetadata, NewTopic, Producer, TopicPartition
+from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 KAFKA, OURS = 1, 9
 SHARED = {0: [KAFKA, OURS], 1: [OURS, KAFKA]}
-WITHOUT = ("group.version", "share.version", "streams.version", "transaction.version")
+WITHOUT = ("group.version", "share.version", "streams.version")
 
 
 class KafkaCluster(Kafka):
@@ -110,6 +112,80 @@ def test_an_ottla_broker_leads_follows_dies_and_returns_in_a_kafka_cluster(tmp_p
         assert leaders(admin, "t") == [KAFKA, KAFKA]
         records.send(*SHARED)
         records.assert_read()
+
+
+def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
+    """At level 2: coordinators, partitions and groups on either; ours dies and returns, and loads what Kafka's has written."""
+    sizes = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+    internal = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+    with KafkaCluster(*WITHOUT, **sizes) as kafka, kafka.broker_inside(tmp_path) as ours, Admin(kafka.bootstrap) as admin:
+        eventually(lambda: {node.node_id for node in admin.describe_cluster().nodes}, lambda found: found == {KAFKA, OURS})
+        topics = [NewTopic(name, assignments=SHARED, configs=internal) for name in (TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)]
+        created = admin.create_topics([*topics, NewTopic("t", assignments=SHARED)])
+        assert created == {TRANSACTION_STATE_TOPIC: None, GROUP_METADATA_TOPIC: None, "t": None}
+        eventually(lambda: leaders(admin, "t"), lambda found: found == [KAFKA, OURS])
+        transacted = Transacted(kafka.bootstrap)
+        for number in range(4):
+            transacted.some(number)
+        transacted.assert_read()
+        ours.kill()
+        for name in ("t", TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC):
+            wait_for_leader(admin, name, KAFKA, index=1)
+        transacted.some(4)
+        ours.start()
+        for name in ("t", TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC):
+            for index in SHARED:
+                wait_for_in_sync(admin, name, {KAFKA, OURS}, index)
+        admin.elect_leaders()
+        eventually(lambda: leaders(admin, TRANSACTION_STATE_TOPIC), lambda found: found == [KAFKA, OURS])
+        for number in range(5, 8):
+            transacted.some(number)
+        transacted.assert_read()
+        with Consumer(kafka.bootstrap) as consumer:
+            for key, end in consumer.end_offsets([TopicPartition("t", index) for index in SHARED]).items():
+                folders = [folder / f"t-{key.partition}" for folder in (ours.data, kafka.folder / "data")]
+                for folder in folders:
+                    eventually(lambda folder=folder: stored_end(folder), lambda found, end=end: found >= end)  # type: ignore[misc]
+                assert stored(folders[0], end) == stored(folders[1], end) != b""
+
+
+class Transacted:
+    """Transactions of ten transactional ids, each of which some coordinator has; a third is aborted."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._expected: Counter[bytes] = Counter()
+        self._offsets: dict[str, int] = {}
+
+    def some(self, number: int) -> None:
+        for producer_number in range(10):
+            name = f"tx-{producer_number}"
+            with Producer(self._bootstrap, transactional_id=name) as producer:
+                producer.init_transactions()
+                commits = (number + producer_number) % 3 != 0
+                values = [b"%s %d %d" % (name.encode(), number, index) for index in SHARED]
+                producer.begin_transaction()
+                for index, value in enumerate(values):
+                    producer.send("t", value, partition=index)
+                producer.send_offsets_to_transaction({TopicPartition("t", 0): number + 1}, GroupMetadata(name))
+                (producer.commit_transaction if commits else producer.abort_transaction)()
+            if commits:
+                self._expected.update(values)
+                self._offsets[name] = number + 1
+
+    def assert_read(self) -> None:
+        found: Counter[bytes] = Counter()
+        with Consumer(self._bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", index) for index in SHARED])
+
+            def read() -> Counter[bytes]:
+                found.update(record.value or b"" for record in consumer.poll(200))
+                return found
+
+            eventually(read, lambda read: read == self._expected)
+        with Admin(self._bootstrap) as admin:
+            for name, offset in self._offsets.items():
+                assert {found.offset for found in admin.committed_offsets(name).values()} == {offset}
 
 
 def test_users_and_acls_of_the_cluster_are_kept_and_end_no_broker(tmp_path: Path) -> None:
