@@ -9,6 +9,7 @@ from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, consumer_of, create, with_broker
 from tests.simulation.hunt import silence
 
+from ottla.admin_http.transaction_names import LATE_MS, transaction_families
 from ottla.errors import ErrorCode
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
@@ -271,5 +272,27 @@ def test_epochs_that_are_exhausted_go_on_with_another_producer_id() -> None:
         assert await producer.end(is_commit=True) == 0
         await settled(producer)
         assert await read(broker, KEY) == [b"a"]
+
+    with_broker(body)
+
+
+def test_the_metrics_of_transactions() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 2)
+        assert await producer.write(KEY, b"a") == 0
+        assert broker.broker is not None
+        status = broker.broker.status
+
+        def metric(name: str, now_ms: int) -> float:
+            [family] = [one for one in transaction_families(status, now_ms=now_ms) if one.name == name]
+            return float(family.samples[0].value)
+
+        now_ms = broker.machine.clock.now_ms()
+        assert metric("kafka_server_addpartitionstotxnmanager_verificationtimems_count", now_ms) >= 1
+        late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+        limit_ms = 900_000 + LATE_MS
+        assert (metric(late, now_ms + limit_ms - 60_000), metric(late, now_ms + limit_ms + 60_000)) == (0, 1)
+        assert metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", now_ms) == 0
 
     with_broker(body)

@@ -22,7 +22,7 @@ from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
 KEYS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)]
 Body = Callable[[SimNodes, Cluster, TransactionalProducer], Awaitable[None]]
-BOTH = pytest.mark.parametrize("level", [1, 2])
+EACH = pytest.mark.parametrize("level", [0, 1, 2])
 PARTITIONS = 3
 
 
@@ -88,7 +88,7 @@ async def ended_everywhere(nodes: SimNodes, outcomes: list[bool]) -> None:
             await nodes.until(lambda p=partition: p.last_stable_offset == p.log.log_end_offset == p.high_watermark)  # type: ignore[misc]
 
 
-@BOTH
+@EACH
 def test_transactions_over_partitions_of_three_nodes(level: int) -> None:
     async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
         for number, is_commit in enumerate([True, False, True]):
@@ -100,7 +100,7 @@ def test_transactions_over_partitions_of_three_nodes(level: int) -> None:
     with_producer(body, level)
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("when", ["open", "decided"])
 def test_a_transaction_outlives_its_coordinator(level: int, is_commit: bool, when: str) -> None:
@@ -121,7 +121,7 @@ def test_a_transaction_outlives_its_coordinator(level: int, is_commit: bool, whe
     with_producer(body, level)
 
 
-@BOTH
+@EACH
 def test_a_decided_transaction_ends_in_a_partition_whose_leader_died(level: int) -> None:
     async def body(nodes: SimNodes, cluster: Cluster, producer: TransactionalProducer) -> None:
         for key in KEYS:

@@ -29,6 +29,7 @@ from ottla.admin_http.health import liveness, readiness
 from ottla.admin_http.kafka_names import broker_families, partition_families
 from ottla.admin_http.lag import lag_families
 from ottla.admin_http.process import IdleMeter, process_families
+from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.status import Status
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -76,6 +77,7 @@ class AdminPages:
     async def _metrics(self) -> Answer:
         families = [
             *broker_families(self._status, idle_share=self._idle.read()),
+            *transaction_families(self._status, now_ms=self._status.parts.world.clock.now_ms()),
             *process_families(self._status, started_at=self._started_at),
         ]
         return Answer(HTTPStatus.OK, CONTENT_TYPE, render(families).encode())

@@ -272,6 +272,10 @@ class ProducerStates:
             high_watermark = min(high_watermark, awaited[0].first_offset)
         return min(high_watermark, next(iter(self._open.values()))) if self._open else high_watermark
 
+    def has_open_since(self, before_ms: int) -> bool:
+        """Whether a producer has a transaction open, and has written nothing since."""
+        return bool(self._open) and any(self._states[producer_id].last_used_ms < before_ms for producer_id in self._open)
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Producers silent for that long are forgotten, unless a transaction is open or a batch is staged. How many were."""
         expired = [

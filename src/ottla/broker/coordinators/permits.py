@@ -60,13 +60,13 @@ class TransactionPermits:
         self._config = config
         self._shards = shards
         self._due: dict[int, list[dict[_Key, _Asked]]] = {}
-        self.verification_failure_count = 0
+        self.verification_count = self.verification_ms = self.verification_failure_count = 0
 
     async def permit(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[TopicPartition], *, adds: bool
     ) -> dict[TopicPartition, int]:
         """One code for each: NONE when it is in the committed transaction. NETWORK_EXCEPTION when no coordinator answers."""
-        key = _Key(transactional_id, producer_id, producer_epoch, adds)
+        key, began_ms = _Key(transactional_id, producer_id, producer_epoch, adds), self._world.clock.monotonic_ms()
         codes = await self._ask(key, partitions)
         backoff_ms: int = self._config["add.partitions.to.txn.retry.backoff.ms"]
         until_ms = self._world.clock.monotonic_ms() + self._config["add.partitions.to.txn.retry.backoff.max.ms"]
@@ -76,6 +76,8 @@ class TransactionPermits:
                 break
             await self._pause(backoff_ms)
             codes |= await self._ask(key, busy)
+        self.verification_count += 1
+        self.verification_ms += self._world.clock.monotonic_ms() - began_ms
         self.verification_failure_count += sum(1 for code in codes.values() if code)
         return codes
 

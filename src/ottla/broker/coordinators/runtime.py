@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ottla.broker.controller.active_controller import ActiveController
@@ -60,6 +61,8 @@ class CoordinatorRuntime(Part, Generic[M]):
         self._shards: dict[int, Shard[M]] = {}  # of the partitions that this broker leads: one each, of the epoch that it leads in
         self._is_closed = False
         self._node_id = config.node_id
+        self.load_ms_max = 0
+        """The longest time that loading a partition has taken."""
 
     @property
     def image(self) -> ClusterImage:
@@ -132,9 +135,10 @@ class CoordinatorRuntime(Part, Generic[M]):
             self._world, partition, kind.new_machine(), kind.encode, kind.decode, lambda: self._reopen(partition),
             commit_ms_max=kind.commit_ms_max, on_effect=kind.on_effect,
         )  # fmt: skip
-        eager.run(shard.load(), self._note_load)
+        eager.run(shard.load(), partial(self._note_load, self._world.clock.monotonic_ms()))
 
-    def _note_load(self, _: None, error: BaseException | None) -> None:
+    def _note_load(self, began_ms: int, _: None, error: BaseException | None) -> None:
+        self.load_ms_max = max(self.load_ms_max, self._world.clock.monotonic_ms() - began_ms)
         if error is not None:
             log.error(f"{self._kind.name}s_not_loaded", exc_info=error)
 

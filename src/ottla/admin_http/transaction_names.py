@@ -1,0 +1,39 @@
+"""The metrics of transactions, under the names that Kafka's dashboards read (``kafka_names.py`` says how they are made)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.admin_http.exposition import Family, counter, gauge
+from ottla.broker.status import Status
+
+LATE_MS: Final = 300_000
+"""After the longest timeout that a producer may have, an open transaction is late: its coordinator should have aborted it by now."""
+
+
+def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
+    """Of the coordinators of this broker, and of the partitions that it has."""
+    parts = status.parts
+    transactions, markers = parts.transactions, parts.transactions.markers
+    prefix = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+    retried = "Ends of transactions that wait for a leader, or for another try."
+    yield gauge(prefix + "unknowndestinationqueuesize", retried, markers.unknown_destination_count)
+    queued = "Ends of transactions that wait for a request to their broker."
+    yield gauge(prefix + "logappendretryqueuesize", queued, markers.log_append_retry_count)
+    refused = "Ends of transactions that a partition has refused, or answered with what is not foreseen."
+    yield counter("ottla_transactions_refused_markers_total", refused, transactions.refused_marker_count)
+    for kind, shards in (("transaction", transactions), ("group", parts.groups)):
+        loaded = "The longest time that loading a partition has taken, in milliseconds."
+        yield gauge(f"kafka_server_{kind}_coordinator_metrics_partition_load_time_max", loaded, shards.load_ms_max)
+    failed = "Transactional batches of partitions that their coordinator did not permit."
+    prefix = "kafka_server_addpartitionstotxnmanager_"
+    yield counter(prefix + "verificationfailure_total", failed, parts.permits.verification_failure_count)
+    asked = "Questions to transaction coordinators about partitions."
+    yield counter(prefix + "verificationtimems_count", asked, parts.permits.verification_count)
+    took = "Milliseconds that these questions have taken, all together."
+    yield counter(prefix + "verificationtimems_sum", took, parts.permits.verification_ms)
+    before_ms = now_ms - parts.config["transaction.max.timeout.ms"] - LATE_MS
+    late = sum(partition.log.producers.has_open_since(before_ms) for partition in status.partitions.all())
+    text = "Partitions with a transaction that is open for longer than any may be."
+    yield gauge("kafka_server_replicamanager_partitionswithlatetransactionscount", text, late)
