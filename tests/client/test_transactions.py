@@ -476,7 +476,7 @@ def test_an_abort_of_what_never_came_to_the_coordinator_is_no_failure(level: int
         refused = await producer.send("t", b"x", partition=0)
         with pytest.raises(TransactionAbortableError, match="TOPIC_AUTHORIZATION_FAILED"):
             await producer.commit_transaction()
-        assert refused.exception() is not None
+        assert error_of(refused).code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await producer.abort_transaction()
         assert [request.committed for request in model.of(EndTxnRequest)] == [False]
         async with producer.transaction():

@@ -51,7 +51,7 @@ class Outbox(Protocol):
     async def flush(self) -> None:
         """Every batch that was begun before the call is acknowledged or has failed."""
 
-    def drop_unsent(self) -> None:
+    def drop_unsent(self, reason: KafkaError) -> None:
         """Batches that are not in flight have failed."""
 
     async def landed(self) -> None:
@@ -141,10 +141,10 @@ class Transactions:
         """Nothing of the transaction counts; batches that were not sent never are. Call it again when it raises that its time is over."""
         self._states.call(Call.ABORT)
         try:
-            self._outbox.drop_unsent()
+            self._outbox.drop_unsent(self._enlistment.why_dropped())
             async with self._offsets_turn:
                 await self._outbox.landed()
-            self._outbox.drop_unsent()
+            self._outbox.drop_unsent(self._enlistment.why_dropped())
             if self._enlistment.was_asked:
                 await self._end(is_commit=False)
         except BaseException:
