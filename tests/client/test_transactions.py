@@ -21,6 +21,7 @@ from ottla.client.transaction_errors import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.end_txn import EndTxnRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.init_producer_id import InitProducerIdRequest
@@ -497,6 +498,30 @@ def test_what_init_is_refused_for_good_is_fatal(level: int, code: ErrorCode) -> 
         with pytest.raises(TransactionFatalError, match=code.name):
             await world.producer.begin_transaction()
         await world.producer.close()
+
+    with_broker(main)
+
+
+def test_a_level_that_is_finalized_later_is_used_from_some_transaction_on() -> None:
+    async def main(broker: SimBroker) -> None:
+        cluster = broker.client("p", metadata_max_age_ms=60_000)
+        model = TransactionalBroker(Interference(cluster), level=1)
+        producer = Producer(cluster, settings())
+        await producer.init_transactions()
+        for number, level in enumerate((2, 2, 1)):
+            model.finalize(level)
+            async with producer.transaction():
+                await producer.send("t", b"young %d" % number, partition=0)
+            await asyncio.sleep(60)
+            model.level = level
+            asked = len(model.of(ApiVersionsRequest))
+            async with producer.transaction():
+                await producer.send("t", b"old %d" % number, partition=0)
+            assert len(model.of(ApiVersionsRequest)) == asked + 1
+            assert producer._transactions is not None
+            assert producer._transactions._enlistment.level == level
+        assert len(model.committed()) == 6
+        await producer.close()
 
     with_broker(main)
 

@@ -188,6 +188,7 @@ class Transactions:
         """2 when the cluster has finalized it, and the coordinator's versions are new enough."""
         try:
             connection = await self._requests.connection()
+            await self._cluster.renew_features(connection)
         except KafkaError as error:
             self._fail(error)
         if self._cluster.finalized_level(FEATURE) < 2:
