@@ -22,7 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.messages.api_versions import ApiVersionsRequest
-from ottla.messages.end_txn import EndTxnRequest
+from ottla.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.produce import ProduceRequest
@@ -500,6 +500,23 @@ def test_what_init_is_refused_for_good_is_fatal(level: int, code: ErrorCode) -> 
         await world.producer.close()
 
     with_broker(main)
+
+
+def test_a_coordinator_that_moved_to_an_older_broker_is_asked_for_an_epoch() -> None:
+    """Its EndTxn brings none."""
+
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, EndTxnResponse())
+        async with producer.transaction():
+            await producer.send("t", b"x", partition=0)
+        assert len(model.of(InitProducerIdRequest)) == 1
+        async with producer.transaction():
+            await producer.send("t", b"y", partition=0)
+        assert [request.producer_epoch for request in model.of(InitProducerIdRequest)] == [-1, 0]
+        assert model.logs[KEY][-1].epoch == 1
+
+    with_model(2, body)
 
 
 def test_a_level_that_is_finalized_later_is_used_from_some_transaction_on() -> None:

@@ -324,8 +324,10 @@ class Transactions:
             pass  # nothing of the transaction came to the coordinator: there is nothing to abort
         elif code:
             self._fail(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}"))
-        elif enlistment.level >= 2:
+        elif response.producer_id >= 0:
             self._take_identity(response.producer_id, response.producer_epoch)
+        elif enlistment.level >= 2:
+            enlistment.needs_epoch = True  # the coordinator has moved to a broker that is older, and ends transactions as at level 1
 
     def _fail(self, error: KafkaError) -> NoReturn:
         """Raises what became of a decision: what may pass as it is, with the state as it was; else the state is that of the problem."""
