@@ -18,6 +18,9 @@ DESTRUCTIVE = {
     ("topic", "delete-records"): (("t", "-o", "2"), 1, "would delete the records before offset 2 of t"),
     ("group", "seek"): (("readers", "--to", "start"), 0, "nothing was changed"),
     ("group", "delete"): (("readers",), 1, "would delete readers with their offsets"),
+    ("txn", "fence"): (("app",), 1, "would fence the producers of app"),
+    ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
+    ("txn", "find-hanging"): ((), 0, ""),
 }
 """Their arguments, how they end without ``--yes``, and what they say then."""
 

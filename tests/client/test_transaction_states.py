@@ -73,12 +73,21 @@ def test_a_failure_of_a_part_leaves_nothing_but_the_abort(state: State) -> None:
     assert states.problem is None
 
 
-def test_no_failure_makes_a_commit_that_may_have_been_made_one_that_can_be_aborted() -> None:
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (TransactionAbortableError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "text"), TransactionFatalError),
+        (ProducerFencedError(ErrorCode.PRODUCER_FENCED, "text"), ProducerFencedError),
+    ],
+)
+def test_a_failure_after_a_commit_that_may_have_been_made_says_so_and_cannot_be_aborted(
+    problem: KafkaError, kind: type[KafkaError]
+) -> None:
     states = in_state(State.COMMITTING)
     states.on(Event.LOST)
-    states.fail(TransactionAbortableError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "forgotten"))
+    states.fail(problem)
     assert states.state is State.FATAL
-    with pytest.raises(TransactionFatalError, match="outcome is not known"):
+    with pytest.raises(kind, match="may be committed or not: text"):
         states.call(Call.ABORT)
 
 

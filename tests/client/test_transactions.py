@@ -21,7 +21,8 @@ from ottla.client.transaction_errors import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.messages.end_txn import EndTxnRequest
+from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.produce import ProduceRequest
@@ -476,7 +477,7 @@ def test_an_abort_of_what_never_came_to_the_coordinator_is_no_failure(level: int
         refused = await producer.send("t", b"x", partition=0)
         with pytest.raises(TransactionAbortableError, match="TOPIC_AUTHORIZATION_FAILED"):
             await producer.commit_transaction()
-        assert refused.exception() is not None
+        assert error_of(refused).code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await producer.abort_transaction()
         assert [request.committed for request in model.of(EndTxnRequest)] == [False]
         async with producer.transaction():
@@ -497,6 +498,47 @@ def test_what_init_is_refused_for_good_is_fatal(level: int, code: ErrorCode) -> 
         with pytest.raises(TransactionFatalError, match=code.name):
             await world.producer.begin_transaction()
         await world.producer.close()
+
+    with_broker(main)
+
+
+def test_a_coordinator_that_moved_to_an_older_broker_is_asked_for_an_epoch() -> None:
+    """Its EndTxn brings none."""
+
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        model.fail(EndTxnRequest, EndTxnResponse())
+        async with producer.transaction():
+            await producer.send("t", b"x", partition=0)
+        assert len(model.of(InitProducerIdRequest)) == 1
+        async with producer.transaction():
+            await producer.send("t", b"y", partition=0)
+        assert [request.producer_epoch for request in model.of(InitProducerIdRequest)] == [-1, 0]
+        assert model.logs[KEY][-1].epoch == 1
+
+    with_model(2, body)
+
+
+def test_a_level_that_is_finalized_later_is_used_from_some_transaction_on() -> None:
+    async def main(broker: SimBroker) -> None:
+        cluster = broker.client("p", metadata_max_age_ms=60_000)
+        model = TransactionalBroker(Interference(cluster), level=1)
+        producer = Producer(cluster, settings())
+        await producer.init_transactions()
+        for number, level in enumerate((2, 2, 1)):
+            model.finalize(level)
+            async with producer.transaction():
+                await producer.send("t", b"young %d" % number, partition=0)
+            await asyncio.sleep(60)
+            model.level = level
+            asked = len(model.of(ApiVersionsRequest))
+            async with producer.transaction():
+                await producer.send("t", b"old %d" % number, partition=0)
+            assert len(model.of(ApiVersionsRequest)) == asked + 1
+            assert producer._transactions is not None
+            assert producer._transactions._enlistment.level == level
+        assert len(model.committed()) == 6
+        await producer.close()
 
     with_broker(main)
 

@@ -83,7 +83,9 @@ class TransactionalBroker:
         """``address`` is that of the broker whose place it takes."""
         self.network = network
         self.address = address
-        self.level = level
+        self.level = level  # that clients use: a broker goes by the versions of their requests
+        self.finalized = level  # that the broker reports
+        self.features_epoch = 1
         self.known: dict[str, Known] = {}
         self.logs: dict[TopicPartition, list[Batch]] = {}
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
@@ -177,11 +179,11 @@ class TransactionalBroker:
 
     def _versions(self, request: ApiVersionsRequest) -> Response:
         keys = [
-            ApiVersion(key, api.version_min, api.version_max if self.level >= 2 else LEVEL_1_VERSIONS.get(key, api.version_max))
+            ApiVersion(key, api.version_min, api.version_max if self.finalized >= 2 else LEVEL_1_VERSIONS.get(key, api.version_max))
             for key, api in APIS.items()
         ]
-        features = [FinalizedFeatureKey("transaction.version", self.level, self.level)]
-        return ApiVersionsResponse(0, keys, finalized_features_epoch=1, finalized_features=features)
+        features = [FinalizedFeatureKey("transaction.version", self.finalized, self.finalized)]
+        return ApiVersionsResponse(0, keys, finalized_features_epoch=self.features_epoch, finalized_features=features)
 
     def _metadata(self, request: MetadataRequest) -> Response:
         partitions = [MetadataResponsePartition(0, index, NODE, 0, [NODE], [NODE]) for index in range(PARTITION_COUNT)]
@@ -247,6 +249,11 @@ class TransactionalBroker:
         if known.is_open or self.level >= 2:
             self._finish(known, is_commit=request.committed, raises=self.level >= 2)
         return EndTxnResponse(producer_id=known.producer_id, producer_epoch=known.epoch)
+
+    def finalize(self, level: int) -> None:
+        """Who asks now gets another level."""
+        self.finalized = level
+        self.features_epoch += 1
 
     def time_out(self, transactional_id: str) -> None:
         """The coordinator aborts what is open."""

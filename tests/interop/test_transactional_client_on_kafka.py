@@ -24,7 +24,6 @@ from ottla.aio import (
     TransactionAbortableError,
     TransactionFatalError,
 )
-from ottla.client.admin.brokers import SAFE_DOWNGRADE, UPGRADE
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -375,30 +374,3 @@ def test_the_blocking_producer_has_transactions(peer: Peer) -> None:
         producer.commit_transaction()
     assert asyncio.run(values_of(peer, topic)) == [*(b"%03d" % number for number in range(1000)), b"last"]
     assert asyncio.run(offsets_of(peer, topic)) == {TopicPartition(topic, 0): 3}
-
-
-def test_the_level_may_change_while_transactions_are_open() -> None:
-    """Up, and down again: clients that know the older level go on with it, those that come later have the new one."""
-
-    async def body(peer: Peer) -> None:
-        topic = await create(peer)
-        expected: list[bytes] = []
-        async with Admin(peer.bootstrap) as admin, transactional(peer, "early") as early:
-            await early.init_transactions()
-            for level, kind in ((2, UPGRADE), (1, SAFE_DOWNGRADE), (2, UPGRADE)):
-                await early.begin_transaction()
-                await early.send_and_wait(topic, b"early %d" % len(expected), partition=0)
-                await admin.update_features({"transaction.version": level}, upgrade_type=kind)
-                await early.send_and_wait(topic, b"early too %d" % len(expected), partition=1)
-                await early.commit_transaction()
-                async with transactional(peer, "late") as late:
-                    await late.init_transactions()
-                    async with late.transaction():
-                        await late.send(topic, b"late %d" % len(expected), partition=0)
-                    assert level_of(late) == level
-                expected += [b"early %d" % len(expected), b"early too %d" % len(expected), b"late %d" % len(expected)]
-        assert await values_of(peer, topic) == sorted(expected)
-
-    with Kafka(transaction_version=0) as peer:
-        asyncio.run(until_served(peer.bootstrap))
-        run(body(peer))

@@ -174,12 +174,11 @@ def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootst
         if not yes:
             click.echo("nothing was changed; add --yes to abort it", err=True)
             return
-        admin.abort_transaction(
-            key,
-            producer_id=hanging.producer_id,
-            producer_epoch=hanging.producer_epoch,
-            coordinator_epoch=hanging.coordinator_epoch,
-        )
+        if hanging.outcome is Outcome.ABORT:
+            admin.end_hanging_transaction(hanging)
+            return
+        epochs = {"producer_epoch": hanging.producer_epoch, "coordinator_epoch": hanging.coordinator_epoch}
+        admin.abort_transaction(key, producer_id=hanging.producer_id, **epochs)
 
 
 def _partitions(admin: Admin, topics: tuple[str, ...], indexes: tuple[int, ...]) -> list[TopicPartition] | None:

@@ -119,6 +119,7 @@ class Cluster:
         self._wanted: set[str] = set()
         self._metadata_max_age_ms = metadata_max_age_ms
         self._refreshed_ms = -metadata_max_age_ms
+        self._features_ms = world.clock.monotonic_ms()
 
     def watch(self, on_connectivity: OnConnectivity) -> None:
         """It is called when no broker can be reached any more, and when one can again."""
@@ -346,6 +347,13 @@ class Cluster:
             raise KafkaError(found.error_code, found.error_message or f"no coordinator for {what} {key!r}")
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         return found.node_id
+
+    async def renew_features(self, connection: ClientConnection) -> None:
+        """What the connection's broker knows of the cluster's features is no older than metadata.max.age.ms."""
+        now_ms = self.world.clock.monotonic_ms()
+        if now_ms - self._features_ms >= self._metadata_max_age_ms:
+            self._features_ms = now_ms
+            await connection.renew_versions(timeout_ms=self.request_timeout_ms)
 
     def finalized_level(self, feature: str) -> int:
         """The feature's level as the newest of the brokers' answers has it; 0 without one."""

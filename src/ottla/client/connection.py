@@ -89,9 +89,19 @@ class ClientConnection:
             response = await self._send(request, api, own.get(api.key, 0))
         if response.error_code:
             raise KafkaError(response.error_code, "the broker refused ApiVersions")
+        self._take_versions(response)
+
+    def _take_versions(self, response: ApiVersionsResponse) -> None:
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
+
+    async def renew_versions(self, *, timeout_ms: int) -> None:
+        """Versions and features are those that the broker has now."""
+        response = await self.ask(ApiVersionsRequest(SOFTWARE_NAME, __version__), ApiVersionsResponse, timeout_ms=timeout_ms)
+        if response.error_code:
+            raise KafkaError(response.error_code, "the broker refused ApiVersions")
+        self._take_versions(response)
 
     def version_of(self, api: Api) -> int:
         """The newest version of the API that both sides have; UNSUPPORTED_VERSION when there is none."""

@@ -71,3 +71,12 @@ class Enlistment:
         if is_numbered:
             self.on_lost()
         self.states.fail(of_produce(problem))
+
+    def why_dropped(self) -> KafkaError:
+        """What a record fails with that was not sent: the transaction's failure, or that it was aborted."""
+        problem = self.states.problem
+        if problem is None:
+            return KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was aborted before the record was sent")
+        return KafkaError(
+            problem.code, f"the record was not sent, since its transaction had failed: {problem.message or problem.code.name}"
+        )

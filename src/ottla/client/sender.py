@@ -98,9 +98,9 @@ class Sender:
         """Batches that may go out now do."""
         self._wake.set()
 
-    def drop_unsent(self) -> None:
+    def drop_unsent(self, reason: KafkaError) -> None:
         """Batches that are not in flight have failed."""
-        self._fail_all(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was not committed, and the record not sent"))
+        self._fail_all(reason)
 
     async def landed(self) -> None:
         """No batch is in flight."""
@@ -143,7 +143,7 @@ class Sender:
         if now_ms >= self._expiry_ms:
             self._expire(now_ms)
         if self._transaction is not None and self._transaction.states.drops_batches:
-            self.drop_unsent()
+            self._fail_all(self._transaction.why_dropped())
         due_ms: list[int] = []
         ready: dict[int, list[PartitionQueue]] = {}
         unconnected: dict[int, list[PartitionQueue]] = {}

@@ -117,17 +117,17 @@ class TransactionStates:
         """The transaction can only be aborted, or the producer only be closed. The first problem of each kind is kept."""
         if self.state is State.FATAL:
             return
-        if isinstance(problem, TransactionFatalError):
-            self.state, self.problem = State.FATAL, problem
-        elif self.state in EVENTS[Event.FAILED]:
+        is_fatal = isinstance(problem, TransactionFatalError)
+        if not is_fatal and self.state in EVENTS[Event.FAILED]:
             if self.state is not State.ABORTING:
                 self.problem = self.problem or problem
             self.state = EVENTS[Event.FAILED][self.state]
-        else:
-            text = problem.message
-            if self.state is State.SETTLING:
-                text = f"the transaction's outcome is not known any more: {text}"
-            self.state, self.problem = State.FATAL, TransactionFatalError(problem.code, text)
+            return
+        text = problem.message
+        if self.state is State.SETTLING:
+            text = f"the transaction may be committed or not: {text or problem.code.name}"
+        kind = type(problem) if is_fatal else TransactionFatalError
+        self.state, self.problem = State.FATAL, kind(problem.code, text)
 
     def raise_problem(self) -> None:
         """Raises why the transaction, or the producer, has failed, where it has."""

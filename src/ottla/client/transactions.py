@@ -51,7 +51,7 @@ class Outbox(Protocol):
     async def flush(self) -> None:
         """Every batch that was begun before the call is acknowledged or has failed."""
 
-    def drop_unsent(self) -> None:
+    def drop_unsent(self, reason: KafkaError) -> None:
         """Batches that are not in flight have failed."""
 
     async def landed(self) -> None:
@@ -141,10 +141,10 @@ class Transactions:
         """Nothing of the transaction counts; batches that were not sent never are. Call it again when it raises that its time is over."""
         self._states.call(Call.ABORT)
         try:
-            self._outbox.drop_unsent()
+            self._outbox.drop_unsent(self._enlistment.why_dropped())
             async with self._offsets_turn:
                 await self._outbox.landed()
-            self._outbox.drop_unsent()
+            self._outbox.drop_unsent(self._enlistment.why_dropped())
             if self._enlistment.was_asked:
                 await self._end(is_commit=False)
         except BaseException:
@@ -188,6 +188,7 @@ class Transactions:
         """2 when the cluster has finalized it, and the coordinator's versions are new enough."""
         try:
             connection = await self._requests.connection()
+            await self._cluster.renew_features(connection)
         except KafkaError as error:
             self._fail(error)
         if self._cluster.finalized_level(FEATURE) < 2:
@@ -323,8 +324,10 @@ class Transactions:
             pass  # nothing of the transaction came to the coordinator: there is nothing to abort
         elif code:
             self._fail(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}"))
-        elif enlistment.level >= 2:
+        elif response.producer_id >= 0:
             self._take_identity(response.producer_id, response.producer_epoch)
+        elif enlistment.level >= 2:
+            enlistment.needs_epoch = True  # the coordinator has moved to a broker that is older, and ends transactions as at level 1
 
     def _fail(self, error: KafkaError) -> NoReturn:
         """Raises what became of a decision: what may pass as it is, with the state as it was; else the state is that of the problem."""

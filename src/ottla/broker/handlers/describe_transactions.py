@@ -19,7 +19,7 @@ from ottla.messages.describe_transactions import (
     TopicData,
 )
 from ottla.transactions.commands import DescribeTransaction
-from ottla.transactions.transaction import STATE_NAMES, TransactionState
+from ottla.transactions.transaction import STATE_NAMES
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -46,11 +46,16 @@ async def _described(parts: Parts, context: RequestContext, transactional_id: st
     for key in sorted(found.partitions):
         if parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TOPIC, key.topic):
             topics.setdefault(key.topic, TopicData(key.topic)).partitions.append(key.partition)
-    start_ms = found.start_ms if found.state == TransactionState.ONGOING or found.state.is_prepared else -1
     return DescribedTransactionState(
-        ErrorCode.NONE, transactional_id, STATE_NAMES[found.state], found.timeout_ms, start_ms, found.producer_id, found.producer_epoch,
+        ErrorCode.NONE,
+        transactional_id,
+        STATE_NAMES[found.state],
+        found.timeout_ms,
+        found.start_ms,
+        found.producer_id,
+        found.producer_epoch,
         list(topics.values()),
-    )  # fmt: skip
+    )
 
 
 SERVICE = service(DescribeTransactionsRequest, handle)
