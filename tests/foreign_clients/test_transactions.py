@@ -172,9 +172,7 @@ def committed(broker: BrokerProcess, topic: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_mechanism_77_a_transaction_is_atomic_over_topics_and_offsets_and_a_zombie_is_fenced(
-    broker: BrokerProcess, client: str
-) -> None:
+def test_mechanism_77_a_transaction_is_atomic_over_topics_and_offsets_and_a_zombie_is_fenced(broker: BrokerProcess, client: str) -> None:
     topics = [f"{client}-{topic}" for topic in TOPICS]
     create(broker, *topics)
     producer = CLIENTS[client](broker.bootstrap, client)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tests.simulation.quorum_nodes import HEAL_SECONDS, Run
 from tests.simulation.replicated_nodes import explore_replication
 from tests.simulation.replicated_work import TOPICS, Work
+from tests.simulation.transactional_application import NAME, Application
 from tests.simulation.transactional_client import Attempts, Outcome, Transactor
 
 from ottla.broker.node import Broker
@@ -45,7 +46,12 @@ class TransactionalWork(Work):
         self._oldest_level = level if simulation.seed % 2 else 1  # of a client that is on its own
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        return [*super().tasks(), *(self._transact(number, name) for number, name in enumerate(IDS))]
+        return [*super().tasks(), *(self._transact(number, name) for number, name in enumerate(IDS)), self._apply()]
+
+    async def _apply(self) -> None:
+        client = self._client("application", 3000)
+        rng = self._simulation.random("application")
+        await client.machine.run(Application(client.cluster, self.attempts, KEYS, rng, self._is_over, self._states).run())
 
     async def _transact(self, number: int, name: str) -> None:
         client, rng = self._client(f"transactor-{number}", 3000), self._simulation.random(f"transactor-{number}")
@@ -110,7 +116,7 @@ class TransactionalWork(Work):
         async def ask() -> dict[str, int]:
             admin = Admin(client.cluster())
             committed = {}
-            for name in set(IDS):
+            for name in {*IDS, NAME}:
                 offset = (await admin.committed_offsets(name)).get(KEYS[0])
                 committed[name] = 0 if offset is None else offset.offset
             await admin.close()
