@@ -72,6 +72,8 @@ PLANTED: dict[str, list[Event]] = {
     "G1c": [*sent("p", "a", 0, transaction="x"), *sent("q", "b", 0, partition=1, transaction="y"),
             poll("p", (0, "b"), partition=1, transaction="x"), poll("q", (0, "a"), transaction="y"),
             event("p", "commit_transaction", transaction="x"), event("q", "commit_transaction", transaction="y")],
+    "torn": [*sent("p", "a", 0, transaction="x"), *sent("p", "b", 0, partition=1, transaction="x"), *sent("p", "c", 1, partition=1),
+             poll("c", (0, "a")), poll("c", (1, "c"), partition=1)],
     "lost-commit": [*THREE, poll("c", *ALL), commit("invoke", 3), commit("ok", 3), commit("ok", -1, f="committed")],
     "phantom-commit": [*THREE, poll("c", *ALL), commit("invoke", 2), commit("ok", 2), commit("ok", 3, f="committed")],
 }  # fmt: skip
@@ -223,3 +225,25 @@ def test_the_command_says_what_it_found_by_its_exit_code_and_by_name(tmp_path: P
 def test_operations_leave_out_what_they_do_not_say() -> None:
     [line] = write_history([Operation("p", "invoke", "send", topic="t", value="a")])
     assert json.loads(line) == {"process": "p", "type": "invoke", "f": "send", "topic": "t", "value": "a"}
+
+
+def test_a_transaction_of_unknown_end_is_there_entirely_or_not_at_all() -> None:
+    sends = [*sent("p", "a", 0, transaction="x"), *sent("p", "b", 0, partition=1, transaction="x"), *sent("p", "c", 1, partition=1)]
+    rest = poll("c", (1, "c"), partition=1)
+    assert kinds(*sends, rest) == [], "nothing of it"
+    assert kinds(*sends, poll("c", (0, "a")), poll("c", (0, "b"), partition=1), rest) == []
+    assert kinds(*sends, poll("c", (0, "a"))) == [], "the other partition has not been read so far"
+    assert kinds(*sends, poll("d", (0, "a"), read_uncommitted=True), rest) == []
+    committed = event("p", "commit_transaction", transaction="x")
+    assert set(kinds(*sends, committed, poll("c", (0, "a")), rest)) == {"torn", "lost-write"}
+
+
+def test_commits_of_a_transaction_count_when_it_is_committed() -> None:
+    begun = [*THREE, poll("c", *ALL), commit("invoke", 2) | {"transaction": "x"}, commit("ok", 2) | {"transaction": "x"}]
+    for end, anomalies in (
+        (event("p", "commit_transaction", transaction="x"), {-1: ["lost-commit"], 2: []}),
+        (event("p", "abort_transaction", transaction="x"), {-1: [], 2: ["phantom-commit"]}),
+        (event("p", "commit_transaction", "info", transaction="x"), {-1: [], 2: []}),
+    ):
+        for offset, found in anomalies.items():
+            assert kinds(*begun, end, commit("ok", offset, f="committed")) == found, (end, offset)

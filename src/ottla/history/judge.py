@@ -14,8 +14,9 @@
     int-nonmonotonic-send  the same within one transaction
     realtime-send          a send got a lower offset than another process's that had been acknowledged before it was invoked
     G1c                    transactions have polled from each other in a circle
+    torn                   of a transaction some records were polled at read_committed, and others passed over
     lost-commit            a group was found below an offset whose commit was confirmed, and which it did not take back
-    phantom-commit         a group was found at an offset that nobody had tried to commit
+    phantom-commit         a group was found at an offset that nobody had tried to commit, or only transactions that were aborted
 
 Each is a single pass. Circles are of reads (``cycles.py``). Source: jepsen.tests.kafka.
 """
@@ -25,9 +26,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from ottla.history.commits import Commits
 from ottla.history.cycles import Read, circles
 from ottla.history.logs import Acknowledged, LogView
 from ottla.history.operations import Operation, Value
@@ -35,7 +37,7 @@ from ottla.history.operations import Operation, Value
 KINDS: Final = (
     *("lost-write", "unseen", "duplicate", "inconsistent-offsets", "phantom", "aborted-read", "precommitted-read"),
     *("nonmonotonic-poll", "poll-skip", "int-nonmonotonic-poll", "int-poll-skip"),
-    *("nonmonotonic-send", "int-nonmonotonic-send", "realtime-send", "G1c", "lost-commit", "phantom-commit"),
+    *("nonmonotonic-send", "int-nonmonotonic-send", "realtime-send", "G1c", "torn", "lost-commit", "phantom-commit"),
 )
 Partition = tuple[str, int]
 
@@ -95,15 +97,6 @@ class _Jump:
     event: int
 
 
-@dataclass(slots=True)
-class _Commits:
-    """Of a group in a partition. What is there is at least ``low``, and one of ``attempted``."""
-
-    low: int = -1
-    attempted: set[int] = field(default_factory=set)
-    open: Counter[int] = field(default_factory=Counter)  # commits that have no end yet, or one that nobody knows
-
-
 class Judge:
     """``take`` is called for each event in order, then ``verdict`` once."""
 
@@ -118,8 +111,7 @@ class Judge:
         self._polled: list[tuple[Partition, int, Value, Operation, int]] = []
         self._positions: dict[tuple[str | int, Partition], _Position] = {}
         self._jumps: list[_Jump] = []
-        self._commits: dict[tuple[str, Partition], _Commits] = {}
-        self._asked: dict[tuple[str | int, str], dict[Partition, int]] = {}  # lower bounds when committed offsets were asked for
+        self._commits = Commits()
         self._is_drained = False
 
     def take(self, operation: Operation) -> None:
@@ -135,11 +127,13 @@ class Judge:
                 for topic, index in operation.partitions:
                     self._positions.pop((operation.process, (topic, index)), None)
             case "commit":
-                self._on_commit(operation)
+                self._commits.take(operation)
             case "committed":
-                self._on_committed(operation)
+                for kind, partition, text in self._commits.found(operation):
+                    self._find(kind, partition, text, self._event)
             case "commit_transaction" | "abort_transaction" if is_ok:
                 self._ends[operation.transaction] = operation.f == "commit_transaction"
+                self._commits.end(operation.transaction, is_commit=self._ends[operation.transaction])
             case "drained" if is_ok:
                 self._is_drained = True
             case _:
@@ -154,6 +148,7 @@ class Judge:
         self._judge_real_time()
         self._judge_circles()
         self._judge_jumps()
+        self._judge_torn()
         self._anomalies.sort(key=lambda anomaly: anomaly.event or self._event + 1)
         return Verdict(self._anomalies, self._counts, self._record_count)
 
@@ -217,46 +212,6 @@ class Judge:
             self._find(kind, partition, f"{operation.process} polled offset {offset} after offset {last.offset}", self._event)
         elif offset > last.offset + 1:
             self._jumps.append(_Jump(partition, last.offset, offset, is_internal, operation.process, self._event))
-
-    # -- commits
-
-    def _on_commit(self, operation: Operation) -> None:
-        for topic, index, offset in operation.offsets:
-            commits = self._commits.setdefault((operation.group, (topic, index)), _Commits())
-            match operation.type:
-                case "invoke":
-                    commits.attempted.add(offset)
-                    commits.open[offset] += 1
-                    commits.low = min(commits.low, offset)
-                case "ok":
-                    commits.attempted.add(offset)
-                    commits.open[offset] -= 1
-                    commits.open += Counter()  # without those that are zero
-                    commits.low = min((offset, *(other for other in commits.open)))
-                case "fail":
-                    commits.open[offset] -= 1
-                    commits.open += Counter()
-                case "info":
-                    continue  # it may take effect at any later time
-
-    def _on_committed(self, operation: Operation) -> None:
-        key = operation.process, operation.group
-        if operation.type == "invoke":
-            self._asked[key] = {partition: found.low for (group, partition), found in self._commits.items() if group == operation.group}
-            return
-        asked = self._asked.pop(key, None)
-        if operation.type != "ok":
-            return
-        for topic, index, offset in operation.offsets:
-            partition = topic, index
-            commits = self._commits.get((operation.group, partition), _Commits())
-            low = min(commits.low, commits.low if asked is None else asked.get(partition, -1))
-            if offset < low:
-                text = f"group {operation.group} was found at offset {offset}, and the commit of {low} was confirmed"
-                self._find("lost-commit", partition, text, self._event)
-            elif offset >= 0 and offset not in commits.attempted:
-                text = f"group {operation.group} was found at offset {offset}, which no client had tried to commit"
-                self._find("phantom-commit", partition, text, self._event)
 
     # -- what only the end can tell
 
@@ -336,6 +291,27 @@ class Judge:
                 value = self._logs[jump.partition].values[missed]
                 text = f"{jump.process} polled offset {jump.high} after offset {jump.low}; {value!r} is at offset {missed}"
                 self._find("int-poll-skip" if jump.is_internal else "poll-skip", jump.partition, text, jump.event)
+
+    def _judge_torn(self) -> None:
+        """Readers of committed records get all of a transaction or nothing, also where no client knows how it has ended."""
+        polled: dict[Partition, set[int]] = {}
+        for partition, offset, _, operation, _ in self._polled:
+            if not operation.read_uncommitted:
+                polled.setdefault(partition, set()).add(offset)
+        seen: dict[str, tuple[Partition, Acknowledged]] = {}
+        missed: dict[str, tuple[Partition, Acknowledged]] = {}
+        for partition, log in sorted(self._logs.items()):
+            offsets = polled.get(partition, set())
+            highest = max(offsets, default=-1)
+            for found in log.acknowledged:
+                if found.transaction and found.offset <= highest and self._ends.get(found.transaction, True):
+                    (seen if found.offset in offsets else missed).setdefault(found.transaction, (partition, found))
+        for transaction in sorted(seen.keys() & missed.keys()):
+            (_, there), (partition, lacking) = seen[transaction], missed[transaction]
+            text = (
+                f"of transaction {transaction} {there.value!r} was polled, and {lacking.value!r} at offset {lacking.offset} was passed over"
+            )
+            self._find("torn", partition, text, lacking.event)
 
     def _readable(self, log: LogView) -> list[int]:
         """Offsets whose records every consumer gets: not those of transactions of which that is not certain."""
