@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Final, Generic, TypeVar
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.batches import EncodeRecord
@@ -27,6 +27,8 @@ from ottla.ports import World
 from ottla.types import NO_LEADER
 
 log = get_logger(__name__)
+KEY_KEPT_MAX: Final = 255
+"""Longer keys are hashed each time: thousands of them would fill the memory."""
 M = TypeVar("M", bound=ReplicatedMachine)
 R = TypeVar("R")
 
@@ -198,8 +200,15 @@ class CoordinatorRuntime(Part, Generic[M]):
 
 def partition_of(key: str, count: int) -> int:
     """Java's ``String.hashCode`` without its sign, modulo the partitions."""
+    return (_known_hash(key) if len(key) <= KEY_KEPT_MAX else _hash(key)) % count
+
+
+def _hash(key: str) -> int:
     code = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % count
+    return code & 0x7FFFFFFF
+
+
+_known_hash = lru_cache(maxsize=4096)(_hash)

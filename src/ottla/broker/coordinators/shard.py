@@ -321,14 +321,16 @@ class Shard(Generic[M]):
     def _reply_when_committed(self, decided: list[Decision]) -> None:
         if self._is_closed:
             return
-        timers, late = self._world.timers, "is not committed in time"
-        limit = timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decided, late))
+        limit: TimerHandle | None = None
 
         def ended(_: None, error: BaseException | None) -> None:
-            limit.cancel()
+            if limit is not None:
+                limit.cancel()
             self._reply(decided, error)
 
-        eager.run(self.partition.flush_until_committed(), ended)
+        if not eager.run(self.partition.flush_until_committed(), ended):
+            late = "is not committed in time"
+            limit = self._world.timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decided, late))
 
     def _reply(self, decided: list[Decision], error: BaseException | None) -> None:
         if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
