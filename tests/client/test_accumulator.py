@@ -57,6 +57,18 @@ def test_batches_in_flight_after_a_refused_one_take_new_numbers_with_it() -> Non
     assert [(batch.numbered_for, batch.base_sequence) for batch in again] == [(8, 0), (8, 1), (8, 2)]
 
 
+def test_a_second_batch_waits_until_the_broker_knows_its_producer() -> None:
+    """A broker that does not know it takes a batch at any sequence, below version 12 of Produce: the second one before the first."""
+    queue = queue_of(b"a", b"b", b"c")
+    first = queue.take("connection", producer_id=7)
+    assert not queue.may_follow(7)
+    queue.landed(first)
+    queue.acknowledged(first)
+    queue.take("connection", producer_id=7)
+    assert queue.may_follow(7)
+    assert not queue.may_follow(8)
+
+
 def test_no_batch_goes_out_that_would_make_the_broker_forget_the_oldest_in_flight() -> None:
     """One that failed is sent again when others were acknowledged behind it. If its answer is lost, it comes a third time."""
     queue = queue_of(*[b"%d" % number for number in range(8)])
