@@ -53,7 +53,7 @@ def permit_then(broker: SimBroker, producer: TransactionalProducer, between: Bet
 
 async def end(producer: TransactionalProducer, partition: Partition) -> None:
     """A marker of the epoch that the batch has, as below transaction.version 2."""
-    assert await producer.mark(KEY, is_commit=True, epoch=producer.epoch, coordinator_epoch=5) == 0
+    assert await producer.mark(KEY, is_commit=True, epoch=producer.epoch, coordinator_epoch=0) == 0
 
 
 async def lead_again(producer: TransactionalProducer, partition: Partition) -> None:
@@ -62,17 +62,25 @@ async def lead_again(producer: TransactionalProducer, partition: Partition) -> N
     partition.take_role(replace(image, leader_epoch=image.leader_epoch + 1))
 
 
+@pytest.mark.parametrize("has_written", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("between", [end, lead_again], ids=["marker", "leader epoch"])
-def test_what_was_permitted_is_not_when_something_came_between(between: Between) -> None:
+def test_what_was_permitted_is_not_when_something_came_between(between: Between, has_written: bool) -> None:
+    """A marker after which the log says nothing new is not written, and ends the transaction all the same."""
+
     async def body(broker: SimBroker) -> None:
         await create(broker)
         producer = await begun(broker, 1)
+        if has_written:
+            assert await producer.write(KEY, b"before") == 0
+            assert await producer.end(is_commit=True) == 0
+            await settled(producer)
+        before = partition_of(broker).log.log_end_offset
         answers = permit_then(broker, producer, between)
         assert await producer.send(KEY, b"late") == ErrorCode.TRANSACTION_ABORTABLE
         assert answers == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
         partition = partition_of(broker)
         assert partition.last_stable_offset == partition.log.log_end_offset, "nothing is open"
-        assert partition.log.log_end_offset == (1 if between is end else 0), "the marker alone"
+        assert partition.log.log_end_offset == before + (between is end and not has_written), "the marker alone"
 
     with_broker(body)
 

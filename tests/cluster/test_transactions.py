@@ -264,3 +264,26 @@ def test_markers_go_on_when_there_are_enough_replicas_again(has_elr: int) -> Non
         await nodes.act(act)
 
     play(main, features={ELR_VERSION: has_elr}, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
+
+
+def test_a_marker_whose_request_was_lost_is_sent_again() -> None:
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create(TRANSACTION_STATE_TOPIC, [4], min_insync_replicas="1", cleanup_policy="compact")
+        await nodes.create("own", [5], min_insync_replicas="1")
+        coordinator, leader = (nodes.brokers[node].machine.name for node in (4, 5))
+
+        async def act(cluster: Cluster) -> None:
+            producer = TransactionalProducer(cluster, level=2)
+            assert await patiently(producer.init) == 0
+            assert await patiently(lambda: producer.write(TopicPartition("own", 0), b"a")) == 0
+            nodes.simulation.fabric.cut_link(coordinator, leader)
+            assert await producer.end(is_commit=True) == 0
+            await asyncio.sleep(20)
+            assert states(nodes, 4) == {"x": TransactionState.PREPARE_COMMIT}
+            nodes.simulation.fabric.join_link(coordinator, leader)
+            await nodes.until(lambda: states(nodes, 4) == {"x": TransactionState.COMPLETE_COMMIT})
+            assert await ends_of(nodes, 5, TopicPartition("own", 0)) == [(1, True)]
+
+        await nodes.act(act)
+
+    play(main, broker_ids=(4, 5), transaction_state_log_num_partitions="1")

@@ -121,11 +121,12 @@ class ProducerState(msgspec.Struct, gc=False):
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_ended", "_open", "_staged", "_states", "may_lack_some")
+    __slots__ = ("_ended", "_open", "_repeats", "_staged", "_states", "may_lack_some")
 
     def __init__(self) -> None:
         self.may_lack_some = False
         """Producers may have written here that are not known any more: with their records, or by their age, or by an unclean election."""
+        self._repeats: dict[int, int] = {}  # end markers that were not written once more, by producer
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
@@ -184,9 +185,12 @@ class ProducerStates:
             raise NotPermitted(producer_id, epoch)
 
     def marker_count(self, producer_id: int) -> int:
-        """How many of its transactions have ended here. What a coordinator permits is permitted as long as that stays the same."""
+        """How many of its transactions have ended here. What a coordinator permits is permitted as long as that stays the same.
+
+        A marker that is not written counts, too: it may end a transaction whose first batch is still waiting.
+        """
         state = self._staged.get(producer_id) or self._states.get(producer_id)
-        return 0 if state is None else state.marker_count
+        return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0)
 
     def admit_epoch(self, producer_id: int, epoch: int) -> None:
         """INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
@@ -205,7 +209,10 @@ class ProducerStates:
         if marker.coordinator_epoch < state.coordinator_epoch:
             text = f"producer {producer_id} has coordinator epoch {state.coordinator_epoch}, this end marker {marker.coordinator_epoch}"
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, text)
-        return is_open or epoch > state.epoch or marker.coordinator_epoch > state.coordinator_epoch
+        is_written = is_open or epoch > state.epoch or marker.coordinator_epoch > state.coordinator_epoch
+        if not is_written:
+            self._repeats[producer_id] = self._repeats.get(producer_id, 0) + 1
+        return is_written
 
     def stage(self, producer_id: int, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool = False) -> None:
         """The batch is about to be written; ``admit`` knows it from now on."""
@@ -285,6 +292,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._states[producer_id]
+            self._repeats.pop(producer_id, None)
         self.may_lack_some |= bool(expired)
         return len(expired)
 
