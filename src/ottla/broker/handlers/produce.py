@@ -55,7 +55,7 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
         results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
-    waits = bool(staged.heavy or staged.late or staged.unpermitted)
+    waits = staged.heavy or staged.late or staged.unpermitted
     if waits:
         staged.wait_once_more()
         context.connection.hold()
@@ -295,10 +295,14 @@ def _append(
     is_prepared: bool = False,
     is_permitted: bool = False,
 ) -> None:
-    begins_at_zero = staged.transactional_id is not None and staged.context.version >= transactional_produce.ADDS_SINCE
-    appended = partition.stage(
-        records, now_ms=parts.world.clock.now_ms(), is_prepared=is_prepared, is_permitted=is_permitted, begins_at_zero=begins_at_zero
-    )
+    now_ms = parts.world.clock.now_ms()
+    if staged.transactional_id is None:
+        appended = partition.stage(records, now_ms=now_ms, is_prepared=is_prepared)
+    else:
+        begins_at_zero = staged.context.version >= transactional_produce.ADDS_SINCE
+        appended = partition.stage(
+            records, now_ms=now_ms, is_prepared=is_prepared, is_permitted=is_permitted, begins_at_zero=begins_at_zero
+        )  # fmt: skip
     result.base_offset = appended.base_offset
     result.log_append_time_ms = appended.append_time_ms
     log = partition.log
