@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from ottla.client.cluster import Cluster
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, AddPartitionsToTxnTopic
 from ottla.messages.describe_transactions import DescribedTransactionState, DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -54,7 +54,8 @@ class TransactionalProducer:
         request = FindCoordinatorRequest(key_type=KEY_TRANSACTION, coordinator_keys=[self.transactional_id])
         response = await self.cluster.ask(None, request, FindCoordinatorResponse)
         [found] = response.coordinators
-        assert found.error_code == 0, ErrorCode(found.error_code)
+        if found.error_code:
+            raise KafkaError(ErrorCode(found.error_code))
         return found.node_id
 
     async def ask(self, request: Request, response: type[R], *, version_max: int | None = None, node_id: int | None = None) -> R:
@@ -101,7 +102,8 @@ class TransactionalProducer:
         first = next(iter(batches))
         await self.cluster.refresh({key.topic for key in batches})
         leader = self.cluster.leader(first)
-        assert leader is not None, "the partition has a leader"
+        if leader is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         topics = []
         for key, batch in batches.items():
             topic_id = (await self.cluster.topic(key.topic, deadline_ms=2**62)).topic_id
@@ -156,7 +158,8 @@ class TransactionalProducer:
     async def coordinator_of_group(self, group_id: str) -> int:
         request = FindCoordinatorRequest(key_type=KEY_GROUP, coordinator_keys=[group_id])
         [found] = (await self.cluster.ask(None, request, FindCoordinatorResponse)).coordinators
-        assert found.error_code == 0, ErrorCode(found.error_code)
+        if found.error_code:
+            raise KafkaError(ErrorCode(found.error_code))
         return found.node_id
 
     async def committed(self, group_id: str, key: TopicPartition, *, require_stable: bool = False) -> tuple[int, int]:

@@ -49,7 +49,7 @@ async def patiently(ask: Callable[[], Awaitable[int]]) -> int:
         while True:
             try:
                 code = await ask()
-            except (KafkaError, AssertionError):
+            except KafkaError:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             if not KafkaError(ErrorCode(code)).is_retriable:
                 return code

@@ -16,7 +16,7 @@ import kafka
 import pytest
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 
-from ottla.sync import Admin, GroupMetadata, NewTopic, Producer, TopicPartition
+from ottla.sync import Admin, GroupMetadata, KafkaError, NewTopic, Producer, TopicPartition
 
 TOPICS = ("one", "two", "three")
 INPUT, OUTPUT = "input", "output"
@@ -83,7 +83,7 @@ class Aiokafka:
         self._loop.run_until_complete(asyncio.wait_for(run(), WAIT_SECONDS))
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # one that is fenced says so once more
+        with contextlib.suppress(aiokafka.errors.KafkaError):  # one that is fenced says so once more
             self._loop.run_until_complete(self._producer.stop())
         self._loop.close()
 
@@ -124,7 +124,7 @@ class Ours:
         (self._producer.commit_transaction if commits else self._producer.abort_transaction)()
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # one that is fenced says so once more
+        with contextlib.suppress(KafkaError):  # one that is fenced says so once more
             self._producer.close()
 
 
@@ -204,7 +204,7 @@ def test_mechanism_78_read_process_write_is_exactly_once_over_kills_of_the_broke
         while committed(broker, INPUT) != ends:
             program = CLIENTS[client](broker.bootstrap, "program")
             forgotten.append(program)
-            with contextlib.suppress(Exception):  # whatever it meets, the next one goes on
+            with contextlib.suppress(confluent_kafka.KafkaException, KafkaError):  # whatever it meets, the next one goes on
                 while committed(broker, INPUT) != ends:
                     copy_some(broker, program, rng)
                     if rng.random() < 0.1:

@@ -170,7 +170,7 @@ class Transactor:
         while True:
             try:
                 code = await ask()
-            except (KafkaError, AssertionError, TimeoutError):
+            except KafkaError:
                 self._has_lost_an_answer = True
                 code = ErrorCode.NETWORK_EXCEPTION
             if not KafkaError(ErrorCode(code)).is_retriable:

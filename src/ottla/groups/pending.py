@@ -68,9 +68,6 @@ class PendingOffsets:
         if not of_group:
             del self._of_group[group_id]
 
-    def is_pending(self, group_id: str, place: Place) -> bool:
-        return place in self._of_group.get(group_id, ())
-
     def places(self, group_id: str) -> list[Place]:
         """Where the group has something pending."""
         return list(self._of_group.get(group_id, ()))

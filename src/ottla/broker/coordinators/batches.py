@@ -42,13 +42,18 @@ async def encoded(decision: Decision, encode: EncodeRecord, *, limit: int, now_m
     return [builder.build(producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, base_sequence=0, is_transactional=True)]
 
 
-def end_marker(marker: Marker, now_ms: int) -> memoryview:
-    """The control batch that ends the producer's transaction."""
+def write_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms: int) -> None:
+    """The end of the producer's transaction is about to be written, unless it is there already. Errors as ``Partition.stage_own``.
+
+    NOT_ENOUGH_REPLICAS, and nothing is staged, where it could not be committed.
+    """
+    if partition.leading is not None:
+        partition.leading.machine.check_enough_in_sync()
     batch = build_end_marker(
         is_commit=marker.is_commit, producer_id=marker.producer_id, producer_epoch=marker.producer_epoch,
         coordinator_epoch=marker.coordinator_epoch, timestamp_ms=now_ms,
     )  # fmt: skip
-    return memoryview(batch)
+    partition.stage_own(memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, transaction_version=marker.transaction_version)
 
 
 def stage(partition: Partition, leader_epoch: int, batches: list[bytearray], writer: Writer | None, now_ms: int) -> None:
@@ -63,13 +68,9 @@ def stage(partition: Partition, leader_epoch: int, batches: list[bytearray], wri
 
 
 def stage_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms: int) -> None:
-    """It is about to be written. One that is there already is not written once more."""
+    """As ``write_marker``, with the errors of ``stage``."""
     with _as_coordinator():
-        if partition.leading is not None:
-            partition.leading.machine.check_enough_in_sync()
-        partition.stage_own(
-            end_marker(marker, now_ms), leader_epoch=leader_epoch, now_ms=now_ms, transaction_version=marker.transaction_version
-        )
+        write_marker(partition, leader_epoch, marker, now_ms)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from ottla.broker.coordinators.batches import end_marker
+from ottla.broker.coordinators.batches import write_marker
 from ottla.broker.replicas.access import led
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
@@ -105,12 +105,7 @@ class EndMarkers:
         if key.topic == TRANSACTION_STATE_TOPIC:  # it is part of no transaction
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = led(self._store, image, key.topic, key.partition)
-        if partition.leading is not None:
-            partition.leading.machine.check_enough_in_sync()
-        now_ms = self._world.clock.now_ms()
-        partition.stage_own(
-            end_marker(marker, now_ms), leader_epoch=partition.led_epoch, now_ms=now_ms, transaction_version=marker.transaction_version
-        )
+        write_marker(partition, partition.led_epoch, marker, self._world.clock.now_ms())
         return partition
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ottla.broker.controller.active_controller import ActiveController
-from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, segment_size
 from ottla.config import BrokerConfig
-from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.groups.commands import DeleteTopicOffsets, EndTransaction
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
@@ -41,7 +40,6 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
 
 
 def _kind(config: BrokerConfig) -> CoordinatorKind[GroupCoordinator]:
-    segment_bytes = config["offsets.topic.segment.bytes"]
     return CoordinatorKind(
         name="group",
         topic=GROUP_METADATA_TOPIC,
@@ -53,7 +51,7 @@ def _kind(config: BrokerConfig) -> CoordinatorKind[GroupCoordinator]:
         topic_configs={
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
+            **segment_size(config["offsets.topic.segment.bytes"]),
         },
         commit_ms_max=config["offsets.commit.timeout.ms"],
     )

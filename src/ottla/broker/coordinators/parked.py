@@ -25,9 +25,6 @@ class ParkedCommands:
         self._deadlines: list[tuple[int, Token]] = []  # a heap
         self._timer: TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._key_of)
-
     def park(self, park: Park) -> None:
         """The command waits. It is late at once when its time is over already, or too many wait."""
         token: Token = park.command.token

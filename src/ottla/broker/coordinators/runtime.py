@@ -18,6 +18,7 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
+from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -212,3 +213,8 @@ def _hash(key: str) -> int:
 
 
 _known_hash = lru_cache(maxsize=4096)(_hash)
+
+
+def segment_size(size_bytes: int) -> dict[str, str | None]:
+    """The topic's configuration; a size that no topic of a client may have is an internal one."""
+    return {"segment.bytes" if size_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(size_bytes)}

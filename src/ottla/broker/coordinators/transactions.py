@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.end_markers import EndMarkers
 from ottla.broker.coordinators.marker_queues import MarkerQueues
-from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, segment_size
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.peers.broker_peers import BrokerPeers
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
-from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.controller.features import TRANSACTION_VERSION
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -51,7 +50,6 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
         return self._controller.image.features.get(TRANSACTION_VERSION, 0)
 
     def _described(self, config: BrokerConfig) -> CoordinatorKind[TransactionCoordinator]:
-        segment_bytes = config["transaction.state.log.segment.bytes"]
         return CoordinatorKind(
             name="transactional id",
             topic=TRANSACTION_STATE_TOPIC,
@@ -65,7 +63,7 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "unclean.leader.election.enable": "false",
-                "segment.bytes" if segment_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(segment_bytes),
+                **segment_size(config["transaction.state.log.segment.bytes"]),
             },
             commit_ms_max=config["request.timeout.ms"],
             on_effect=self._on_effect,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.peers.caller_name import CallerName
 from ottla.config import BrokerConfig
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import BrokerImage, ClusterImage
 from ottla.ports import World
 from ottla.wire.schema import Request, Response
 
@@ -48,14 +48,18 @@ class BrokerPeers:
         return Peers(self._world, name, silence_ms_max=SILENCE_MS_MAX, set_up=SetUp.of(self._config))
 
     def _address(self, broker_id: int) -> Address | None:
-        broker = self._image().brokers.get(broker_id)
-        if broker is None or broker.is_fenced:
-            return None
-        end = next(iter(broker.endpoints.values()), None) if self._listener is None else broker.endpoints.get(self._listener)
-        return None if end is None else (end.host, end.port)
+        return address_of(self._image().brokers.get(broker_id), self._listener)
 
     def close(self) -> None:
         """Nobody is asked any more; what waits for an answer gets None."""
         self._is_closed = True
         if self._peers is not None:
             self._peers.close()
+
+
+def address_of(broker: BrokerImage | None, listener: str | None) -> Address | None:
+    """Where the broker is reached on that listener, or on its first one; None when it does not serve."""
+    if broker is None or broker.is_fenced:
+        return None
+    end = next(iter(broker.endpoints.values()), None) if listener is None else broker.endpoints.get(listener)
+    return None if end is None else (end.host, end.port)

@@ -11,6 +11,7 @@ from functools import partial
 
 from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.part import Part
+from ottla.broker.peers.broker_peers import address_of
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.partition import Partition
@@ -106,11 +107,7 @@ class ReplicaFetchers(Part):
         return Peers(self._world, name, silence_ms_max=silence_ms_max, memory=self._memory, set_up=set_up)
 
     def _address(self, leader_id: int) -> Address | None:
-        broker = self._store.replication.followed_brokers.get(leader_id)
-        if broker is None or broker.is_fenced:
-            return None
-        end = next(iter(broker.endpoints.values()), None) if self._listener is None else broker.endpoints.get(self._listener)
-        return None if end is None else (end.host, end.port)
+        return address_of(self._store.replication.followed_brokers.get(leader_id), self._listener)
 
     async def stop(self) -> None:
         self._is_closed = True
