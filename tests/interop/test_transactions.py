@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -119,3 +121,40 @@ def test_kafka_transactions(broker: BrokerProcess, tool: Tool) -> None:
     assert of_producer.split()[-1] == "None"
     command("forceTerminateTransaction", "--transactionalId", "open")
     assert command("describe", "--transactional-id", "open").splitlines()[1].split()[4] == "Empty", "as after InitProducerId"
+
+
+def test_the_dump_tool_reads_the_log_of_transactions_the_pending_offsets_and_the_index(java: list[str], tmp_path: Path) -> None:
+    """DumpLogSegments with its decoders, over the files of a broker that was stopped."""
+    with BrokerProcess(tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1") as broker:
+        create(broker, "dumped")
+        given = {"bootstrap.servers": broker.bootstrap, "transactional.id": "dumped-id"}
+        producer = confluent_kafka.Producer(given)
+        producer.init_transactions(WAIT_SECONDS)
+        reader = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "dumped-group"})
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            producer.produce("dumped", b"value")
+            producer.send_offsets_to_transaction(
+                [confluent_kafka.TopicPartition("dumped", 0, 1)], reader.consumer_group_metadata(), WAIT_SECONDS
+            )
+            end(WAIT_SECONDS)
+        reader.close()
+        broker.stop()
+
+        def dumped(folder: str, suffix: str, *arguments: str) -> str:
+            file = broker.data / folder / f"{0:020d}.{suffix}"
+            return run(*java, TOOLS + "DumpLogSegments", *arguments, "--files", file, seconds_max=TOOL_SECONDS_MAX)
+
+        state = dumped("__transaction_state-0", "log", "--transaction-log-decoder")
+        statuses = [int(number) for number in re.findall(r'"transactionStatus":(\d)', state)]
+        assert (statuses[0], sorted(set(statuses))) == (0, [0, 1, 2, 3, 4, 5]), state
+        assert "dumped-id" in state
+        offsets = dumped("__consumer_offsets-0", "log", "--offsets-decoder")
+        assert offsets.count("endTxnMarker: ABORT") == offsets.count("endTxnMarker: COMMIT") == 1, offsets
+        assert '"group":"dumped-group"' in offsets
+        records = dumped("dumped-0", "log", "--print-data-log")
+        assert (records.count("endTxnMarker: ABORT"), records.count("endTxnMarker: COMMIT")) == (1, 1), records
+        index = dumped("dumped-0", "txnindex")
+        assert re.search(r"producerId: \d+ firstOffset: 0 lastOffset: 1", index), index
+        for text in (state, offsets, records):
+            assert "isvalid: false" not in text
