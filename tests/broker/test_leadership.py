@@ -396,3 +396,16 @@ def test_a_leader_that_changes_while_a_fetch_is_still_reading_does_not_leave_it_
         await cluster.close()
 
     play(act)
+
+
+def test_of_a_partition_that_is_listed_again_the_producers_are_described_once() -> None:
+    """A partition may know very many producers, and a request may name it very often."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        asked = DescribeProducersRequest([TopicRequest("t", [0, 7, 0, 7]), TopicRequest("t", [0])])
+        answer = await ask(broker, asked, DescribeProducersResponse)
+        found = [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in answer.topics]
+        assert found == [("t", [0, 7]), ("t", [])]
+
+    play(act)

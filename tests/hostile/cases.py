@@ -1,12 +1,12 @@
 """Every bad input by name: what is sent, over a connection of its own.
 
-The table is that of the design's list of bad inputs; groups that need security, transactions or several brokers follow with
-those. Most cases are one frame, to be answered or punished by the end of the connection.
+The table is that of the design's list of bad inputs; groups that need security or several brokers follow with those. Most cases are
+one frame, to be answered or punished by the end of the connection.
 """
 
 from __future__ import annotations
 
-from tests.hostile import batches, framing, requests
+from tests.hostile import batches, framing, requests, transactions
 from tests.hostile.case import Case
 from tests.hostile.wire_bytes import RECOMPRESSED
 
@@ -16,6 +16,8 @@ def all_cases() -> list[Case]:
         framing.frames, framing.headers, framing.api_versions, framing.every_api, framing.arrays_and_strings, framing.tagged_fields,
         batches.record_batches, batches.records_inside, batches.compression, batches.produces,
         requests.fetches, requests.groups_, requests.offsets, requests.topics, requests.configs,
+        transactions.transactional_ids, transactions.added_partitions, transactions.ends, transactions.offsets_in_transactions,
+        transactions.markers_from_a_client, transactions.transactional_batches, transactions.inquiries,
     )  # fmt: skip
     cases = [case._replace(name=f"{group.__name__.rstrip('_')}-{case.name}") for group in groups for case in group()]
     again = [case for group in (batches.records_inside, batches.compression) for case in group(RECOMPRESSED)]

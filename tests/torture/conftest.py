@@ -1,13 +1,14 @@
-"""Kafka's Java client, as tests/interop has it, for the runs that it takes part in."""
+"""Kafka's Java client and tools, as tests/interop has them, for the runs that they take part in."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from tests.interop.conftest import java
 from tests.interop.conftest import java_client as interop_java_client
 
-__all__ = ["interop_java_client"]
+__all__ = ["interop_java_client", "java"]
 
 
 @pytest.fixture

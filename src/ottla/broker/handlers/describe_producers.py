@@ -1,6 +1,6 @@
 """DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664).
 
-Any replica answers, not the leader alone.
+Any replica answers, not the leader alone. A partition may remember very many producers: one that is listed again has no second result.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
+    described: set[tuple[str, int]] = set()
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
         async for index in slices.over(topic.partition_indexes):
+            if (topic.name, index) in described:
+                continue
+            described.add((topic.name, index))
             try:
                 partition = parts.partitions.find(topic.name, index)
                 if partition is None:
                     raise absent(parts.partitions, parts.image, topic.name, index, missing)
                 partition.check_epoch(NO_EPOCH)
-                results.append(_described(partition))
+                results.append(await _described(slices, partition))
             except KafkaError as error:
                 results.append(PartitionResponse(index, error.code, error.message or None))
         topics.append(TopicResponse(topic.name, results))
     return DescribeProducersResponse(topics=topics)
 
 
-def _described(partition: Partition) -> PartitionResponse:
-    producers = [
-        ProducerState(
-            producer_id,
-            state.epoch,
-            state.batches[-1][1] if state.batches else -1,
-            state.last_used_ms,
-            state.coordinator_epoch,
-            state.transaction_first_offset,
+async def _described(slices: Slices, partition: Partition) -> PartitionResponse:
+    """Those that are known now; whoever is forgotten meanwhile is described as it was."""
+    producers = []
+    async for producer_id, state in slices.over(sorted(partition.log.producers.states.items())):
+        sequence = state.batches[-1][1] if state.batches else -1
+        producers.append(
+            ProducerState(producer_id, state.epoch, sequence, state.last_used_ms, state.coordinator_epoch, state.transaction_first_offset)
         )
-        for producer_id, state in sorted(partition.log.producers.states.items())
-    ]
     return PartitionResponse(partition.index, active_producers=producers)
 
 

@@ -1,0 +1,16 @@
+"""Read, process and write in transactions over kills; ``make torture`` does it for longer, with Kafka's own copier beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cluster.copying import ROLES, run
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_copy_in_transactions_is_the_original_whatever_coordinator_leader_or_copier_is_killed(tmp_path: Path, is_group: bool) -> None:
+    """Mechanism 78 on three nodes: librdkafka at level 1 and our own client at level 2."""
+    outcome = run(tmp_path, is_group=is_group, round_count=len(ROLES))
+    print(outcome)
+    assert len(outcome.disturbances) == len(ROLES)
