@@ -26,6 +26,9 @@ INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPI
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """The name of the metadata log; no topic can have it."""
 
+LATE_TRANSACTION_MS: Final = 300_000
+"""After transaction.max.timeout.ms an open transaction is late: its coordinator should have aborted it by now."""
+
 TOPIC_NAME_LENGTH_MAX: Final = 249
 
 

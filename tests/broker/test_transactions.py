@@ -9,11 +9,11 @@ from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, consumer_of, create, with_broker
 from tests.simulation.hunt import silence
 
-from ottla.admin_http.transaction_names import LATE_MS, transaction_families
+from ottla.admin_http.transaction_names import transaction_families
 from ottla.errors import ErrorCode
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
-from ottla.types import TopicPartition
+from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 OTHER = TopicPartition("t", 1)
 BOTH = pytest.mark.parametrize("level", [1, 2])
@@ -291,7 +291,7 @@ def test_the_metrics_of_transactions() -> None:
         now_ms = broker.machine.clock.now_ms()
         assert metric("kafka_server_addpartitionstotxnmanager_verificationtimems_count", now_ms) >= 1
         late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
-        limit_ms = 900_000 + LATE_MS
+        limit_ms = 900_000 + LATE_TRANSACTION_MS
         assert (metric(late, now_ms + limit_ms - 60_000), metric(late, now_ms + limit_ms + 60_000)) == (0, 1)
         assert metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", now_ms) == 0
 

@@ -15,12 +15,12 @@ from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
-from ottla.aio import NewTopic
+from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import COMMANDS, LazyGroup
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition as Partition
 from ottla.runtime.zookeeper_server import ZooKeeperServer
-from ottla.types import TopicPartition
+from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 
 async def health(cluster: LoopCluster, *options: str) -> tuple[int | None, str]:
@@ -65,6 +65,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "under_replicated": ["one-0", "three-0", "three-1", "two-0"],
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
+                "held": [],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
@@ -199,3 +200,31 @@ def test_every_advice_names_a_command_that_exists() -> None:
         assert commands, finding
         for command in commands:
             check_command(command)
+
+
+def test_a_partition_that_a_late_transaction_holds_is_a_problem_and_one_that_is_open_is_none(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            async with asking(cluster, 1) as admin:
+                topic = NewTopic("t", assignments={0: [1, 2, 3], 1: [2, 3, 1]}, configs={"min.insync.replicas": "2"})
+                assert await admin.create_topics([topic]) == {"t": None}
+            producer = Producer(cluster.bootstrap, transactional_id="late")
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            for index in range(2):
+                await (await producer.send("t", b"value", partition=index))
+
+            async def code() -> int | None:
+                return (await health(cluster))[0]
+
+            await eventually_is(code, 0)
+            held = cluster.nodes[2].partitions.find("t", 1)
+            assert held is not None
+            held.log.producers.clock_was_set(-(900_000 + LATE_TRANSACTION_MS))
+            exit_code, found = await seen(cluster)
+            assert (exit_code, found["seen"]["partitions"]["held"]) == (1, ["t-1"])
+            [problem] = found["problems"]
+            assert problem["problem"].startswith("1 partition (t-1) has a transaction that is open for longer than any may be")
+            await producer.close()
+
+    asyncio.run(body())

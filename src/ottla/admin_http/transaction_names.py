@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from ottla.admin_http.exposition import Family, counter, gauge
 from ottla.broker.status import Status
-
-LATE_MS: Final = 300_000
-"""After the longest timeout that a producer may have, an open transaction is late: its coordinator should have aborted it by now."""
+from ottla.types import LATE_TRANSACTION_MS
 
 
 def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
@@ -33,7 +30,7 @@ def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
     yield counter(prefix + "verificationtimems_count", asked, parts.permits.verification_count)
     took = "Milliseconds that these questions have taken, all together."
     yield counter(prefix + "verificationtimems_sum", took, parts.permits.verification_ms)
-    before_ms = now_ms - parts.config["transaction.max.timeout.ms"] - LATE_MS
+    before_ms = now_ms - parts.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
     late = sum(partition.log.producers.has_open_since(before_ms) for partition in status.partitions.all())
     text = "Partitions with a transaction that is open for longer than any may be."
     yield gauge("kafka_server_replicamanager_partitionswithlatetransactionscount", text, late)

@@ -7,13 +7,16 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import contextlib
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
+from ottla.client.admin import RESOURCE_BROKER
 from ottla.errors import ErrorCode, KafkaError, OttlaError
-from ottla.types import TopicPartition
+from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.messages.describe_quorum import PartitionQuorum
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
 NAMES_MAX: Final = 5
+MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster restart {}` for a cluster of this machine"
 
 
@@ -46,6 +50,7 @@ class PartitionStates:
     under_replicated: list[str] = field(default_factory=list)
     without_preferred_leader: list[str] = field(default_factory=list)
     eligible_in_use: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
 
@@ -131,6 +136,7 @@ def look(admin: Admin) -> Health:
         move = moving.get(key)
         adding = () if move is None else move.adding_replicas
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
+    states.held = list(_held(admin, partitions, serving))
     log_dirs: list[tuple[int, str, bool]] = []
     silent = []
     for broker in sorted(serving):
@@ -154,6 +160,24 @@ def look(admin: Admin) -> Health:
         silent=silent,
         is_in_zookeeper=is_in_zookeeper,
     )
+
+
+def _held(
+    admin: Admin, partitions: Mapping[TopicPartition, DescribeTopicPartitionsResponsePartition], serving: Collection[int]
+) -> Iterator[str]:
+    """The partitions of which no broker has moved the stable offset for longer than a transaction may last, and ``LATE_TRANSACTION_MS``."""
+    led: dict[int, list[TopicPartition]] = {}
+    for key, partition in sorted(partitions.items()):
+        if partition.leader_id in serving:
+            led.setdefault(partition.leader_id, []).append(key)
+    for leader, keys in led.items():
+        with contextlib.suppress(OttlaError):  # a broker that does not answer is a finding of its own
+            configs = {config.name: config.value for config in admin.describe_configs(RESOURCE_BROKER, str(leader))}
+            latest_ms = time.time() * 1000 - int(configs[MAX_TIMEOUT] or 0) - LATE_TRANSACTION_MS
+            for key, producers in admin.describe_producers(keys).items():
+                states = () if isinstance(producers, KafkaError) else producers
+                if any(state.current_txn_start_offset >= 0 and state.last_timestamp <= latest_ms for state in states):
+                    yield f"{key.topic}-{key.partition}"
 
 
 def _voters(quorum: PartitionQuorum) -> Iterator[Voter]:
@@ -189,6 +213,11 @@ def findings(health: Health) -> Iterator[Finding]:
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
+    if states.held:
+        yield Finding(
+            f"{_count(states.held)} a transaction that is open for longer than any may be: readers of committed records wait for its end",
+            "`ottla txn find-hanging` says how it ended, and ends it there with --yes",
+        )
     at_risk = sorted({*states.at_min_isr} & {*states.under_replicated})
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
@@ -249,7 +278,8 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     )
     yield (
         f"leaders      {len(states.without_preferred_leader)} not preferred; "
-        f"eligible leader replicas in use: {len(states.eligible_in_use)} partition{'s'[: len(states.eligible_in_use) != 1]}"
+        f"eligible leader replicas in use: {len(states.eligible_in_use)} partition{'s'[: len(states.eligible_in_use) != 1]}; "
+        f"held by a late transaction: {len(states.held)}"
     )
     yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline"
     for finding in found:

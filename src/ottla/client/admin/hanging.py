@@ -20,10 +20,10 @@ from ottla.client.transactions import FEATURE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_producers import ProducerState
 from ottla.messages.write_txn_markers import WritableTxnMarker
-from ottla.types import TopicPartition
+from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
-LONGER_THAN_MS: Final = 20 * 60_000
-"""Five minutes more than the default of transaction.max.timeout.ms."""
+LONGER_THAN_MS: Final = 15 * 60_000 + LATE_TRANSACTION_MS
+"""With the default of transaction.max.timeout.ms."""
 RECORD_WAITS_MS_MAX: Final = 120_000
 """From its timestamp until its transaction begins at the coordinator: the default of delivery.timeout.ms."""
 _ENDED: Final = {"PrepareCommit": True, "CompleteCommit": True, "PrepareAbort": False, "CompleteAbort": False}
