@@ -10,7 +10,9 @@ from tests.client.simulated import KEY, consumer_of, create, with_broker
 from tests.simulation.hunt import silence
 
 from ottla.admin_http.transaction_names import transaction_families
+from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.errors import ErrorCode
+from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -294,5 +296,24 @@ def test_the_metrics_of_transactions() -> None:
         limit_ms = 900_000 + LATE_TRANSACTION_MS
         assert (metric(late, now_ms + limit_ms - 60_000), metric(late, now_ms + limit_ms + 60_000)) == (0, 1)
         assert metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", now_ms) == 0
+
+    with_broker(body)
+
+
+def test_the_offsets_of_a_group_wait_for_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node makes it, and this one hears of it a moment later."""
+
+    async def nothing_yet(_: object) -> None:
+        pass
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 1)
+        request = AddOffsetsToTxnRequest("x", producer.producer_id, producer.epoch, "g")
+        with monkeypatch.context() as patch:
+            patch.setattr(CoordinatorRuntime, "ensure_topic", nothing_yet)
+            answer = await producer.ask(request, AddOffsetsToTxnResponse)
+            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await producer.ask(request, AddOffsetsToTxnResponse)).error_code == 0
 
     with_broker(body)

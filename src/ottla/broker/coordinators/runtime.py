@@ -25,7 +25,7 @@ from ottla.loggers import get_logger
 from ottla.machine import Command, ReplicatedMachine, Token
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
-from ottla.types import NO_LEADER
+from ottla.types import NO_LEADER, TopicPartition
 
 log = get_logger(__name__)
 KEY_KEPT_MAX: Final = 255
@@ -72,11 +72,13 @@ class CoordinatorRuntime(Part, Generic[M]):
         """The newest committed image of the cluster."""
         return self._controller.image
 
-    @property
-    def partition_count(self) -> int:
-        """Partitions of the topic, 0 before it exists."""
-        topic = self._controller.image.topics.get(self._kind.topic)
-        return len(topic.partitions) if topic else 0
+    def partition_for(self, key: str) -> TopicPartition:
+        """Where what the key names is kept. COORDINATOR_NOT_AVAILABLE while this broker does not know the topic."""
+        name = self._kind.topic
+        topic = self._controller.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being made")
+        return TopicPartition(name, partition_of(key, len(topic.partitions)))
 
     def leader_of(self, key: str) -> int:
         """The broker that coordinates what the key names; NO_LEADER while there is none."""

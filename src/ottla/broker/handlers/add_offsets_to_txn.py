@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.authorization import Operation, ResourceType
-from ottla.broker.coordinators.runtime import partition_of
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.transactions.commands import AddPartitions
-from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.types import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -30,9 +29,9 @@ async def handle(parts: Parts, context: RequestContext, request: AddOffsetsToTxn
     if not may(context.principal, Operation.READ, ResourceType.GROUP, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        if parts.groups.partition_count == 0:
+        if GROUP_METADATA_TOPIC not in parts.image.topics:
             await parts.groups.ensure_topic()
-        key = TopicPartition(GROUP_METADATA_TOPIC, partition_of(request.group_id, parts.groups.partition_count))
+        key = parts.groups.partition_for(request.group_id)
 
         def command(token: int) -> AddPartitions:
             return AddPartitions(token, transactional_id, request.producer_id, request.producer_epoch, (key,))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.authorization import Operation, ResourceType
-from ottla.broker.coordinators.runtime import partition_of
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
@@ -25,7 +24,6 @@ from ottla.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.storage.producers import NotPermitted, ProducerStates
-from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -113,7 +111,7 @@ async def _permit(parts: Parts, context: RequestContext, request: TxnOffsetCommi
     try:
         producers.check_is_part(request.producer_id, request.producer_epoch, 0, begins_at_zero=False)
     except NotPermitted:
-        key = TopicPartition(GROUP_METADATA_TOPIC, partition_of(request.group_id, parts.groups.partition_count))
+        key = parts.groups.partition_for(request.group_id)
         asked = request.transactional_id, request.producer_id, request.producer_epoch
         code = (await parts.permits.permit(*asked, [key], adds=adds))[key]
         if code in _NOT_NOW:

@@ -1,0 +1,151 @@
+"""Exchanges of requests between processes, seen as they happen: a request that is sent, that has been received, that is answered.
+
+A process's ``ports.Network`` goes through ``Watched``. Nothing is changed but what a watcher asks for: whoever dies of it in that moment
+has sent nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from ottla.messages.headers import decode_request_header_start
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
+from ottla.wire.frames import LENGTH_BYTES, FrameCutter
+
+FRAME_BYTES_MAX: Final = 2**31 - 1
+
+
+class Moment(Enum):
+    """Of one exchange, the last instant before: it is on its way, its receiver sees it, its answer is on its way."""
+
+    SENT = "sent"
+    RECEIVED = "received"
+    ANSWERED = "answered"
+
+
+Seen = Callable[[int, Moment], bool]
+"""Told the API's key and the moment; True when the process that it happens in is no more: nothing goes on."""
+
+
+class Watched:
+    """The network of one process."""
+
+    def __init__(self, network: Network, seen: Seen) -> None:
+        self._network = network
+        self._seen = seen
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: int
+    ) -> Listener:
+        def accepted(connection: Connection) -> ConnectionHandler:
+            return _ServersEnd(connection, accept, self._seen)
+
+        return await self._network.listen(host, port, accepted, backlog=backlog, **buffers)
+
+    async def connect(
+        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+    ) -> Connection:
+        made: list[_ClientsEnd] = []
+
+        def make(connection: Connection) -> ConnectionHandler:
+            made.append(_ClientsEnd(connection, make_handler, self._seen))
+            return made[0].handler
+
+        await self._network.connect(host, port, make, receive_buffer_bytes=receive_buffer_bytes)
+        return made[0]
+
+
+class _End:
+    """A ``Connection`` that passes everything on."""
+
+    def __init__(self, connection: Connection, seen: Seen) -> None:
+        self._connection = connection
+        self._seen = seen
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._connection.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self._connection.local
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed
+
+    def pause_reading(self) -> None:
+        self._connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._connection.resume_reading()
+
+    def probe(self) -> None:
+        self._connection.probe()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        self._connection.send(buffers)
+
+
+class _ClientsEnd(_End):
+    """Each ``send`` has one request, as all of ours have."""
+
+    def __init__(self, connection: Connection, make: Callable[[Connection], ConnectionHandler], seen: Seen) -> None:
+        super().__init__(connection, seen)
+        self.handler = make(self)
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        sent = memoryview(_joined(buffers))
+        if not self._seen(decode_request_header_start(sent[LENGTH_BYTES:])[0], Moment.SENT):
+            super().send(buffers)
+
+
+class _ServersEnd(_End):
+    """Answers go out in the order of their requests; what begins an answer is told by how long the one before is."""
+
+    def __init__(self, connection: Connection, accept: Callable[[Connection], ConnectionHandler], seen: Seen) -> None:
+        super().__init__(connection, seen)
+        self._requests = FrameCutter(FRAME_BYTES_MAX)
+        self._answers = FrameCutter(FRAME_BYTES_MAX)
+        self._unanswered: deque[int] = deque()
+        self._handler = accept(self)
+
+    def on_data(self, data: memoryview) -> bool:
+        for frame, _ in self._requests.feed(memoryview(bytearray(data))):
+            key = decode_request_header_start(frame)[0]
+            self._unanswered.append(key)
+            if self._seen(key, Moment.RECEIVED):
+                return False
+        return self._handler.on_data(data)
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        for _ in self._answers.feed(memoryview(_joined(buffers))):
+            if self._unanswered and self._seen(self._unanswered.popleft(), Moment.ANSWERED):
+                return
+        super().send(buffers)
+
+    def room(self) -> memoryview | None:
+        return self._handler.room()
+
+    def on_drain(self) -> None:
+        self._handler.on_drain()
+
+    def on_close(self, error: Exception | None) -> None:
+        self._handler.on_close(error)
+
+
+def _joined(buffers: Sequence[Buffer | FileRegion]) -> bytearray:
+    return bytearray().join(bytes(item) if isinstance(item, bytes | bytearray | memoryview) else item.read() for item in buffers)
