@@ -41,7 +41,8 @@ class Task:
 
 def copy_with_librdkafka(task: Task) -> None:
     """Until the process ends."""
-    at = {"bootstrap.servers": task.bootstrap, "log_level": 0}
+    # When it reaches no broker it begins anew with those of bootstrap.servers, and a transaction's request may then wait for ever.
+    at = {"bootstrap.servers": task.bootstrap, "metadata.recovery.strategy": "none", "log_level": 0}
     producer = confluent_kafka.Producer(
         at | {"transactional.id": task.name, "transaction.timeout.ms": task.timeout_ms, "batch.num.messages": 50, "linger.ms": 5}
     )

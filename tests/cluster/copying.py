@@ -263,6 +263,18 @@ def _kill_one(cluster: Any, admin: Admin, number: int) -> str:
     return f"kills of a node ({role})"
 
 
+def kill_all(cluster: Any, admin: Admin, _: int) -> str:
+    """SIGKILL of every node, one right after the other; they are started together."""
+    for node in cluster.nodes.values():
+        node.kill()
+    for node in cluster.nodes.values():
+        node.spawn()
+    for node in cluster.nodes.values():
+        node.wait_until_ready()
+    all_in_sync(admin)
+    return "kills of all nodes"
+
+
 def _who(cluster: Any, admin: Admin, role: str, number: int) -> int:
     """-1 while nobody has the role."""
     if role == "controller":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cluster.copying import ROLES, run
+from tests.cluster.copying import ROLES, kill_all, run
 
 
 @pytest.mark.parametrize("is_group", [False, True])
@@ -14,3 +14,7 @@ def test_a_copy_in_transactions_is_the_original_whatever_coordinator_leader_or_c
     outcome = run(tmp_path, is_group=is_group, round_count=len(ROLES))
     print(outcome)
     assert len(outcome.disturbances) == len(ROLES)
+
+
+def test_a_copy_in_transactions_is_the_original_when_all_nodes_are_killed(tmp_path: Path) -> None:
+    print(run(tmp_path, round_count=1, disturb=kill_all))

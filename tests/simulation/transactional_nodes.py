@@ -67,7 +67,7 @@ class TransactionalWork(Work):
         visible: Counter[bytes] = Counter()
         found: list[str] = []
         ends: dict[tuple[int, int], dict[bool, TopicPartition]] = {}
-        for key in [*KEYS, TopicPartition(GROUP_METADATA_TOPIC, 0)]:
+        for key in _keys(brokers):
             batches = await _batches(_leader(brokers, key).log)
             values, problems = _read_committed(key, batches, ends if self._oldest_level >= 2 else {})
             found += problems
@@ -84,7 +84,7 @@ class TransactionalWork(Work):
         """What has not ended, a while after everything is healed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HEAL_SECONDS
-        keys = [*KEYS, TopicPartition(GROUP_METADATA_TOPIC, 0)]
+        keys = _keys(brokers)
         while True:
             open_ones = {
                 key: (partition.last_stable_offset, partition.high_watermark, partition.log.log_end_offset)
@@ -130,6 +130,12 @@ class TransactionalWork(Work):
             if offset != expected:
                 found.append(f"group {name} has committed {offset}, and its last transaction with one {expected}")
         return found
+
+
+def _keys(brokers: Mapping[int, Broker]) -> list[TopicPartition]:
+    """Where transactions may be; the topic of offsets is made when they are first committed."""
+    has_offsets = GROUP_METADATA_TOPIC in brokers[1].image.topics
+    return [*KEYS, *([TopicPartition(GROUP_METADATA_TOPIC, 0)] if has_offsets else [])]
 
 
 def _leader(brokers: Mapping[int, Broker], key: TopicPartition) -> Partition:
