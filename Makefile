@@ -26,7 +26,7 @@ help:
 	@echo "make lock         locks the dependencies again (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
-$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py
+$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py $(wildcard src/ottla/records/c/*)
 	@scripts/setup
 	@touch $@
 
@@ -108,5 +108,5 @@ lock: setup
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
-	rm -f src/ottla/records/compiled_kernel*
+	rm -f src/ottla/records/compiled_kernel*.so
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +
