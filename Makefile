@@ -22,7 +22,7 @@ help:
 	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
-	@echo "make wheels       both wheels, pure and compiled, into dist; without a C compiler the pure one"
+	@echo "make wheels       all wheels into dist, for Linux and macOS, and checks them; its compiler comes from the package index (on Linux)"
 	@echo "make lock         locks the dependencies again (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
@@ -101,7 +101,8 @@ kernel: setup
 	OTTLA_KERNEL=compiled $(PYTEST) -n 2 --dist loadgroup $(or $(ARGS),tests/kernel tests/records tests/client tests/spark/test_columns.py)
 
 wheels: setup
-	scripts/wheels
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
+	$(VENV)/bin/python scripts/cross_wheels.py $(or $(OUT),dist)
 
 lock: setup
 	scripts/lock $(ARGS)

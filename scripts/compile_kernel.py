@@ -60,7 +60,7 @@ def compile_into(path: Path, command: Sequence[str], platform: str, flags: Seque
     """The module for that platform (as ``sys.platform`` names it) is at the path. CalledProcessError when the compiler fails."""
     names = {"SOURCE_SHA256": [RECORDS / "plain_kernel.py"], "C_SHA256": [SOURCE, *(SOURCE.with_name(name) for name in HEADERS)]}
     defined = [f'-D{name}="{hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()}"' for name, files in names.items()]
-    linked = ["-bundle", "-undefined", "dynamic_lookup"] if platform == "darwin" else ["-shared"]
+    linked = ["-shared", *(["-undefined", "dynamic_lookup"] if platform == "darwin" else [])]
     with tempfile.TemporaryDirectory(prefix="ottla-kernel-", dir=path.parent) as folder:
         made = Path(folder, path.name)
         given = shlex.split(os.environ.get("CFLAGS", ""))

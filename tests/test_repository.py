@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE_LINES_MAX = 399
-LOCKS = ["requirements-build.lock", "requirements.lock"]
+LOCKS = ["requirements-build.lock", "requirements-wheels.lock", "requirements.lock"]
 
 # The patterns are put together from pieces, so that this file does not name what it forbids.
 REGISTRY_HOSTS = [
