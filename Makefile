@@ -14,7 +14,7 @@ help:
 	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
 	@echo "make check        ruff, mypy --strict, import contract"
 	@echo "make format       lets ruff put imports and layout in order"
-	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
+	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector; the wheel for aarch64 (a missing tool is a failure)"
 	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
 	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
 	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
@@ -64,6 +64,7 @@ need = @test -e $(1) || { echo "make $@: $(1) is missing from this checkout" >&2
 
 interop: setup
 	$(call need,tests/interop)
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
 	$(PYTEST) tests/interop $(ARGS)
 
 sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)
