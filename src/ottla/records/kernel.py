@@ -23,13 +23,21 @@ def _chosen(wanted: str) -> ModuleType:
     if wanted not in ("", "plain", "compiled"):
         raise ImportError(f"OTTLA_KERNEL={wanted} is neither plain nor compiled")
     if wanted != "plain" and importlib.util.find_spec(COMPILED):
-        compiled = importlib.import_module(COMPILED)
-        if _is_current(compiled, Path(__file__).parent):
+        compiled = _loaded()
+        if compiled is not None and _is_current(compiled, Path(__file__).parent):
             return compiled
     if wanted == "compiled":
-        found = "the plain kernel only, or a compiled one of another source"
+        found = "the plain kernel only, or a compiled one of another source, or for another machine"
         raise ImportError(f"OTTLA_KERNEL=compiled, and this installation has {found}: make kernel builds it")
     return importlib.import_module("ottla.records.plain_kernel")
+
+
+def _loaded() -> ModuleType | None:
+    """None where it cannot be: it is of another machine, or this interpreter takes no modules of its kind."""
+    try:
+        return importlib.import_module(COMPILED)
+    except ImportError:
+        return None
 
 
 def _is_current(compiled: ModuleType, folder: Path) -> bool:
