@@ -14,7 +14,7 @@ help:
 	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
 	@echo "make check        ruff, mypy --strict, import contract"
 	@echo "make format       lets ruff put imports and layout in order"
-	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector (a missing tool is a failure)"
+	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector; the wheel for aarch64 (a missing tool is a failure)"
 	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
 	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
 	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
@@ -22,11 +22,11 @@ help:
 	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
-	@echo "make wheels       both wheels, pure and compiled, into dist; without a C compiler the pure one"
+	@echo "make wheels       all wheels into dist, for Linux and macOS, and checks them; its compiler comes from the package index (on Linux)"
 	@echo "make lock         locks the dependencies again (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
-$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py
+$(STAMP): pyproject.toml requirements-build.lock requirements.lock scripts/setup scripts/compile_kernel.py src/ottla/records/plain_kernel.py $(wildcard src/ottla/records/c/*)
 	@scripts/setup
 	@touch $@
 
@@ -64,6 +64,7 @@ need = @test -e $(1) || { echo "make $@: $(1) is missing from this checkout" >&2
 
 interop: setup
 	$(call need,tests/interop)
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
 	$(PYTEST) tests/interop $(ARGS)
 
 sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)
@@ -101,12 +102,13 @@ kernel: setup
 	OTTLA_KERNEL=compiled $(PYTEST) -n 2 --dist loadgroup $(or $(ARGS),tests/kernel tests/records tests/client tests/spark/test_columns.py)
 
 wheels: setup
-	scripts/wheels
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
+	$(VENV)/bin/python scripts/cross_wheels.py $(or $(OUT),dist)
 
 lock: setup
 	scripts/lock $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
-	rm -f src/ottla/records/compiled_kernel*
+	rm -f src/ottla/records/compiled_kernel*.so
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -30,6 +30,7 @@ def main() -> None:
         data = _write_columns(plain_kernel, keys, values)
         for name, action, arguments in (
             ("bytes to columns", _read, (data, len(rows))),
+            ("a batch checked", _check, (data, len(rows))),
             ("columns to bytes", _write_columns, (keys, values)),
             ("one record to bytes", _write_records, (keys, values)),
         ):
@@ -52,6 +53,10 @@ def _read(form: ModuleType, data: bytes, count: int) -> None:
     columns: dict[str, list[Any]] = {name: [] for name in ("offsets", "times", "keys", "values")}
     numbers = {"base_offset": 0, "base_timestamp": 1_700_000_000_000, "last_delta": count, "delta_min": 0, "delta_max": count}
     form.decode_columns(data, 0, count, **numbers, **columns, headers=None)
+
+
+def _check(form: ModuleType, data: bytes, count: int) -> None:
+    assert form.check_records(data, 0, count, 0)[0] == len(data), "the batch is good"
 
 
 def _write_columns(form: ModuleType, keys: list[bytes | None], values: list[bytes | None]) -> bytes:

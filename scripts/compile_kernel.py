@@ -1,9 +1,9 @@
-"""Compiles the record kernel: ``python scripts/compile_kernel.py FOLDER`` writes its extension modules into FOLDER.
+"""Compiles the record kernel: ``python scripts/compile_kernel.py FOLDER`` writes its extension module into FOLDER.
 
-Needs mypy (which brings mypyc), setuptools, a C compiler and Python's headers. Where one of the last two is missing it says so and
-ends with 1; ``--check`` in place of the directory does only that.
-The module that comes out is ``ottla.records.compiled_kernel``: ``plain_kernel.py`` under another name, so that both can be there.
-It carries the SHA-256 of its source, by which a stale one is found.
+Needs a C compiler (CC, or the one that Python was built with) and Python's headers, and nothing else. Where one of them is missing it
+says so and ends with 1; ``--check`` in place of the directory does only that. CFLAGS are passed on.
+The module that comes out is ``ottla.records.compiled_kernel``, for every CPython from 3.11 on (its limited API). It carries the SHA-256
+of ``plain_kernel.py``, its reference, and of its own source, by which a stale one is found.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import hashlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "ottla"
-PLAIN, COMPILED = Path("records/plain_kernel.py"), Path("records/compiled_kernel.py")
-# What the kernel imports is type-checked with it, and not compiled.
-IMPORTED = ["__init__.py", "errors.py", "types.py", "records/__init__.py"]
+RECORDS = Path(__file__).parent.parent / "src" / "ottla" / "records"
+SOURCE, HEADERS = RECORDS / "c" / "compiled_kernel.c", ["walk.h", "reading.h", "checking.h", "writing.h"]
+STEM, MODULE = "compiled_kernel", "compiled_kernel.abi3.so"
+FLAGS = ["-O3", "-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 
 
 def main() -> None:
@@ -30,40 +32,41 @@ def main() -> None:
     if sys.argv[1] == "--check":
         return
     target = Path(sys.argv[1]).absolute()
-    with tempfile.TemporaryDirectory(prefix="ottla-kernel-") as folder:
-        os.chdir(folder)
-        for name in IMPORTED:
-            Path("ottla", name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(SOURCE / name, Path("ottla", name))
-        source = (SOURCE / PLAIN).read_text(encoding="utf-8")
-        digest = hashlib.sha256(source.encode()).hexdigest()
-        Path("ottla", COMPILED).write_text(f'{source}\n\nSOURCE_SHA256: Final = "{digest}"\n', encoding="utf-8")
-        target.mkdir(parents=True, exist_ok=True)
-        for built in map(Path, _build(Path("ottla", COMPILED))):
-            # A process that has the old file mapped would crash if it were written over.
-            shutil.copy(built, target / f"{built.name}.new")
-            os.replace(target / f"{built.name}.new", target / built.name)
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        compile_into(target / MODULE, compiler(), sys.platform)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"The record kernel was not compiled: {shlex.join(error.cmd[:1])} ended with {error.returncode}.")
+    for stale in target.glob(f"{STEM}*.so"):  # of other Pythons, which would be found first
+        if stale.name != MODULE:
+            stale.unlink()
+
+
+def compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
 
 
 def missing_tools() -> list[str]:
-    """The tools outside of Python's packages that are not there."""
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
-    missing = [] if shutil.which(compiler) else [f"the C compiler {compiler}"]
+    """What is needed and is not there."""
+    missing = [] if shutil.which(compiler()[0]) else [f"the C compiler {compiler()[0]}"]
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         missing.append("Python's headers")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        missing.append("a Python with a limited API, which free-threaded ones lack")
     return missing
 
 
-def _build(module: Path) -> list[str]:
-    from mypyc.build import mypycify
-    from setuptools import Distribution
-
-    extensions = mypycify(["--strict", str(module)], opt_level="3", debug_level="0")
-    command = Distribution({"name": "ottla", "ext_modules": extensions}).get_command_obj("build_ext")
-    command.build_lib, command.build_temp = "lib", "temp"
-    command.ensure_finalized()
-    command.run()
-    return [str(path) for path in command.get_outputs()]
+def compile_into(path: Path, command: Sequence[str], platform: str, flags: Sequence[str] = ()) -> None:
+    """The module for that platform (as ``sys.platform`` names it) is at the path. CalledProcessError when the compiler fails."""
+    names = {"SOURCE_SHA256": [RECORDS / "plain_kernel.py"], "C_SHA256": [SOURCE, *(SOURCE.with_name(name) for name in HEADERS)]}
+    defined = [f'-D{name}="{hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()}"' for name, files in names.items()]
+    linked = ["-shared", *(["-undefined", "dynamic_lookup"] if platform == "darwin" else [])]
+    with tempfile.TemporaryDirectory(prefix="ottla-kernel-", dir=path.parent) as folder:
+        made = Path(folder, path.name)
+        given = shlex.split(os.environ.get("CFLAGS", ""))
+        options = [*FLAGS, *flags, *given, *defined, f"-I{sysconfig.get_path('include')}", *linked]
+        subprocess.run([*command, *options, str(SOURCE), "-o", str(made)], check=True)
+        os.replace(made, path)  # a process that has the old file mapped would crash if it were written over
 
 
 if __name__ == "__main__":

@@ -157,7 +157,12 @@ def test_no_circle_of_imports_inside_a_package(package: str) -> None:
 
 
 def test_only_the_node_and_its_starters_know_the_complete_broker() -> None:
-    allowed = {"ottla.runtime.serve", "ottla.cli.broker", "ottla.cli.dev"}  # and the simulation, which looks into everything
+    allowed = {
+        "ottla.runtime.serve",
+        "ottla.cli.broker",
+        "ottla.cli.dev",
+        "ottla.testing.thread_nodes",
+    }  # and the simulation, which looks into everything
     users = {
         module
         for module, path in modules()

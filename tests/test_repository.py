@@ -3,13 +3,15 @@
 import ast
 import re
 import subprocess
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE_LINES_MAX = 399
-LOCKS = ["requirements-build.lock", "requirements.lock"]
+LOCKS = ["requirements-build.lock", "requirements-wheels.lock", "requirements.lock"]
 
 # The patterns are put together from pieces, so that this file does not name what it forbids.
 REGISTRY_HOSTS = [
@@ -82,6 +84,14 @@ def test_everything_locked_is_pinned_and_has_hashes(name: str) -> None:
     assert len(entries) >= 4
     for entry in entries:
         assert re.match(r"[a-z0-9.-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry + "\n"), entry
+
+
+def test_the_source_distribution_has_every_file() -> None:
+    """Its own tests can be run, and made, as here."""
+    target = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
+    packed = [pattern.removeprefix("/") for pattern in target["include"]] + ["pyproject.toml"]  # the last is there always
+    tops = {path.relative_to(ROOT).parts[0] for path in tracked_files()}
+    assert not [top for top in tops if not any(fnmatch(top, pattern) for pattern in packed)]
 
 
 def test_every_room_says_what_lives_there_and_what_may_not() -> None:

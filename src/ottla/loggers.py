@@ -2,12 +2,15 @@
 
 A logger is a module's name. It has the level that was set for it, else that of the nearest logger above it (``ottla.broker`` is above
 ``ottla.broker.upkeep.cleaner``), else that of ``root``. Levels are the process's: a restart forgets what was changed.
+
+Events pass through structlog as the process has configured it, or to a receiver that was put in its place (``send_to``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -18,6 +21,10 @@ LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "
 _LIBRARIES: Final = ("asyncio",)  # which log with the standard library's loggers
 _METHODS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 
+Receiver = Callable[[str, str, str, Mapping[str, Any]], None]
+"""The logger's name, the method, the event, and its values."""
+
+_receiver: Receiver | None = None
 _levels: dict[str, str] = {ROOT: "INFO"}  # as they were set
 _names: dict[str, None] = dict.fromkeys(_LIBRARIES)
 
@@ -25,7 +32,31 @@ _names: dict[str, None] = dict.fromkeys(_LIBRARIES)
 def get_logger(name: str) -> Any:
     """A module's logger; its events say whose they are."""
     _names[name] = None
-    return structlog.get_logger(logger_name=name)
+    return _Logger(name)
+
+
+class _Logger:
+    """A module's logger. Its methods are structlog's."""
+
+    __slots__ = ("_name", "_structured")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._structured = structlog.get_logger(logger_name=name)
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._structured, method) if _receiver is None else partial(_receive, _receiver, self._name, method)
+
+
+def send_to(receiver: Receiver | None) -> None:
+    """Events that are not below their logger's level are the receiver's; with None they are structlog's again."""
+    global _receiver  # noqa: PLW0603 - loggers are the process's, as their levels are
+    _receiver = receiver
+
+
+def _receive(receiver: Receiver, name: str, method: str, event: str, /, **values: Any) -> None:
+    if _METHODS.get(method, 50) >= LEVELS[level_of(name)]:
+        receiver(name, method, event, values)
 
 
 def names() -> list[str]:

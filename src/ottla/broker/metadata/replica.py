@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-HAND_OVER_MS_MAX: Final = 1000  # so long an orderly stop waits until the other voters know that this one leads no more
-
 
 class MetadataReplica(Part):
     """At work after ``begin``. ``voters`` are the way to the other ones; None for the only one."""
@@ -121,7 +119,8 @@ class MetadataReplica(Part):
     async def stop(self) -> None:
         """A leader has handed over, as far as the others can be told; what was written is durable and closed."""
         self._feed(self._quorum.stop(self._now_ms()))
-        deadline_ms = self._now_ms() + HAND_OVER_MS_MAX
+        # Voters that are not told by then begin an election of their own about as soon.
+        deadline_ms = self._now_ms() + self._quorum.settings.election_timeout_ms
         while not self._quorum.has_handed_over and self._now_ms() < deadline_ms:
             await asyncio.sleep(0.005)
         self._is_stopped = True

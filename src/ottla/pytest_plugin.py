@@ -1,0 +1,118 @@
+"""Fixtures for pytest, which finds them wherever ottla is installed.
+
+    ottla_broker          a broker in a thread, one for all tests of a worker
+    ottla_thread_cluster  three nodes in one thread, for all tests of a worker
+    ottla_cluster         three nodes in processes, for one test: they can be killed
+    ottla_topic           a new topic, in the cluster that the test uses, else in the broker
+    history               what the watched clients of the test did; judged at its end
+    ottla_properties      broker keys of all these; a project's own fixture of that name changes them
+
+What nodes have logged is shown of tests that fail, and of no others. The rest of ottla is imported by the first fixture that is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:  # a project whose tests use none of this does not wait for the rest of ottla
+    from ottla.testing import History, ProcessNodes, Served, ThreadNodes
+
+SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_broker")
+"""Where a topic is, and a history is read: the first of these that the test uses."""
+LINES_MAX: Final = 200
+_position = pytest.StashKey[int]()
+
+
+@pytest.fixture(scope="session")
+def ottla_properties() -> dict[str, str]:
+    """Broker keys: define a fixture of this name, with ``scope="session"``, to have others."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
+    """A broker in a thread, one for all tests; its ``bootstrap`` is for clients."""
+    from ottla.testing import broker
+
+    with broker(**ottla_properties) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def ottla_thread_cluster(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
+    """Three nodes in one thread, for all tests; nodes are stopped and started again by their ids, 1 to 3."""
+    from ottla.testing import thread_cluster
+
+    with thread_cluster(3, **ottla_properties) as served:
+        yield served
+
+
+@pytest.fixture
+def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
+    """Three nodes in processes, for this test; by their ids, 1 to 3, they are killed, paused, resumed and restarted."""
+    from ottla.testing import cluster
+
+    with cluster(3, **ottla_properties) as served:
+        yield served
+
+
+@pytest.fixture
+def ottla_topic(request: pytest.FixtureRequest) -> str:
+    """The name of a new topic with one partition."""
+    return _served(request).topic(request.node.name)
+
+
+@pytest.fixture
+def history(request: pytest.FixtureRequest) -> Iterator[History]:
+    """What the clients of the test did, as far as they are watched; the test fails when a record is lost or doubled."""
+    from ottla.testing import History
+
+    recorded = History(_served(request).bootstrap)
+    yield recorded
+    recorded.check()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is logged from here on belongs to this test."""
+    journal = sys.modules.get("ottla.testing.journal")
+    item.stash[_position] = journal.JOURNAL.position if journal is not None else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """No test meets the faults of the one before, and no fixture those of its test."""
+    threads = sys.modules.get("ottla.testing.thread_nodes")
+    if threads is not None:
+        for nodes in list(threads.running):
+            nodes.faults.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report of a test that failed has what nodes have logged."""
+    report = yield
+    if report.failed:
+        report.sections += _logs(item.stash.get(_position, 0))
+    return report
+
+
+def _logs(position: int) -> Iterator[tuple[str, str]]:
+    journal, processes = sys.modules.get("ottla.testing.journal"), sys.modules.get("ottla.testing.process_nodes")
+    if journal is not None:
+        lines = journal.JOURNAL.since(position).splitlines(keepends=True)
+        if lines:
+            yield "ottla in this process", "".join(lines[-LINES_MAX:])
+    if processes is not None:
+        for nodes in list(processes.running):
+            yield "ottla nodes", nodes.log
+
+
+def _served(request: pytest.FixtureRequest) -> Served:
+    name = next((name for name in SERVED if name in request.fixturenames), "ottla_broker")
+    served: Served = request.getfixturevalue(name)
+    return served

@@ -1,0 +1,41 @@
+"""Brokers and clusters for tests: started in a thread or as processes, disturbed, killed, and what clients did with them judged.
+
+::
+
+    from ottla.testing import broker, cluster, thread_cluster
+
+    with broker() as b:              # in a thread of this process
+        print(b.bootstrap)
+
+    with cluster(3) as c:            # processes, which can be killed
+        topic = c.topic("orders", partitions=3)
+        c.kill(c.leader_of(topic, 0))
+
+pytest finds the same as fixtures (``ottla.pytest_plugin``). Keyword arguments are broker keys with ``_`` for ``.``; data are temporary.
+"""
+
+from __future__ import annotations
+
+from ottla.testing.faults import Fault, Faults
+from ottla.testing.history import History
+from ottla.testing.layout import properties_from
+from ottla.testing.process_nodes import ProcessNodes
+from ottla.testing.served import Served
+from ottla.testing.thread_nodes import ThreadNodes
+
+__all__ = ["Fault", "Faults", "History", "ProcessNodes", "Served", "ThreadNodes", "broker", "cluster", "thread_cluster"]
+
+
+def broker(**properties: object) -> ThreadNodes:
+    """A single broker, in a thread of this process, for the block of a ``with``."""
+    return ThreadNodes(1, properties_from(properties))
+
+
+def cluster(count: int = 3, **properties: object) -> ProcessNodes:
+    """So many nodes, each in a process of its own, for the block of a ``with``: they can be killed, paused and started again."""
+    return ProcessNodes(count, properties_from(properties))
+
+
+def thread_cluster(count: int = 3, **properties: object) -> ThreadNodes:
+    """So many nodes in one thread of this process, for the block of a ``with``: they start sooner, and can be stopped, not killed."""
+    return ThreadNodes(count, properties_from(properties))

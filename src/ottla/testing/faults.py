@@ -1,0 +1,180 @@
+"""What is to go wrong between clients and the nodes of a test, by name.
+
+::
+
+    with broker() as b:
+        b.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")   # the next Produce request is refused so
+        with b.faults.late("Fetch", ms=500):                  # in this block answers to Fetch come later
+            ...
+
+A fault waits for a request of its API, happens, and is used up after so many (``times``; None for all). As a context manager it ends with
+the block. Nodes do not disturb each other: only clients meet faults.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.errors import ErrorCode
+from ottla.messages.registry import API_BY_NAME
+
+WAIT_SECONDS_MAX: Final = 30.0
+
+
+class Kind(Enum):
+    """What happens to a request or its answer."""
+
+    LOST = "lost"
+    LATE = "late"
+    DOUBLED = "doubled"
+    REPEATED = "repeated"
+    ERROR = "error"
+
+
+class Fault:
+    """One of them. ``happened`` is how often it has."""
+
+    def __init__(
+        self,
+        owner: Faults,
+        kind: Kind,
+        api_key: int,
+        *,
+        times: int | None,
+        client_id: str | None,
+        node_id: int | None,
+        delay_ms: float = 0.0,
+        code: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        self.kind = kind
+        self.api_key = api_key
+        self.delay_ms = delay_ms
+        self.code = code
+        self.happened = 0
+        self._claimed = 0  # requests that it happens to, those included to which it has yet to happen
+        self._times = times
+        self._client_id = client_id
+        self._node_id = node_id
+        self._owner = owner
+
+    def fits(self, api_key: int, client_id: str | None, node_id: int) -> bool:
+        """Whether it is to happen to such a request."""
+        if self.api_key != api_key or (self._times is not None and self._claimed >= self._times):
+            return False
+        return self._client_id in (None, client_id) and self._node_id in (None, node_id)
+
+    def wait(self, times: int = 1, *, seconds: float = WAIT_SECONDS_MAX) -> None:
+        """It has happened so often; AssertionError when it did not in time."""
+        changed = self._owner.changed
+        with changed:
+            assert changed.wait_for(lambda: self.happened >= times, seconds), f"{self} {self.happened} times, not {times}"
+
+    def withdraw(self) -> None:
+        """It does not happen any more."""
+        self._owner.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.withdraw()
+
+    def __str__(self) -> str:
+        name = next(api.name for api in API_BY_NAME.values() if api.key == self.api_key)
+        return f"{self.kind.value} {name} happened"
+
+
+class Faults:
+    """Those of the nodes of one test. The first that fits a request happens to it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._waiting: list[Fault] = []
+
+    def lost(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
+        """The request is carried out; the connection breaks in place of the answer."""
+        return self._add(Fault(self, Kind.LOST, _api_key(api), times=times, client_id=client_id, node_id=node_id))
+
+    def late(self, api: str, *, ms: float, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
+        """The answer comes so much later, and those after it on the same connection wait for it. Of all requests, unless ``times`` says."""
+        return self._add(Fault(self, Kind.LATE, _api_key(api), times=times, client_id=client_id, node_id=node_id, delay_ms=ms))
+
+    def doubled(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
+        """The answer comes twice."""
+        return self._add(Fault(self, Kind.DOUBLED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
+
+    def repeated(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
+        """The request is carried out twice, and answered once: as when a client sends it again after a lost answer."""
+        return self._add(Fault(self, Kind.REPEATED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
+
+    def error(
+        self, api: str, code: str | ErrorCode, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None
+    ) -> Fault:
+        """The answer has this error code, and what the request would change is not changed."""
+        key, found = _api_key(api), _code(code)
+        return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        with self.changed:
+            self._waiting.clear()
+
+    def remove(self, fault: Fault) -> None:
+        with self.changed:
+            if fault in self._waiting:
+                self._waiting.remove(fault)
+
+    # By the nodes
+
+    def claim(self, api_key: int, client_id: str | None, node_id: int) -> Fault | None:
+        """What is to happen to such a request; ``happen`` or ``release`` follows."""
+        if not self._waiting:
+            return None
+        with self.changed:
+            found = next((fault for fault in self._waiting if fault.fits(api_key, client_id, node_id)), None)
+            if found is not None:
+                found._claimed += 1
+            return found
+
+    def happen(self, fault: Fault) -> None:
+        """It has happened to the request that claimed it."""
+        with self.changed:
+            fault.happened += 1
+            self.changed.notify_all()
+
+    def release(self, fault: Fault) -> None:
+        """It did not happen to the request that claimed it, and waits for another one."""
+        with self.changed:
+            fault._claimed -= 1
+
+    def _add(self, fault: Fault) -> Fault:
+        with self.changed:
+            self._waiting.append(fault)
+        return fault
+
+
+def _api_key(name: str) -> int:
+    found = API_BY_NAME.get(name)
+    if found is None:
+        raise ValueError(f"{name!r} is not the name of an API{_suggested(name, API_BY_NAME)}")
+    return found.key
+
+
+def _code(code: str | ErrorCode) -> ErrorCode:
+    if isinstance(code, ErrorCode):
+        return code
+    if code not in ErrorCode.__members__:
+        raise ValueError(f"{code!r} is not the name of an error code{_suggested(code, ErrorCode.__members__)}")
+    return ErrorCode[code]
+
+
+def _suggested(name: str, known: Iterable[str]) -> str:
+    fold: Callable[[str], str] = str.casefold
+    folded = {fold(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(fold(name), folded, 1)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""

@@ -1,0 +1,156 @@
+"""What the clients of a test did and saw, and what of it cannot be: judged as ``ottla check-history`` judges.
+
+::
+
+    producer = history.watch(confluent_kafka.Producer({"bootstrap.servers": b.bootstrap}))
+    consumer = history.watch(AIOKafkaConsumer(topic, bootstrap_servers=b.bootstrap))
+
+A watched client is used as before. At the end each topic that was sent to is read to its end; what was acknowledged and is not there is
+lost, what is there twice is doubled. Records are told apart by key and value: a test sends no two that are equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ottla.history.judge import KINDS, Anomaly, Verdict, judge
+from ottla.history.operations import Operation, write_history
+from ottla.sync import Admin, Consumer
+from ottla.testing.records import Seen, record_text
+from ottla.testing.watched import stand_in
+from ottla.types import TopicPartition
+
+READER: Final = "the log"
+READ_SECONDS_MAX: Final = 30.0
+SHOWN_MAX: Final = 10
+
+
+class History:
+    """Of one test. ``bootstrap`` is where its topics are read at the end; without it they are not."""
+
+    def __init__(self, bootstrap: str = "") -> None:
+        self.bootstrap = bootstrap
+        self._operations: list[Operation | tuple[Operation, list[Seen]]] = []
+        self._allowed: set[str] = set()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+
+    def watch(self, client: Any, name: str = "") -> Any:
+        """The client, whose sends and polls are recorded: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``."""
+        return stand_in(self, client, name or f"client {next(self._numbers)}")
+
+    def allow(self, *kinds: str) -> None:
+        """Anomalies of these kinds pass: ``duplicate``, where a producer may send twice. docs/history.md has all kinds."""
+        for kind in kinds:
+            if kind not in KINDS:
+                raise ValueError(f"{kind!r} is no kind of anomaly; there are {', '.join(KINDS)}")
+        self._allowed.update(kinds)
+
+    # What happened; watched clients call these, and so may a test
+
+    def sending(self, process: str, topic: str, value: str, *, transaction: str = "") -> None:
+        """The send of a record has begun."""
+        self._take(Operation(process, "invoke", "send", topic=topic, value=value, transaction=transaction))
+
+    def sent(self, process: str, topic: str, value: str, *, partition: int, offset: int, transaction: str = "") -> None:
+        """It was acknowledged."""
+        self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
+
+    def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
+        """A consumer got these records."""
+        if records:
+            self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
+
+    def assigned(self, process: str, partitions: Iterable[tuple[str, int]]) -> None:
+        """The consumer's next record of these partitions may be any: after an assignment, or a seek."""
+        self._take(Operation(process, "ok", "assign", partitions=tuple(partitions)))
+
+    def ended(self, process: str, transaction: str, kind: Literal["invoke", "ok"], *, is_commit: bool) -> None:
+        """The end of a transaction was asked for, or is done."""
+        self._take(Operation(process, kind, "commit_transaction" if is_commit else "abort_transaction", transaction=transaction))
+
+    def _take(self, event: Operation | tuple[Operation, list[Seen]]) -> None:
+        with self._lock:
+            self._operations.append(event)
+
+    # What follows from it
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All events so far, in the format of docs/history.md."""
+        with self._lock:
+            events = list(self._operations)
+        known: dict[tuple[str, int, int], Any] = {}
+        for event in events:
+            if isinstance(event, tuple):
+                known |= {(seen.topic, seen.partition, seen.offset): seen.value for seen in event[1] if seen.value is not None}
+            elif event.f == "send" and event.type == "ok":
+                known.setdefault((event.topic, event.partition, event.offset), event.value)
+        return [event if isinstance(event, Operation) else _with_values(*event, known) for event in events]
+
+    def write(self, path: str | Path) -> None:
+        """A file for ``ottla check-history``."""
+        with open(path, "wb") as out:
+            out.writelines(write_history(self.operations))
+
+    def judge(self) -> Verdict:
+        """The verdict over all that happened; topics are read to their ends before."""
+        if self.bootstrap:
+            self._read_all()
+        return judge(self.operations)
+
+    def check(self) -> None:
+        """AssertionError that names what is lost, doubled or otherwise wrong."""
+        if not self._operations:
+            return
+        found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
+        assert not found, _text(found)
+
+    def _read_all(self) -> None:
+        with self._lock:
+            topics = {event.topic for event in self._operations if isinstance(event, Operation) and event.f == "send"}
+        if not topics:
+            return
+        with Admin(self.bootstrap) as admin:
+            found = admin.list_topics()
+        partitions = [TopicPartition(topic, index) for topic in sorted(topics) if topic in found for index in found[topic].partitions]
+        for seen in _read(self.bootstrap, partitions):
+            self.assigned(READER, [(seen.topic, seen.partition)])  # what transactions have aborted it passes over
+            self.polled(READER, [seen])
+        self._take(Operation(READER, "ok", "drained"))
+
+
+def _read(bootstrap: str, partitions: Sequence[TopicPartition]) -> Iterator[Seen]:
+    """What is in the log. AssertionError when it cannot be read in half a minute."""
+    if not partitions:
+        return
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for record in consumer.poll(100):
+                yield Seen(record.topic, record.partition, record.offset, record_text(record.key, record.value))
+            if time.monotonic() > deadline:
+                left = [str(partition) for partition, end in ends.items() if consumer.position(partition) < end]
+                raise AssertionError(
+                    f"the history cannot be judged: {', '.join(left)} could not be read to the end in {READ_SECONDS_MAX:.0f} s"
+                )
+
+
+def _with_values(operation: Operation, records: list[Seen], known: dict[tuple[str, int, int], Any]) -> Operation:
+    """Records that a deserializer hid are known by what is at their offsets."""
+    full = tuple((seen.topic, seen.partition, seen.offset, seen.value or known.get(seen[:3])) for seen in records)
+    return Operation(operation.process, "ok", "poll", records=full, read_uncommitted=operation.read_uncommitted)
+
+
+def _text(found: list[Anomaly]) -> str:
+    lines = [f"  {anomaly.kind} in {anomaly.partition}: {anomaly.text}" for anomaly in found[:SHOWN_MAX]]
+    if len(found) > SHOWN_MAX:
+        lines.append(f"  and {len(found) - SHOWN_MAX} more")
+    return "\n".join([f"the history has {len(found)} anomal{'y' if len(found) == 1 else 'ies'}:", *lines])

@@ -1,0 +1,145 @@
+"""Nodes in processes of their own, which can be killed and paused.
+
+They are supervised as those of ``ottla cluster start`` are: a node whose supervisor has ended, however that came about, ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from weakref import WeakSet
+
+from ottla.broker.formatting import format_log_dirs
+from ottla.runtime.supervision.node_process import NodeFailed, NodeProcess, NodeSpec, NodeState, node_command
+from ottla.runtime.supervision.supervised import NodeOrder
+from ottla.runtime.world import real_world
+from ottla.sync.loop_thread import LoopThread
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout
+from ottla.testing.served import Served
+
+NODE_MODULE: Final = "ottla.cli.nodes.node"
+STOP_SECONDS_MAX: Final = 30.0
+START_TRIES: Final = 3
+"""A port that was free may be taken before the node binds it."""
+LOG_LINES: Final = 60
+
+running: Final[WeakSet[ProcessNodes]] = WeakSet()
+"""Those whose block has not ended."""
+
+
+class ProcessNodes(Served):
+    """A context manager: the nodes serve in its block; after it they are killed, and their data are deleted."""
+
+    def __init__(self, count: int, properties: Mapping[str, str]) -> None:
+        self._count = count
+        self._properties = properties
+        self._nodes: dict[int, NodeProcess] = {}
+        self._paused: set[int] = set()
+        self._owned = ExitStack()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(map(self.bootstrap_of, self._nodes))
+
+    def bootstrap_of(self, node_id: int) -> str:
+        """``host:port`` of that node."""
+        return f"{HOST}:{self._layout.ports[node_id][0]}"
+
+    @property
+    def log(self) -> str:
+        """The last lines of each node."""
+        texts = []
+        for node_id in self._nodes:
+            lines = self.log_file(node_id).read_text(errors="replace").splitlines()[-LOG_LINES:]
+            texts.append("\n".join([f"node {node_id}", *(f"  {line}" for line in lines), ""]))
+        return "".join(texts)
+
+    def log_file(self, node_id: int) -> Path:
+        """Where the node writes its log."""
+        return self._layout.directory / f"node-{node_id}.log"
+
+    def is_running(self, node_id: int) -> bool:
+        return self._nodes[node_id].state is NodeState.SERVING and node_id not in self._paused
+
+    def kill(self, node_id: int) -> None:
+        """The node has ended by SIGKILL; nothing of it was brought to an end before."""
+        self._paused.discard(node_id)
+        self._thread.run(self._nodes[node_id].kill())
+
+    def pause(self, node_id: int) -> None:
+        """The node stands still (SIGSTOP): its connections are open, and nobody answers."""
+        self._signal(node_id, signal.SIGSTOP)
+        self._paused.add(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """The node goes on after a pause (SIGCONT)."""
+        self._signal(node_id, signal.SIGCONT)
+        self._paused.discard(node_id)
+
+    def stop(self, node_id: int) -> None:
+        """The node has ended in order (SIGTERM); it is resumed for that, if it is paused."""
+        if node_id in self._paused:
+            self.resume(node_id)
+        self._thread.run(self._nodes[node_id].stop(seconds_max=STOP_SECONDS_MAX))
+
+    def restart(self, node_id: int) -> None:
+        """The node serves again, with what it had: after a kill or a stop; one that runs is stopped in order before."""
+        if self._nodes[node_id].is_running:
+            self.stop(node_id)
+        self._thread.run(self._nodes[node_id].start())
+
+    def __enter__(self) -> Self:
+        with ExitStack() as owned:
+            directory = Path(tempfile.mkdtemp(prefix="ottla-test-"))
+            owned.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._thread = LoopThread("ottla-nodes")
+            owned.callback(self._thread.stop)
+            owned.callback(lambda: self._thread.run(self._kill_all()))
+            for tries_left in range(START_TRIES - 1, -1, -1):
+                try:
+                    self._thread.run(self._start_all(directory / f"try-{tries_left}"))
+                    break
+                except NodeFailed as error:
+                    if not tries_left or "cannot listen" not in str(error):
+                        raise
+            running.add(self)
+            owned.callback(running.discard, self)
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._owned.close()
+
+    def _signal(self, node_id: int, number: signal.Signals) -> None:
+        pid = self._nodes[node_id].pid
+        if pid is None:
+            raise ValueError(f"node {node_id} does not run")
+        os.kill(pid, number)
+
+    # On the loop
+
+    async def _start_all(self, directory: Path) -> None:
+        await self._kill_all()
+        directory.mkdir()
+        self._layout = layout = Layout.of(self._count, directory, self._properties)
+        world = real_world(io_threads=1)
+        self._nodes = {}
+        for node_id in layout.ports:
+            if not layout.is_alone:
+                await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={})
+            order = NodeOrder(node_id, layout.properties_of(node_id))
+            command = node_command(NODE_MODULE, f"node-{node_id}", str(directory))
+            self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), lambda node, said: None)
+        await asyncio.gather(*(node.start() for node in self._nodes.values()))
+
+    async def _kill_all(self) -> None:
+        self._paused.clear()
+        await asyncio.gather(*(node.kill() for node in self._nodes.values()))

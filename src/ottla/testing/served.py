@@ -1,0 +1,63 @@
+"""What every broker and cluster of a test offers: where it is, new topics, and who leads."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from abc import ABC, abstractmethod
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sync import Admin, NewTopic
+from ottla.testing.layout import properties_from
+from ottla.types import NO_LEADER, TOPIC_NAME_LENGTH_MAX
+
+LEADER_SECONDS_MAX: Final = 30.0
+LOOK_SECONDS: Final = 0.01
+
+_numbers = itertools.count(1)
+
+
+class Served(ABC):
+    """A broker or a cluster that clients reach at ``bootstrap``."""
+
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str:
+        """``host:port`` of each node, with commas between them: a client's ``bootstrap.servers``."""
+
+    @property
+    @abstractmethod
+    def log(self) -> str:
+        """What the nodes have logged."""
+
+    def topic(self, name: str = "topic", *, partitions: int = 1, replication_factor: int = -1, **configs: object) -> str:
+        """A topic that no other test has: its name begins with ``name``. Configurations are keyword arguments with ``_`` for ``.``."""
+        fresh = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[: TOPIC_NAME_LENGTH_MAX - 10]}-{next(_numbers)}"
+        with Admin(self.bootstrap) as admin:
+            error = admin.create_topics([NewTopic(fresh, partitions, replication_factor, configs=properties_from(configs))])[fresh]
+        if error is not None:
+            raise error
+        self.leader_of(fresh, partitions - 1)
+        return fresh
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the node that leads the partition, once there is one that runs; KafkaError when there is none in half a minute."""
+        deadline = time.monotonic() + LEADER_SECONDS_MAX
+        with Admin(self.bootstrap) as admin:
+            while True:
+                problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+                try:
+                    found = admin.describe_topic(topic).partitions.get(partition)
+                    if found is not None and found.leader != NO_LEADER and self.is_running(found.leader):
+                        return found.leader
+                except KafkaError as error:
+                    problem = error
+                if time.monotonic() > deadline:
+                    raise problem
+                time.sleep(LOOK_SECONDS)
+
+    @abstractmethod
+    def is_running(self, node_id: int) -> bool:
+        """Whether the node serves: it was neither stopped nor killed, nor is it paused."""

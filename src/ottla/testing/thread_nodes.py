@@ -1,0 +1,142 @@
+"""Nodes in a thread of this process: one, or several on one event loop, which share nothing else.
+
+Each has sockets and files of its own, as in a process of its own. They cannot be killed, but stopped and started again, and what passes
+between them and their clients can be disturbed (``faults``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from weakref import WeakSet
+
+from ottla.broker.formatting import format_log_dirs
+from ottla.broker.node import Broker
+from ottla.runtime.world import real_world
+from ottla.sync.loop_thread import LoopThread
+from ottla.testing.disturbed_network import DisturbedNetwork
+from ottla.testing.faults import Faults
+from ottla.testing.journal import JOURNAL
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout
+from ottla.testing.served import Served
+
+START_SECONDS_MAX: Final = 60.0
+START_TRIES: Final = 3
+"""A port that was free may be taken before a node binds it."""
+IO_THREADS: Final = 2
+
+running: Final[WeakSet[ThreadNodes]] = WeakSet()
+"""Those whose block has not ended."""
+
+
+class ThreadNodes(Served):
+    """A context manager: the nodes serve in its block, and their data are deleted after it."""
+
+    def __init__(self, count: int, properties: Mapping[str, str]) -> None:
+        self._count = count
+        self._properties = properties
+        self._nodes: dict[int, Broker] = {}
+        self._addresses: dict[int, str] = {}
+        self._owned = ExitStack()
+        self._begun_at = JOURNAL.position
+        self.faults = Faults()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self._addresses.values())
+
+    def bootstrap_of(self, node_id: int) -> str:
+        """``host:port`` of that node."""
+        return self._addresses[node_id]
+
+    @property
+    def log(self) -> str:
+        return JOURNAL.since(self._begun_at)
+
+    def is_running(self, node_id: int) -> bool:
+        return node_id in self._nodes
+
+    def stop(self, node_id: int) -> None:
+        """The node has stopped in order; others lead what it led, if they can."""
+        self._thread.run(self._stop(self._nodes.pop(node_id)))
+
+    def start(self, node_id: int) -> None:
+        """The node, which was stopped, serves again, with what it had."""
+        assert node_id not in self._nodes, f"node {node_id} runs"
+        self._thread.run(self._start(node_id))
+
+    def restart(self, node_id: int) -> None:
+        """The node has stopped in order, if it ran, and serves again."""
+        if node_id in self._nodes:
+            self.stop(node_id)
+        self.start(node_id)
+
+    def __enter__(self) -> Self:
+        self._begun_at = JOURNAL.position
+        with ExitStack() as owned:
+            owned.enter_context(JOURNAL.kept())
+            directory = Path(tempfile.mkdtemp(prefix="ottla-test-"))
+            owned.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._thread = LoopThread("ottla-nodes")
+            owned.callback(self._thread.stop)
+            owned.callback(lambda: self._thread.run(self._stop_all()))
+            for tries_left in range(START_TRIES - 1, -1, -1):
+                self._layout = Layout.of(self._count, directory / f"try-{tries_left}", self._properties)
+                try:
+                    self._thread.run(self._begin())
+                    break
+                except OSError as error:
+                    if not tries_left or error.errno != errno.EADDRINUSE:
+                        raise
+            running.add(self)
+            owned.callback(running.discard, self)
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._owned.close()
+
+    # On the loop
+
+    async def _begin(self) -> None:
+        layout = self._layout
+        if not layout.is_alone:
+            world = real_world(io_threads=1)
+            for node_id in layout.ports:
+                await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={})
+        await self._start(*layout.ports)
+
+    async def _start(self, *node_ids: int) -> None:
+        """These nodes serve: together, since they wait for a majority."""
+        made = [self._made(node_id) for node_id in node_ids]
+        async with asyncio.timeout(START_SECONDS_MAX):
+            await asyncio.gather(*(node.start() for node in made))
+        for node in made:
+            self._nodes[node.node_id] = node
+            self._addresses[node.node_id] = f"{HOST}:{node.addresses['PLAINTEXT'][1]}"
+        self._addresses = dict(sorted(self._addresses.items()))
+
+    def _made(self, node_id: int) -> Broker:
+        world = real_world(io_threads=IO_THREADS, network_threads=1)
+        network = DisturbedNetwork(world.network, self.faults, node_id, self._layout.ports[node_id][0])
+        return Broker(replace(world, network=network), self._layout.config_of(node_id))
+
+    async def _stop(self, node: Broker) -> None:
+        await node.leave()
+        await node.stop()
+
+    async def _stop_all(self) -> None:
+        """All have left before any ends, and the active controller ends first: another one takes over from it, and it need not wait."""
+        nodes, self._nodes = list(self._nodes.values()), {}
+        nodes.sort(key=lambda node: not node.controller.is_active)
+        await asyncio.gather(*(node.leave() for node in nodes))
+        await asyncio.gather(*(node.stop() for node in nodes[:1]))
+        await asyncio.gather(*(node.stop() for node in nodes[1:]))

@@ -1,0 +1,119 @@
+"""Brokers and clusters as tests start them: in a thread, several in one thread, in processes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.sync import Consumer, Producer, TopicPartition
+from ottla.testing import Served, broker, cluster, thread_cluster
+from ottla.testing.layout import PROFILE, Layout
+
+
+def send(served: Served, topic: str, *values: bytes) -> None:
+    with Producer(served.bootstrap) as producer:
+        for value in values:
+            producer.send_and_wait(topic, value)
+
+
+def values(served: Served, topic: str, count: int) -> list[bytes]:
+    with Consumer(served.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found: list[bytes] = []
+        while len(found) < count:
+            found += [record.value for record in consumer.poll(10_000)]
+    return found
+
+
+def test_a_broker_in_a_thread_serves_its_block_and_leaves_nothing() -> None:
+    with broker(log_retention_ms=60_000) as served:
+        topic = served.topic("orders with spaces", max_message_bytes=1000)
+        send(served, topic, b"one", b"two")
+        assert values(served, topic, 2) == [b"one", b"two"]
+        assert served.leader_of(served.topic(partitions=7), 6) == 1
+        assert topic.startswith("orders-with-spaces-")
+        assert topic != served.topic("orders with spaces")
+        directory = served._layout.directory
+        assert served.is_running(1)
+        assert "broker_started" in served.log
+    assert not directory.exists()
+    assert not any(thread.name == "ottla-nodes" for thread in threading.enumerate())
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with broker() as served:
+        send(served, served.topic(), b"x")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_three_nodes_in_one_thread_replicate_and_come_back_one_by_one() -> None:
+    with thread_cluster(3) as served:
+        topic = served.topic(partitions=1)
+        send(served, topic, b"before")
+        first = served.leader_of(topic)
+        served.stop(first)
+        assert served.leader_of(topic) != first
+        assert not served.is_running(first)
+        send(served, topic, b"meanwhile")
+        served.start(first)
+        served.restart(served.leader_of(topic))
+        assert values(served, topic, 2) == [b"before", b"meanwhile"]
+        assert served.bootstrap.split(",") == [served.bootstrap_of(node_id) for node_id in (1, 2, 3)]
+
+
+def test_a_node_in_a_process_is_killed_paused_and_restarted() -> None:
+    with cluster(3, broker_session_timeout_ms=2000, broker_heartbeat_interval_ms=200) as served:
+        topic = served.topic("t")
+        send(served, topic, b"before")
+        killed = served.leader_of(topic)
+        served.kill(killed)
+        led = served.leader_of(topic)
+        assert led != killed
+        send(served, topic, b"after a kill")
+        served.restart(killed)
+        paused = served.leader_of(topic)
+        served.pause(paused)
+        assert served.leader_of(topic) != paused
+        send(served, topic, b"after a pause")
+        served.resume(paused)
+        served.restart(paused)
+        assert values(served, topic, 3) == [b"before", b"after a kill", b"after a pause"]
+        assert served.log.count("broker_started") >= 3
+        pids = [node.pid for node in served._nodes.values()]
+    assert not any(pid is not None and Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_paused_node_is_killed_at_the_end_and_a_killed_one_is_not_paused() -> None:
+    with cluster(1) as served:
+        served.pause(1)
+    with cluster(1) as served:
+        served.kill(1)
+        with pytest.raises(ValueError, match="node 1 does not run"):
+            served.pause(1)
+
+
+def test_what_keeps_a_node_from_starting_is_raised_and_nothing_is_left() -> None:
+    with pytest.raises(Exception, match=r"num\.partitions=0"), broker(num_partitions=0):
+        pass
+    with pytest.raises(Exception, match=r"num\.partitions=0"), cluster(3, num_partitions=0):
+        pass
+    assert not any(thread.name == "ottla-nodes" for thread in threading.enumerate())
+
+
+def test_keys_that_nodes_cannot_share_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"node\.id differs from node to node"):
+        Layout.of(1, tmp_path, {"node.id": "7"})
+
+
+def test_a_given_key_wins_over_the_profile(tmp_path: Path) -> None:
+    given = dict.fromkeys(PROFILE, "7")
+    assert given.items() <= Layout.of(3, tmp_path, given).properties_of(2).items()
+
+
+def test_two_clusters_stand_beside_each_other() -> None:
+    with thread_cluster(3) as one, broker() as other:
+        assert not set(one.bootstrap.split(",")) & set(other.bootstrap.split(","))
+        send(one, one.topic("a"), b"x")
+        send(other, other.topic("a"), b"x")

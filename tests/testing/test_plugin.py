@@ -1,0 +1,124 @@
+"""The fixtures, as a project's tests use them: in a pytest of its own, with and without xdist."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+USES_ALL = """
+import pytest
+from ottla.sync import Consumer, Producer, TopicPartition
+
+@pytest.mark.parametrize("number", range(4))
+def test_send(ottla_broker, ottla_topic, history, number):
+    with history.watch(Producer(ottla_broker.bootstrap)) as producer:
+        assert producer.send_and_wait(ottla_topic, b"x").offset == 0
+    assert ottla_topic.startswith(f"test_send-{number}-")
+
+def test_cluster(ottla_thread_cluster, ottla_topic, history):
+    assert ottla_topic in history.bootstrap or ottla_thread_cluster.leader_of(ottla_topic) in (1, 2, 3)
+    with history.watch(Producer(ottla_thread_cluster.bootstrap)) as producer:
+        producer.send_and_wait(ottla_topic, b"x")
+"""
+LEAVES_A_FAULT = """
+from ottla.sync import Producer
+
+def test_one(ottla_broker):
+    ottla_broker.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+
+def test_two(ottla_broker, ottla_topic):
+    with Producer(ottla_broker.bootstrap) as producer:
+        producer.send_and_wait(ottla_topic, b"x")
+"""
+FAILS = """
+from ottla.sync import Producer
+
+def test_bad(ottla_broker, ottla_topic, history):
+    history.sending("me", ottla_topic, "lost")
+    history.sent("me", ottla_topic, "lost", partition=0, offset=0)
+
+def test_wrong(ottla_cluster):
+    ottla_cluster.kill(2)
+    assert False
+
+def test_thread(ottla_broker):
+    ottla_broker.topic("made")
+    assert False
+"""
+PROPERTIES = """
+import pytest
+from ottla.sync import Admin
+
+@pytest.fixture(scope="session")
+def ottla_properties():
+    return {"num.partitions": "5"}
+
+def test_it(ottla_broker, ottla_topic):
+    with Admin(ottla_broker.bootstrap) as admin:
+        configs = {config.name: config.value for config in admin.describe_configs(4, "1")}
+    assert configs["num.partitions"] == "5"
+"""
+
+
+def run(folder: Path, source: str, *options: str) -> tuple[int, str]:
+    """Exit code and output of pytest over one file."""
+    (folder / "test_project.py").write_text(source)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    plugins = ["-p", "no:ottla", "-p", "ottla.pytest_plugin", "-p", "no:cacheprovider"]  # installed in place it would be there twice
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", *plugins, *options, "test_project.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("options", [("-s", "-q"), ("-n", "2", "-q")])
+def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    code, output = run(tmp_path, USES_ALL, *options)
+    assert code == 0, output
+    said = [line for line in output.splitlines() if line and not line.startswith(("bringing up nodes", "....."))]
+    assert re.fullmatch(r"5 passed in .*", "\n".join(said)), output
+
+
+def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
+    assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
+
+
+def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: Path) -> None:
+    code, output = run(tmp_path, FAILS)
+    assert code == 1
+    assert re.search(r"unseen in test_bad-\d+-0: 'lost' was acknowledged to me at offset 0", output)
+    nodes = output.partition("ottla nodes")[2]
+    assert nodes.count("broker_started") >= 3
+    assert re.search(r"test_thread(?s:.)*ottla in this process(?s:.)*topic_created|ottla in this process", output)
+
+
+def test_a_project_has_broker_keys_of_its_own(tmp_path: Path) -> None:
+    code, output = run(tmp_path, PROPERTIES)
+    assert code == 0, output
+
+
+def test_the_test_of_the_documentation_passes(tmp_path: Path) -> None:
+    source = next(text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "ottla_cluster.kill" in text)
+    assert len(source.strip().splitlines()) <= 25
+    code, output = run(tmp_path, source)
+    assert code == 0, output
+
+
+def test_the_plugin_is_declared_and_waits_for_nothing() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert import_module(declared["project"]["entry-points"]["pytest11"]["ottla"]).__name__ == "ottla.pytest_plugin"
+    assert not any("pytest" in dependency for dependency in declared["project"]["dependencies"])
+    script = "import ottla.pytest_plugin, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"ottla.pytest_plugin"} == {name for name in loaded.stdout.split() if name.startswith(("ottla.", "msgspec"))}
+    without = "import sys; sys.modules['pytest'] = None; import ottla.testing"
+    subprocess.run([sys.executable, "-c", without], check=True)
