@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster.replicas import stored, stored_end
 from tests.waiting import eventually
 
-from ottla.sync import Consumer, Producer, TopicPartition
+from ottla.sync import Admin, Consumer, GroupMetadata, Producer, TopicPartition
 
 COUNT = 500
 FETCH_WAIT_SECONDS = 2.0
@@ -60,3 +61,43 @@ class Records:
         for folder in folders:
             eventually(lambda folder=folder: stored_end(folder), lambda found: found >= end_offset)  # type: ignore[misc]
         assert stored(folders[0], end_offset) == stored(folders[1], end_offset) != b""
+
+
+class Transacted:
+    """Transactions of ten transactional ids, each of which some coordinator has; a third is aborted."""
+
+    def __init__(self, bootstrap: str, partition_count: int) -> None:
+        self._bootstrap = bootstrap
+        self._indexes = range(partition_count)
+        self._expected: Counter[bytes] = Counter()
+        self._offsets: dict[str, int] = {}
+
+    def some(self, number: int) -> None:
+        for producer_number in range(10):
+            name = f"tx-{producer_number}"
+            with Producer(self._bootstrap, transactional_id=name) as producer:
+                producer.init_transactions()
+                commits = (number + producer_number) % 3 != 0
+                values = [b"%s %d %d" % (name.encode(), number, index) for index in self._indexes]
+                producer.begin_transaction()
+                for index, value in enumerate(values):
+                    producer.send("t", value, partition=index)
+                producer.send_offsets_to_transaction({TopicPartition("t", 0): number + 1}, GroupMetadata(name))
+                (producer.commit_transaction if commits else producer.abort_transaction)()
+            if commits:
+                self._expected.update(values)
+                self._offsets[name] = number + 1
+
+    def assert_read(self) -> None:
+        found: Counter[bytes] = Counter()
+        with Consumer(self._bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", index) for index in self._indexes])
+
+            def read() -> Counter[bytes]:
+                found.update(record.value or b"" for record in consumer.poll(200))
+                return found
+
+            eventually(read, lambda read: read == self._expected)
+        with Admin(self._bootstrap) as admin:
+            for name, offset in self._offsets.items():
+                assert {found.offset for found in admin.committed_offsets(name).values()} == {offset}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from bench.peers import Kafka
 from tests.cluster.processes import CLUSTER_ID, format_
 from tests.cluster.replicas import in_sync, leaders, stored, stored_end, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
-from tests.interop.shared_partitions import Records, let_its_fetch_end
+from tests.interop.shared_partitions import Records, Transacted, let_its_fetch_end
 from tests.waiting import eventually
 
-from ottla.sync import Admin, Consumer, GroupMetadata, NewTopic, Producer, TopicPartition
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 KAFKA, OURS = 1, 9
@@ -124,7 +123,7 @@ def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
         created = admin.create_topics([*topics, NewTopic("t", assignments=SHARED)])
         assert created == {TRANSACTION_STATE_TOPIC: None, GROUP_METADATA_TOPIC: None, "t": None}
         eventually(lambda: leaders(admin, "t"), lambda found: found == [KAFKA, OURS])
-        transacted = Transacted(kafka.bootstrap)
+        transacted = Transacted(kafka.bootstrap, len(SHARED))
         for number in range(4):
             transacted.some(number)
         transacted.assert_read()
@@ -147,45 +146,6 @@ def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
                 for folder in folders:
                     eventually(lambda folder=folder: stored_end(folder), lambda found, end=end: found >= end)  # type: ignore[misc]
                 assert stored(folders[0], end) == stored(folders[1], end) != b""
-
-
-class Transacted:
-    """Transactions of ten transactional ids, each of which some coordinator has; a third is aborted."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._expected: Counter[bytes] = Counter()
-        self._offsets: dict[str, int] = {}
-
-    def some(self, number: int) -> None:
-        for producer_number in range(10):
-            name = f"tx-{producer_number}"
-            with Producer(self._bootstrap, transactional_id=name) as producer:
-                producer.init_transactions()
-                commits = (number + producer_number) % 3 != 0
-                values = [b"%s %d %d" % (name.encode(), number, index) for index in SHARED]
-                producer.begin_transaction()
-                for index, value in enumerate(values):
-                    producer.send("t", value, partition=index)
-                producer.send_offsets_to_transaction({TopicPartition("t", 0): number + 1}, GroupMetadata(name))
-                (producer.commit_transaction if commits else producer.abort_transaction)()
-            if commits:
-                self._expected.update(values)
-                self._offsets[name] = number + 1
-
-    def assert_read(self) -> None:
-        found: Counter[bytes] = Counter()
-        with Consumer(self._bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-            consumer.assign([TopicPartition("t", index) for index in SHARED])
-
-            def read() -> Counter[bytes]:
-                found.update(record.value or b"" for record in consumer.poll(200))
-                return found
-
-            eventually(read, lambda read: read == self._expected)
-        with Admin(self._bootstrap) as admin:
-            for name, offset in self._offsets.items():
-                assert {found.offset for found in admin.committed_offsets(name).values()} == {offset}
 
 
 def test_users_and_acls_of_the_cluster_are_kept_and_end_no_broker(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from types import MappingProxyType, TracebackType
 import pytest
 from bench.peers import Kafka
 from tests.cluster.processes import ClusterProcesses
-from tests.cluster.replicas import in_sync, leaders, logged, produce, wait_for_in_sync, wait_for_leader
+from tests.cluster.replicas import in_sync, leaders, logged, produce, stored, stored_end, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import lasting_port
-from tests.interop.shared_partitions import Records, let_its_fetch_end
+from tests.interop.shared_partitions import Records, Transacted, let_its_fetch_end
 from tests.waiting import eventually
 
 from ottla.controller.metadata_versions import level_of
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 KAFKA = 9
 SHARED = {0: [1, KAFKA], 1: [KAFKA, 2], 2: [KAFKA, 3]}
@@ -30,7 +31,7 @@ SHARED = {0: [1, KAFKA], 1: [KAFKA, 2], 2: [KAFKA, 3]}
 class KafkaInside(Kafka):
     """Its cluster's id is that which Kafka's tools format it with: ``CLUSTER_ID``."""
 
-    def __init__(self, cluster: ClusterProcesses) -> None:
+    def __init__(self, cluster: ClusterProcesses, **lines_more: str) -> None:
         super().__init__()
         self._cluster = cluster
         self.address = ("127.0.0.1", lasting_port())
@@ -39,7 +40,7 @@ class KafkaInside(Kafka):
             "node.id": str(KAFKA),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.address[1]}",
             "controller.quorum.voters": cluster.voters,
-        }
+        } | lines_more
         with self._config.open("a") as config:  # the last of two lines counts
             config.write("".join(f"{key}={value}\n" for key, value in lines.items()))
 
@@ -165,3 +166,53 @@ def test_a_kafka_broker_leads_follows_dies_and_returns_as_one_of_the_cluster(clu
         assert logged(cluster, "broker_fenced")[-1]["reason"] == "it asked for it"
         records.send(*SHARED)
         records.assert_read()
+
+
+def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
+    """At level 2: coordinators, partitions and groups on either; each dies in turn, and loads what the other has written."""
+    internal = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+    topics = [NewTopic(name, assignments=SHARED, configs=internal) for name in (TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)]
+    names = ("t", TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC)
+    sizes = dict.fromkeys(("transaction.state.log.num.partitions", "offsets.topic.num.partitions"), str(len(SHARED)))
+    with ClusterProcesses(tmp_path) as cluster, KafkaInside(cluster, **sizes) as kafka, Admin(cluster.bootstrap) as admin:
+        created = admin.create_topics([*topics, NewTopic("t", assignments=SHARED, configs={"min.insync.replicas": "1"})])
+        assert set(created.values()) == {None}
+
+        def all_at_home() -> None:
+            for name in names:
+                for index, replicas in SHARED.items():
+                    wait_for_in_sync(admin, name, set(replicas), index)
+            admin.elect_leaders()
+            for name in names:
+                eventually(lambda name=name: leaders(admin, name), lambda found: found == [1, KAFKA, KAFKA])  # type: ignore[misc]
+
+        all_at_home()
+        transacted = Transacted(cluster.bootstrap, len(SHARED))
+        transacted.some(0)
+        transacted.some(1)
+        transacted.assert_read()
+        kafka.kill()
+        for name in names:
+            eventually(lambda name=name: leaders(admin, name), lambda found: found == [1, 2, 3])  # type: ignore[misc]
+        transacted.some(2)
+        transacted.assert_read()
+        kafka.start()
+        kafka.wait_until_ready()
+        all_at_home()
+        cluster.nodes[1].kill()
+        for name in names:
+            wait_for_leader(admin, name, KAFKA)
+        transacted.some(3)
+        transacted.assert_read()
+        cluster.nodes[1].start()
+        all_at_home()
+        transacted.some(4)
+        transacted.assert_read()
+        with Consumer(cluster.bootstrap) as consumer:
+            ends = consumer.end_offsets([TopicPartition("t", index) for index in SHARED])
+        for key, end in ends.items():
+            [own] = [node for node in SHARED[key.partition] if node != KAFKA]
+            folders = [data / f"t-{key.partition}" for data in (cluster.nodes[own].data, kafka.data)]
+            for folder in folders:
+                eventually(lambda folder=folder: stored_end(folder), lambda found, end=end: found >= end)  # type: ignore[misc]
+            assert stored(folders[0], end) == stored(folders[1], end) != b""
