@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.kernel.test_forms import decoded, outcome
 
+from ottla.errors import DecodeError
 from ottla.records import plain_kernel
 
 INPUTS = int(os.environ.get("OTTLA_FUZZ_INPUTS", "20000"))
@@ -29,7 +30,7 @@ def batch(chance: random.Random) -> bytes:
     pieces = []
     for delta in range(chance.randrange(1, 6)):
         key, value = (chance.choice([None, b"", chance.randbytes(chance.choice([1, 60, 130]))]) for _ in range(2))
-        headers = tuple(("h" * chance.randrange(3), chance.choice([None, b"x"])) for _ in range(chance.choice([0, 0, 1, 3])))
+        headers = tuple(("h" * chance.randrange(3), chance.choice([None, b"xyz"])) for _ in range(chance.choice([0, 0, 1, 3])))
         pieces.append(plain_kernel.encode_record(chance.choice([0, -1, 77, 2**40, -(2**63)]), delta, key, value, headers))
     return b"".join(pieces)
 
@@ -145,6 +146,10 @@ def is_refused(action: Callable[[], Any]) -> bool:
     return False
 
 
+def reference_counts(objects: list[Any]) -> list[int]:
+    return [sys.getrefcount(each) for each in objects]
+
+
 def test_no_reference_is_kept_or_lost(compiled: ModuleType) -> None:
     chance = random.Random("references")
     batches = [changed(chance, batch(chance)) for _ in range(300)]
@@ -157,8 +162,13 @@ def test_no_reference_is_kept_or_lost(compiled: ModuleType) -> None:
             decoded(compiled, data, 5, NUMBERS, ALL)
             decoded(compiled, data, 5, NUMBERS | {"base_offset": 2**70, "base_timestamp": 2**70}, ALL)
             compiled.check_records(data, 0, 5, 0)
-        for column in (headers, None):
+        for column in (headers, None) * 10:
             compiled.encode_columns(keys, list(reversed(keys)), column, **bounds)
+            compiled.encode_columns(keys, keys, column, **bounds | {"time_delta": 2**70})
+            compiled.encode_record(2**70, 0, b"k", b"v", headers[0])
+            compiled.encode_record(7, 0, b"k", b"v", headers[0])
+            compiled.check_records(b"", 0, 2**70, 0)
+            compiled.varint(2**70)
         refused: list[Callable[[], Any]] = [
             lambda: compiled.encode_record(0, 0, b"k", b"v", (("name", 7),)),
             lambda: compiled.encode_columns(keys, keys[:1], headers, **bounds),
@@ -166,10 +176,14 @@ def test_no_reference_is_kept_or_lost(compiled: ModuleType) -> None:
             lambda: compiled.check_records(b"", 0, "x", 0),
             lambda: compiled.encode_record(0.5, 0, None, None, ()),
         ]
-        for action in refused:
+        for action in refused * 10:
             assert is_refused(action)
 
     all_of_it()
+    functions = [plain_kernel.varint, plain_kernel.encode_record, plain_kernel.encode_columns, plain_kernel.check_records]
+    rows = [keys, headers, keys[0], keys[2], *headers, *headers[0], *headers[2]]
+    shared = [DecodeError, sys.modules["ottla.errors"], plain_kernel, *functions, *rows, *batches]
+    counts = reference_counts(shared)
     grown = []
     for _ in range(5):  # of which one is without what pytest and other threads have made meanwhile
         before = sys.getallocatedblocks()
@@ -177,3 +191,4 @@ def test_no_reference_is_kept_or_lost(compiled: ModuleType) -> None:
             all_of_it()
         grown.append(sys.getallocatedblocks() - before)
     assert min(grown) < 20
+    assert reference_counts(shared) == counts
