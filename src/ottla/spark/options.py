@@ -37,10 +37,15 @@ class Option:
     fate: Fate
     meaning: str  # what it does; for what is ignored or refused: why, and what to do instead
     default: str = ""
+    number_min: int | None = None  # of an option that is a whole number
 
 
 def _honoured(name: str, uses: tuple[str, ...], meaning: str, default: str = "") -> Option:
     return Option(name, uses, Fate.HONOURED, meaning, default)
+
+
+def _number(name: str, uses: tuple[str, ...], number_min: int, meaning: str, default: str = "") -> Option:
+    return Option(name, uses, Fate.HONOURED, meaning, default, number_min)
 
 
 def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
@@ -69,32 +74,35 @@ TABLE: Final = (
     _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
     _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
-    _honoured("maxOffsetsPerTrigger", (STREAM,), "the most offsets in a batch, divided over partitions in proportion to their backlogs"),
-    _honoured("minOffsetsPerTrigger", (STREAM,), "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
+    _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs"),
+    _number("minOffsetsPerTrigger", (STREAM,), 1, "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
     _honoured("maxTriggerDelay", (STREAM,), "how long minOffsetsPerTrigger may delay a batch: 500ms, 30s, 15m, 1h", "15m"),
-    _honoured("minPartitions", _READ, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
+    _number("minPartitions", _READ, 1, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
               "as many as there are cores, fewer for few records"),
-    _honoured("maxRecordsPerPartition", _READ, "the most offsets in one Spark partition"),
+    _number("maxRecordsPerPartition", _READ, 1, "the most offsets in one Spark partition"),
     _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
               "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets no longer exist, or continues after them", "true"),
     _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
-    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task keeps requesting the same offset", "120000"),
-    _honoured("fetchOffset.numRetries", _READ, "how many times the driver retries a request for offsets", "3"),
-    _honoured("fetchOffset.retryIntervalMs", _READ, "how long the driver waits between these retries", "1000"),
+    _number("kafkaConsumer.pollTimeoutMs", _READ, 0, "how long a task keeps requesting the same offset", "120000"),
+    _number("fetchOffset.numRetries", _READ, 0, "how many times the driver asks again, where kafka.default.api.timeout.ms has passed or a "
+            "log ends before what was read", "3"),
+    _number("fetchOffset.retryIntervalMs", _READ, 0, "how long the driver waits between these retries", "1000"),
+    _number("kafka.default.api.timeout.ms", _READ, 0, "how long the driver repeats a request that no broker answers, in each of "
+            "these tries", "60000"),
     _honoured("topic", (SINK,), "the topic of all rows; takes precedence over a column topic"),
     _honoured("path", _ALL, "set by load(path) and save(path): an alias of subscribe, and of topic"),
     _honoured("kafka.client.id", _ALL, "the client id in broker logs and quotas", "ottla-spark"),
-    _honoured("kafka.request.timeout.ms", _ALL, "how long one request may take", "30000"),
+    _number("kafka.request.timeout.ms", _ALL, 1, "how long one request may take", "30000"),
     _honoured("kafka.isolation.level", _READ, "read_uncommitted or read_committed", "read_uncommitted"),
     _honoured("kafka.check.crcs", _READ, "whether checksums are verified", "true"),
-    _honoured("kafka.fetch.max.bytes", _READ, "bytes of one response", "52428800"),
-    _honoured("kafka.max.partition.fetch.bytes", _READ, "bytes of one partition in a response", "1048576"),
+    _number("kafka.fetch.max.bytes", _READ, 1, "bytes of one response", "52428800"),
+    _number("kafka.max.partition.fetch.bytes", _READ, 1, "bytes of one partition in a response", "1048576"),
     _honoured("kafka.compression.type", (SINK,), "none, gzip, snappy, lz4 or zstd", "none"),
-    _honoured("kafka.batch.size", (SINK,), "bytes of one record batch before compression", "262144"),
-    _honoured("kafka.buffer.memory", (SINK,), "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
-    _honoured("kafka.metadata.max.age.ms", _ALL, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
-    _honoured("kafka.delivery.timeout.ms", (SINK,), "how long a batch may take with all its retries", "120000"),
+    _number("kafka.batch.size", (SINK,), 0, "bytes of one record batch before compression", "262144"),
+    _number("kafka.buffer.memory", (SINK,), 0, "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
+    _number("kafka.metadata.max.age.ms", _ALL, 0, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
+    _number("kafka.delivery.timeout.ms", (SINK,), 0, "how long a batch may take with all its retries", "120000"),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
     _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are not supported in this version", "PLAINTEXT"),
@@ -113,7 +121,6 @@ TABLE: Final = (
     *_harmless("allow.auto.create.topics", _READ, "a source creates no topics"),
     *_harmless("exclude.internal.topics", _READ, "subscribePattern always leaves them out; name one with subscribe"),
     *_harmless("client.rack", _READ, "records come from leaders"),
-    *_harmless("default.api.timeout.ms", _READ, "kafka.request.timeout.ms and fetchOffset.numRetries bound the driver's requests"),
     *_harmless("max.request.size", (SINK,), "a request has one batch; kafka.batch.size and the topic's max.message.bytes bound it"),
     *_harmless("max.block.ms metadata.max.idle.ms", (SINK,), "kafka.delivery.timeout.ms bounds every wait"),
     *_harmless("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms", (SINK,),
@@ -148,6 +155,7 @@ TABLE: Final = (
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
 _ADDED_BY_SPARK: Final = frozenset({"checkpointlocation"})
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -170,6 +178,8 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
             raise invalid(f"option {option.name} has no meaning for a {use}, only for a {' or a '.join(option.uses)}")
         elif option.fate is Fate.IGNORED:
             warnings.warn(f"option {option.name} is ignored: {option.meaning}", stacklevel=2)
+        elif option.number_min is not None:
+            taken[option.name] = str(_whole(option.name, value, option.number_min))
         else:
             taken[option.name] = value
     if not taken.get("kafka.bootstrap.servers"):
@@ -196,16 +206,19 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
 def positive(options: Mapping[str, str], name: str) -> int | None:
     """The whole number, at least 1; None when the option is not given."""
     text = options.get(name)
-    if text is None:
-        return None
-    if not text.strip().isdigit() or int(text) < 1:
-        raise invalid(f"{name}={text} is not a whole number of at least 1")
-    return int(text)
+    return None if text is None else _whole(name, text, 1)
+
+
+def _whole(name: str, text: str, number_min: int) -> int:
+    found = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
+    if found is None or not number_min <= int(found[1]) <= NUMBER_MAX:
+        raise invalid(f"{name}={text} is not a whole number of at least {number_min}")
+    return int(found[1])
 
 
 def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
     text = options.get(name, default).strip().lower()
-    found = re.fullmatch(r"(\d+)\s*(ms|s|min|m|h|d)", text)
+    found = re.fullmatch(r"([0-9]+)\s*(ms|s|min|m|h|d)", text)
     if found is None:
         raise invalid(f"{name}={text} is not a duration such as 500ms, 30s, 15m or 1h")
     return int(found[1]) * _DURATION_MS[found[2]]

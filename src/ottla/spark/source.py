@@ -79,10 +79,14 @@ class OttlaDataSource(DataSource):
 
 def _reading_options(given: Mapping[str, str], use: str) -> dict[str, str]:
     from ottla.spark.lookup import check_selection
-    from ottla.spark.options import checked
+    from ottla.spark.offsets import ending_bound, falls_back, starting_bound
+    from ottla.spark.options import STREAM, checked
 
     options = checked(given, use)
     check_selection(options)
+    starting_bound(options, is_stream=use == STREAM)
+    ending_bound(options)
+    falls_back(options)
     return options
 
 
