@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
@@ -79,9 +78,9 @@ class Delivery:
         *,
         start: int,
         end: int,
+        timestamp_ms: int,
     ) -> None:
         """The rows from ``start`` to ``end`` are in their partition's batches, which go out when they are full."""
-        now_ms = time.time_ns() // 1_000_000
         while start < end:
             size_max = self._topic_bytes.get(target.topic, self.batch_bytes)
             builder = self._builders.get(target)
@@ -90,7 +89,7 @@ class Delivery:
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes < size_max:
                 self._open_bytes -= builder.size_bytes
-                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=now_ms, size_max=size_max)
+                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=timestamp_ms, size_max=size_max)
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes >= size_max:
                 self._send(target)

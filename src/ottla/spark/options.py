@@ -83,7 +83,8 @@ TABLE: Final = (
     _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
               "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets no longer exist, or continues after them", "true"),
-    _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
+    _honoured("includeHeaders", _ALL, "whether a source has a column headers, array<struct<key: string, value: binary>>; a sink writes "
+              "one that is there", "false"),
     _number("kafkaConsumer.pollTimeoutMs", _READ, 0, "how long a task keeps requesting the same offset", "120000"),
     _number("fetchOffset.numRetries", _READ, 0, "how many times the driver asks again, where kafka.default.api.timeout.ms has passed or a "
             "log ends before what was read", "3"),

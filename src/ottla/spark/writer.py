@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.options import SINK, checked
-from ottla.spark.rows import check_columns, write_rows
+from ottla.spark.rows import check_columns, columns_of, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
             yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
 
-        written = rows.mapInArrow(task, "rows long").collect()
+        written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
         if on_batch is not None:
             on_batch(batch_id, sum(row["rows"] for row in written))
 
