@@ -16,6 +16,7 @@ from ottla.spark import stream_reader
 from ottla.spark.batch_reader import TopicReader
 from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import as_json, from_json
+from ottla.spark.planning import TASKS_VARIABLE
 from ottla.spark.reading import DataLossError
 from ottla.spark.stream_reader import TopicStreamReader
 from ottla.sync import Admin, NewTopic
@@ -207,6 +208,20 @@ def test_a_record_ends_the_wait_of_an_idle_query(topics: Topics, monkeypatch: py
         topics.produce(topic, [ROW], partition=1)
         assert waiting.result() == {topic: {"0": 0, "1": 1}}
     assert asked.count("Fetch") == 1
+
+
+def test_large_records_have_more_tasks_than_their_number_asks_for(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(TASKS_VARIABLE, "4")
+    topic = topics.create(4)
+    for partition in range(4):
+        topics.produce(topic, [(None, bytes(900_000))] * 8, partition=partition)
+    start = {topic: dict.fromkeys("0123", 0)}
+    stream = reader(topics, topic)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert stream._cluster.weigh(dict.fromkeys(from_json(end), 0)) == pytest.approx(dict.fromkeys(from_json(end), 900_000), rel=0.01)
+    assert len(stream.partitions(start, end)) == 4
+    assert len(TopicReader(topics.options(topic), VALUE).partitions()) == 4
+    assert stream._cluster.weigh(from_json(end)) == {}
 
 
 def test_new_topics_and_partitions_begin_at_their_earliest_record(topics: Topics):

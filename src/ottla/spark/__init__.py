@@ -10,8 +10,8 @@
 
 Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
 
-Importing the package does two things to the driver: Spark runs the Python that imports it (``interpreter``), and some of Spark's
-errors get a note with the way out (``ways_out``).
+Importing the package does three things to the driver: Spark runs the Python that imports it (``interpreter``), some of Spark's
+errors get a note with the way out (``ways_out``), and readers know how many tasks a cluster runs at once (``executors``).
 """
 
 from __future__ import annotations
@@ -40,3 +40,4 @@ def __getattr__(name: str) -> Any:
 share_python()
 with contextlib.suppress(ImportError):  # no PySpark here, or one without a JVM
     importlib.import_module("ottla.spark.ways_out").add_notes()
+    importlib.import_module("ottla.spark.executors").tell_readers()

@@ -18,6 +18,7 @@ from ottla.spark.ends import news_after
 from ottla.spark.link import Link, link_for
 from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
 from ottla.spark.options import invalid
+from ottla.spark.weights import bytes_per_offset
 from ottla.types import TopicPartition
 
 T = TypeVar("T")
@@ -131,6 +132,10 @@ class Lookup:
     def has_news(self, ends: Offsets, wait_ms: int) -> bool:
         """Whether any log goes on after its end as given, or none of its brokers can say; waits for it up to ``wait_ms``."""
         return self.link.run(news_after(self.link.cluster, ends, wait_ms=wait_ms, isolation_level=self._isolation_level))
+
+    def weigh(self, starts: Offsets) -> dict[TopicPartition, float]:
+        """How many bytes an offset has on average, from these on; partitions of which that is not known are left out."""
+        return self.link.run(bytes_per_offset(self.link.cluster, starts))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
         """The bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""

@@ -79,6 +79,8 @@ TABLE: Final = (
     _honoured("maxTriggerDelay", (STREAM,), "how long minOffsetsPerTrigger may delay a batch: 500ms, 30s, 15m, 1h", "15m"),
     _number("minPartitions", _READ, 1, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
               "as many as there are cores, fewer for few records"),
+    _number("defaultTasks", _READ, 1, "the most Spark partitions where minPartitions asks for none; import ottla.spark sets it to "
+            "defaultParallelism where executors are elsewhere", "the cores of local[...], else of this machine"),
     _number("maxRecordsPerPartition", _READ, 1, "the most offsets in one Spark partition"),
     _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
               "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),

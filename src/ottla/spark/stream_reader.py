@@ -152,7 +152,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
         first, last = batch_start(start, end), from_json(end)
-        return planned(ranges_between(first | self._fresh(first, last), last), self._options)
+        return planned(ranges_between(first | self._fresh(first, last), last), self._options, self._cluster.weigh)
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return read_ranges(partition, self._options, arrow_schema(self._schema))
