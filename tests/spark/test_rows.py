@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,23 +12,24 @@ from ottla.client.partitioner import partition_for_key
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
+from ottla.spark.offsets import LATEST
 from ottla.spark.rows import check_columns, write_rows
 from ottla.spark.source import OttlaDataSource
 from ottla.sync import Admin, Consumer
 from ottla.types import TopicPartition
 
 
-def stored(topics: Topics, topic: str, partition_count: int = 1):
-    """All records of the topic, by partition."""
+def stored(topics: Topics, topic: str, partition_count: int = 1, isolation_level: Any = "read_uncommitted"):
+    """All records of the topic, by partition, as this level sees them; once every transaction has ended, with read_committed."""
     found: dict = {index: [] for index in range(partition_count)}
     partitions = [TopicPartition(topic, index) for index in found]
-    with Consumer(topics.bootstrap, auto_offset_reset="earliest") as consumer:
+    with Admin(topics.bootstrap) as admin:
+        ends = {partition: end for partition, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST)).items()}
+    with Consumer(topics.bootstrap, auto_offset_reset="earliest", isolation_level=isolation_level) as consumer:
         consumer.assign(partitions)
-        left = sum(consumer.end_offsets(partitions).values())
-        while left:
-            for record in consumer.poll(1000):
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for record in consumer.poll(100):
                 found[record.partition].append(record)
-                left -= 1
     return found
 
 

@@ -125,7 +125,8 @@ def test_a_limit_is_the_default_read_limit_and_is_kept(topics: Topics):
     assert limited.latestOffset(start, ReadMaxRows(8)) == {topic: {"0": 6, "1": 2}}
     assert limited.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 30, "1": 10}}
     assert limited.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
-    assert isinstance(reader(topics, topic).getDefaultReadLimit(), ReadAllAvailable)
+    assert reader(topics, topic).getDefaultReadLimit() == ReadMaxRows(200_000)  # a backlog is not one transaction
+    assert reader(topics, topic, minOffsetsPerTrigger="300000").getDefaultReadLimit() == ReadMaxRows(300_000)
 
 
 def test_a_minimum_holds_back_a_batch_until_enough_is_there_or_the_delay_is_over(topics: Topics):

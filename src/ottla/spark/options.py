@@ -74,7 +74,8 @@ TABLE: Final = (
     _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
     _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
-    _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs"),
+    _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs",
+            "200000, or minOffsetsPerTrigger where that is more"),
     _number("minOffsetsPerTrigger", (STREAM,), 1, "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
     _honoured("maxTriggerDelay", (STREAM,), "how long minOffsetsPerTrigger may delay a batch: 500ms, 30s, 15m, 1h", "15m"),
     _number("minPartitions", _READ, 1, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
@@ -93,6 +94,10 @@ TABLE: Final = (
     _number("fetchOffset.retryIntervalMs", _READ, 0, "how long the driver waits between these retries", "1000"),
     _number("kafka.default.api.timeout.ms", _READ, 0, "how long the driver repeats a request that no broker answers, in each of "
             "these tries", "60000"),
+    _honoured("delivery", (SINK,), "of a stream: exactly_once (one transaction a batch) or at_least_once; a batch is written at least once",
+              "exactly_once for streams"),
+    _honoured("app", (SINK,), "the name of an application that is exactly once, whatever its checkpoint: transactional id, and group of "
+              "its offsets", "to-TOPIC, with the option topic"),
     _honoured("topic", (SINK,), "the topic of all rows; takes precedence over a column topic"),
     _honoured("path", _ALL, "set by load(path) and save(path): an alias of subscribe, and of topic"),
     _honoured("kafka.client.id", _ALL, "the client id in broker logs and quotas", "ottla-spark"),
@@ -106,6 +111,7 @@ TABLE: Final = (
     _number("kafka.buffer.memory", (SINK,), 0, "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
     _number("kafka.metadata.max.age.ms", _ALL, 0, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
     _number("kafka.delivery.timeout.ms", (SINK,), 0, "how long a batch may take with all its retries", "120000"),
+    _number("kafka.transaction.timeout.ms", (SINK,), 1, "how long a transaction may be open, from its first row to its commit", "120000"),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
     _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are not supported in this version", "PLAINTEXT"),
@@ -129,7 +135,6 @@ TABLE: Final = (
     *_harmless("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms", (SINK,),
                "rows without a key go to any partition"),
     *_harmless("compression.gzip.level compression.lz4.level compression.zstd.level", (SINK,), "codecs have a level of their own"),
-    *_harmless("transaction.timeout.ms", (SINK,), "the sink does not use transactions"),
     *_harmless("connections.max.idle.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms "
                "retry.backoff.ms send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
                "client.dns.lookup metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms", _ALL,
@@ -144,7 +149,7 @@ TABLE: Final = (
     _refused("kafka.value.serializer", (SINK,), "values are strings or binary; encode them in the DataFrame, for example with to_json"),
     _refused("kafka.interceptor.classes", _ALL, "there are no interceptors; transform the DataFrame"),
     _refused("kafka.partitioner.class", (SINK,), "murmur2 of the key decides; for another choice give a column partition"),
-    _refused("kafka.transactional.id", (SINK,), "the sink is at least once and does not use transactions"),
+    _refused("kafka.transactional.id", (SINK,), "app names the transactional id of a sink that is exactly once"),
     _refused("kafka.sasl.jaas.config", _ALL, "a format of Java clients; authentication is not supported in this version"),
     _refused("kafka.sasl.mechanism", _ALL, "authentication is not supported in this version"),
     _refused("kafka.sasl.kerberos.service.name", _ALL, "authentication is not supported in this version"),
@@ -156,7 +161,9 @@ TABLE: Final = (
 )  # fmt: skip
 
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
-_ADDED_BY_SPARK: Final = frozenset({"checkpointlocation"})
+CHECKPOINT: Final = "checkpointLocation"
+"""Which Spark adds to the options of a sink; of no other use it is one."""
+DELIVERIES: Final = ("exactly_once", "at_least_once")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -173,8 +180,10 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     for key, value in given.items():
         option = _BY_KEY.get(key.lower())
         if option is None:
-            if key.lower() not in _ADDED_BY_SPARK:
+            if key.lower() != CHECKPOINT.lower():
                 raise invalid(f"unknown option {key!r}{_nearest(key)}")
+            if use == SINK:
+                taken[CHECKPOINT] = value
         elif option.fate is Fate.REFUSED:
             raise invalid(f"option {option.name} is refused: {option.meaning}")
         elif use not in option.uses:
@@ -191,6 +200,8 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         raise invalid(f"kafka.security.protocol={taken['kafka.security.protocol']}: only PLAINTEXT is supported in this version")
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
+    if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:
+        raise invalid(f"delivery={taken['delivery']} is neither {' nor '.join(DELIVERIES)}")
     return taken
 
 

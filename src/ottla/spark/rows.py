@@ -11,7 +11,7 @@ import functools
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -80,7 +80,7 @@ def topic_of(options: Mapping[str, str]) -> str | None:
 def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) -> int:
     """Every row is acknowledged; how many there were. KafkaError when one could not be delivered."""
     delivery = Delivery(link_for(options), options)
-    writer = _RowWriter(delivery, topic_of(options))
+    writer = RowWriter(delivery, topic_of(options))
     try:
         row_count = 0
         for batch in batches:
@@ -92,10 +92,37 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) ->
     return row_count
 
 
-class _RowWriter:
+class RowDelivery(Protocol):
+    """Where rows go: ``Delivery``, or ``TransactionalDelivery``."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of a record batch, about."""
+
+    def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
+        """How many partitions each topic has; with ``is_new``, as of now."""
+
+    def any_partition(self, topic: str, count: int) -> int:
+        """The partition that records without a key go to at present."""
+
+    def add(
+        self,
+        target: TopicPartition,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers] | None,
+        *,
+        start: int,
+        end: int,
+        timestamp_ms: int,
+    ) -> None:
+        """The rows from ``start`` to ``end`` are on their way."""
+
+
+class RowWriter:
     """Writes columns: an Arrow batch's rows are put in order by partition, and each partition's are encoded at once."""
 
-    def __init__(self, delivery: Delivery, topic: str | None) -> None:
+    def __init__(self, delivery: RowDelivery, topic: str | None) -> None:
         self._delivery = delivery
         self._topic = topic
         self._row_count = 0

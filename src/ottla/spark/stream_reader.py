@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.types import TopicPartition
 
 IDLE_MS: Final = 500
+ROWS_MAX: Final = 200_000
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -61,8 +62,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """A backlog is read in batches: a sink that is exactly once has all of a batch in the driver, and in one transaction."""
         rows_max = positive(self._options, "maxOffsetsPerTrigger")
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        if rows_max is None:
+            rows_max = max(ROWS_MAX, positive(self._options, "minOffsetsPerTrigger") or 0)
+        return ReadMaxRows(rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch may go. Waits for up to half a second while there is nothing, for Spark asks without pause.
