@@ -152,6 +152,17 @@ def test_a_driver_that_was_fenced_never_fences_again():
         next(machine.deliver(batch(0)))
 
 
+def test_a_driver_that_learns_from_its_abort_that_it_was_fenced_stops_too():
+    machine = ExactlyOnce("app")
+    asking = machine.deliver(batch(0))
+    assert [asking.send(answer) for answer in (None, None, Committed(), None)][-1] is Step.BEGIN
+    assert asking.throw(TransactionAbortableError(ErrorCode.INVALID_PRODUCER_EPOCH, "refused")) is Step.ABORT
+    with pytest.raises(StopError, match="another producer has its transactional id"):
+        asking.throw(ProducerFencedError(ErrorCode.PRODUCER_FENCED, "fenced"))
+    with pytest.raises(StopError, match="another producer has its transactional id"):
+        next(machine.deliver(batch(0)))
+
+
 def test_a_crash_at_any_step_asks_for_nothing_more():
     for count in range(1, len(WHOLE) + 1):
         asking = ExactlyOnce("app").deliver(batch(0))

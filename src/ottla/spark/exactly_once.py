@@ -21,6 +21,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
+from typing import NoReturn
 
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
@@ -99,16 +100,22 @@ class ExactlyOnce:
             self._stopped = stop
             raise
         except ProducerFencedError as error:
-            self._stopped = StopError(_fenced(self._app, error))
-            raise self._stopped from error
+            self._stop(error)
         except (GeneratorExit, CommitOutcomeUnknownError):
             raise  # the next FENCE settles it
         except BaseException:
             if asked is not Step.FENCE:
-                yield Step.ABORT
+                try:
+                    yield Step.ABORT
+                except ProducerFencedError as error:  # a leader that refuses an epoch does not say why; the coordinator does
+                    self._stop(error)
             raise
         self._committed = Committed(marker, dict(batch.end))
         return True
+
+    def _stop(self, error: ProducerFencedError) -> NoReturn:
+        self._stopped = StopError(_fenced(self._app, error))
+        raise self._stopped from error
 
 
 def is_written(app: str, batch: Batch, committed: Committed) -> bool:

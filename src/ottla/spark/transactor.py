@@ -14,6 +14,7 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.transaction_errors import ProducerFencedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import partition_counts
 from ottla.spark.exactly_once import Ask, Seal, Step
@@ -54,8 +55,12 @@ class Transactor:
         elif asked is Step.COMMIT:
             await self.producer.commit_transaction()
         elif asked is Step.ABORT:
-            with contextlib.suppress(KafkaError):  # the next FENCE does it, or the coordinator when its time is over
+            try:
                 await self.producer.abort_transaction()
+            except ProducerFencedError:
+                raise
+            except KafkaError:
+                return None  # the next FENCE does it, or the coordinator when its time is over
         return None
 
     async def _read(self) -> Committed:
