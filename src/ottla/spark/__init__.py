@@ -24,11 +24,17 @@ from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
     from ottla.spark.defaults import session
+    from ottla.spark.pipelines import pipeline
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["session", "sink", "to_topic"]
+__all__ = ["pipeline", "session", "sink", "to_topic"]
 
-_HOMES: Final = {"session": "ottla.spark.defaults", "sink": "ottla.spark.writer", "to_topic": "ottla.spark.writer"}
+_HOMES: Final = {
+    "pipeline": "ottla.spark.pipelines",
+    "session": "ottla.spark.defaults",
+    "sink": "ottla.spark.writer",
+    "to_topic": "ottla.spark.writer",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked
+from ottla.spark.pipelines import brokers, next_name
 from ottla.spark.rows import check_columns, columns_of, write_rows
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
     """
-    settings = checked(options, SINK)
+    name = next_name()
+    settings = checked(options if name is None else {"app": name} | dict(options), SINK)
     if settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]:
         return DriverSink(settings, on_batch)
 
@@ -51,7 +53,7 @@ def to_topic(
     *,
     key: str | None = None,
     value: str | None = None,
-    bootstrap: str,
+    bootstrap: str | None = None,
     app: str | None = None,
     delivery: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -60,7 +62,8 @@ def to_topic(
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
     ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns. ``app`` names the application
-    over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names.
+    over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
+    the brokers; in a pipeline it may be left out.
     """
     from pyspark.sql import functions as F
 
@@ -68,8 +71,8 @@ def to_topic(
     if key is not None:
         kind = frame.schema[key].dataType.simpleString()
         columns.append((F.col(key) if kind == "binary" else F.col(key).cast("string")).alias("key"))
-    named = {name: given for name, given in (("app", app), ("delivery", delivery)) if given is not None}
-    given = {"topic": topic, "kafka.bootstrap.servers": bootstrap} | named | dict(options or {})
+    wanted = {"topic": topic, "kafka.bootstrap.servers": bootstrap or brokers(), "app": app, "delivery": delivery}
+    given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
     writer = frame.select(*columns).writeStream.foreachBatch(sink(given, on_batch=on_batch))
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     return writer if location is None else writer.option(CHECKPOINT, location)
