@@ -1,6 +1,8 @@
 """The exactly-once sink without Spark: what one application writes, against a broker."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,6 +148,25 @@ def test_of_two_copies_the_earlier_one_stops_and_stays_stopped(topics: Topics):
             earlier.run(1, 2, [b"1"])
     assert later.run(2, 3, [b"2"]) == 1
     assert values_of(topics, target) == [b"0", b"1", b"2"]
+
+
+def test_a_batch_that_comes_while_it_is_being_written_waits_and_is_skipped(topics: Topics):
+    source, target = topics.create(), topics.create()
+    query = Query(topics, source, topic=target)
+    is_collecting, may_go_on = threading.Event(), threading.Event()
+
+    def collect():
+        is_collecting.set()
+        may_go_on.wait()
+        return [pa.RecordBatch.from_pydict({"value": [b"0", b"1"]})]
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(query.application.deliver, query.planned(0, 2, 0), 0, collect)
+        is_collecting.wait()
+        second = pool.submit(query.run, 0, 2, [b"0", b"1"], begin=0)
+        may_go_on.set()
+        assert (first.result(), second.result()) == (2, None)
+    assert values_of(topics, target) == [b"0", b"1"]
 
 
 def test_a_new_checkpoint_goes_on_where_the_last_one_ended_and_nowhere_else(topics: Topics):

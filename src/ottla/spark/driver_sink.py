@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ class Application:
         self._link: Link = link_for(settings)
         self._machine = ExactlyOnce(app)
         self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
+        self._turn = threading.Lock()
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -55,7 +57,14 @@ class Application:
             self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
 
     def deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
-        """How many rows were written; None when they had been before. StopError when the batch may not be written."""
+        """How many rows were written; None when they had been before. StopError when the batch may not be written.
+
+        One batch at a time: a query that was stopped and started again may come while its last batch still ends in another thread.
+        """
+        with self._turn:
+            return self._deliver(planned, number, collect)
+
+    def _deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
         asking = self._machine.deliver(Batch(planned.query, number, hash_of(planned.sources), begin, ends))
