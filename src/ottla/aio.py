@@ -29,7 +29,7 @@ from ottla.client.cluster import Cluster, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
@@ -55,6 +55,7 @@ __all__ = [
     "GroupMetadata",
     "KafkaError",
     "NewTopic",
+    "OffsetAndMetadata",
     "Producer",
     "ProducerFencedError",
     "RecordMetadata",

@@ -21,6 +21,7 @@ DESTRUCTIVE = {
     ("txn", "fence"): (("app",), 1, "would fence the producers of app"),
     ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
     ("txn", "find-hanging"): ((), 0, ""),
+    ("pipeline", "reset"): (("readers",), 1, "would delete the offsets of no query"),
 }
 """Their arguments, how they end without ``--yes``, and what they say then."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer, ProducerSettings, SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -29,6 +29,7 @@ from ottla.messages.produce import ProduceRequest
 from ottla.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference, Lost
+from ottla.types import TopicPartition
 from ottla.wire.schema import Request
 
 GROUP = GroupMetadata("g")
@@ -423,6 +424,19 @@ def test_a_transaction_that_takes_too_long_is_aborted_by_the_coordinator(level: 
         async with producer.transaction():
             await producer.send("t", b"next", partition=0)
         assert model.committed() == [b"next"]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_an_offset_carries_a_text_of_the_application(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({KEY: OffsetAndMetadata(1, "batch 7"), TopicPartition("t", 1): 2}, GROUP)
+        [request] = model.of(TxnOffsetCommitRequest)
+        found = [(place.committed_offset, place.committed_metadata) for topic in request.topics for place in topic.partitions]
+        assert found == [(1, "batch 7"), (2, "")]
 
     with_model(level, body)
 

@@ -112,3 +112,32 @@ def test_a_stream_resumes_where_it_stopped_though_the_broker_was_restarted(
     got = read(spark, broker, "stream-out")
     assert sorted(record.value for record in got) == [value_of(index) for index in range(RECORD_COUNT)]
     assert_sent(got)
+
+
+def test_a_topic_is_copied_by_both_connectors_with_the_same_line(spark: SparkSession, broker: BrokerProcess) -> None:
+    import ottla.spark
+
+    assert ottla.spark.__all__, "importing it lets Spark find its source"
+    topics = {"original": "kafka", "copy-kafka": "kafka", "copy-ottla": "ottla"}
+    for topic in topics:
+        create(broker, topic)
+    with sync.Producer(broker.bootstrap) as producer:
+        for index in range(300):
+            headers = [("index", b"%d" % index), ("none", None)] if index % 3 else []
+            key = None if index % 5 == 0 else key_of(index)
+            producer.send("original", value_of(index), key=key, headers=headers, timestamp_ms=1_700_000_000_000 + index)
+    found = {}
+    for topic, connector in topics.items():
+        options = {"kafka.bootstrap.servers": broker.bootstrap}
+        if topic != "original":
+            source = spark.read.format(connector).options(subscribe="original", includeHeaders="true", **options).load()
+            source.write.format(connector).options(topic=topic, **options).mode("append").save()
+        with sync.Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([sync.TopicPartition(topic, index) for index in range(PARTITION_COUNT)])
+            records: list[sync.ConsumerRecord] = []
+            while len(records) < 300:
+                records += consumer.poll(1000)
+        found[topic] = sorted((record.partition, record.key or b"", record.value or b"", record.headers) for record in records)
+        if connector == "ottla":
+            assert sorted(record.timestamp_ms for record in records) == [1_700_000_000_000 + index for index in range(300)]
+    assert found["copy-kafka"] == found["copy-ottla"] == found["original"]

@@ -176,3 +176,15 @@ def test_numbers_that_leave_64_bits_are_a_decode_error(field):
     batch[at : at + 8] = (2**63 - 1).to_bytes(8, "big")
     with pytest.raises(DecodeError):
         rows_of(bytes(batch), start=0, end=2**64)
+
+
+@pytest.mark.parametrize("time_ms", [2**62, (2**63 - 1) // 1000 + 1])
+def test_a_time_that_spark_cannot_have_is_named_with_its_record(time_ms):
+    data = build([(b"k", b"v", [], 0), (b"k", b"v", [], time_ms)], base_offset=7)
+    with pytest.raises(DecodeError, match=f"column timestamp: the record of t-3 at offset 8 has a time of {time_ms} ms"):
+        rows_of(data, partition=3)
+    assert rows_of(data, pa.schema([("value", pa.binary())])).num_rows == 2
+    [_, last] = (
+        rows_of(build([(b"k", b"v", [], 0), (b"k", b"v", [], (2**63 - 1) // 1000)])).column("timestamp").cast(pa.int64()).to_pylist()
+    )
+    assert last == (2**63 - 1) // 1000 * 1000

@@ -28,13 +28,19 @@ rows.write.format("ottla").options(topic=source, **{"kafka.bootstrap.servers": b
 read = spark.read.format("ottla").options(pushFilters="true", **topic).load()
 stream = spark.readStream.format("ottla").options(startingOffsets="earliest", **topic).load()
 counts = stream.groupBy(F.col("key").cast("string").alias("name")).count()
-writer = to_topic(counts, target, key="name", bootstrap=bootstrap).outputMode("update")
-query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
+writer = to_topic(counts, target, key="name", bootstrap=bootstrap, options={"checkpointLocation": folder}).outputMode("update")
+query = writer.trigger(availableNow=True).start()
 query.awaitTermination()
+try:
+    writer = to_topic(counts, target, key="name", bootstrap=bootstrap).outputMode("update")
+    writer.option("checkpointLocation", folder + "-2").start().awaitTermination()
+except Exception as error:
+    refused = str(error)
 written = spark.read.format("ottla").options(**topic | {"subscribe": target}).load()
 found = {
     "rows": read.count(),
     "last": [row.value for row in read.where("offset >= 98").selectExpr("string(value)").collect()],
+    "way out": "give the sink the option checkpointLocation" in refused,
     "totals": sorted(row.value for row in written.selectExpr("string(value)").collect()),
 }
 print("found", json.dumps(found))
@@ -59,5 +65,6 @@ def test_a_connect_session_reads_and_writes_topics(topics: Topics, tmp_path: Pat
     assert json.loads(told[0]) == {
         "rows": 100,
         "last": ["98", "99"],
+        "way out": True,
         "totals": ['{"name":"0","count":34}', '{"name":"1","count":33}', '{"name":"2","count":33}'],
     }

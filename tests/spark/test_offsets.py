@@ -85,14 +85,32 @@ def test_a_bound_that_leaves_out_a_partition_is_refused_by_name():
         bound.of(A1)
 
 
-@pytest.mark.parametrize("text", ["everything", "[1]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"0": null}}'])
+@pytest.mark.parametrize("text", ["everything", "[1]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"-1": 1}}'])
 def test_offsets_that_cannot_be_read_are_refused(text):
     with pytest.raises(KafkaError, match="startingOffsets"):
         starting_bound({"startingOffsets": text}, is_stream=True)
+
+
+@pytest.mark.parametrize("number", ["-3", "-9", "null", "9223372036854775808", "1.0", "true", '"5"'])
+def test_a_number_that_is_no_offset_is_refused_with_its_partition(number):
+    with pytest.raises(KafkaError, match=f"startingOffsets: {number} of a-1 is not an offset; -2 is the earliest one, -1 the latest"):
+        starting_bound({"startingOffsets": f'{{"a": {{"0": -2, "1": {number}}}}}'}, is_stream=True)
+    with pytest.raises(KafkaError, match=f"endingOffsets: {number} of a-1 is not an offset"):
+        ending_bound({"endingOffsets": f'{{"a": {{"0": -1, "1": {number}}}}}'})
+
+
+@pytest.mark.parametrize("number", ["-1", "-2", "1.5"])
+def test_a_number_that_is_no_time_is_refused_with_its_partition(number):
+    with pytest.raises(KafkaError, match=f"startingOffsetsByTimestamp: {number} of a-0 is not a time in milliseconds since 1970"):
+        starting_bound({"startingOffsetsByTimestamp": f'{{"a": {{"0": {number}}}}}'}, is_stream=True)
+    with pytest.raises(KafkaError, match=f"startingTimestamp={number} is not a time"):
+        starting_bound({"startingTimestamp": number}, is_stream=True)
 
 
 def test_assigned_partitions_are_sorted_and_each_there_once():
     assert parse_partitions('{"b": [0], "a": [1, 0, 1]}') == [A0, A1, B0]
     with pytest.raises(KafkaError, match="assign"):
         parse_partitions('{"a": 0}')
+    with pytest.raises(KafkaError, match="assign"):
+        parse_partitions('{"a": [-1]}')
     assert parse("x", "{}") == {}

@@ -3,10 +3,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.lookup import check_selection
 from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, positive
+from ottla.spark.source import OttlaDataSource
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -87,7 +89,8 @@ def test_an_ignored_option_warns_and_is_dropped(option):
 
 @pytest.mark.parametrize("option", [option for option in TABLE if option.fate is Fate.HONOURED], ids=lambda option: option.name)
 def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option):
-    value = {"kafka.security.protocol": "PLAINTEXT", "kafka.isolation.level": "read_committed"}.get(option.name, "1")
+    words = {"kafka.security.protocol": "PLAINTEXT", "kafka.isolation.level": "read_committed", "delivery": "at_least_once"}
+    value = words.get(option.name, "1")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checked(BASE | {option.name.lower(): value}, option.uses[0])[option.name] == value
@@ -144,6 +147,39 @@ def test_values_are_read_or_refused_by_name():
     for text in ("0", "-1", "many"):
         with pytest.raises(KafkaError, match="minPartitions"):
             positive({"minPartitions": text}, "minPartitions")
+
+
+NUMBERS = [option for option in TABLE if option.number_min is not None]
+
+
+@pytest.mark.parametrize("option", NUMBERS, ids=lambda option: option.name)
+def test_a_number_is_checked_when_it_is_read_and_the_error_names_the_option(option):
+    for text in ("", "many", "-1", "2s", "1e6", "1.5", "\N{SUPERSCRIPT TWO}", str(2**63), "9" * 5000):
+        assert f"{option.name}={text} is not a whole number of at least {option.number_min}" in refusal({option.name: text}, option.uses[0])
+    for number in (option.number_min, 2**63 - 1):
+        assert checked(BASE | {option.name: f" {number} "}, option.uses[0])[option.name] == str(number)
+
+
+def test_every_option_whose_default_is_a_number_is_checked_as_one():
+    assert [option.name for option in TABLE if option.default.isdigit() and option.number_min is None] == []
+
+
+@pytest.mark.parametrize("use", [BATCH, STREAM])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"t": {"0": -3}}'},
+        {"startingTimestamp": "-1"},
+        {"startingOffsetsByTimestamp": '{"t": {"0": -1}}'},
+        {"startingOffsetsByTimestampStrategy": "now"},
+        {"assign": '{"t": [-1]}', "subscribe": None},
+    ],
+)
+def test_a_source_checks_its_bounds_before_the_query_starts(use, options):
+    given = {name: value for name, value in (BASE | {"subscribe": "t"} | options).items() if value is not None}
+    source = OttlaDataSource(given)
+    with pytest.raises(KafkaError, match=next(iter(options))):
+        source.reader(StructType()) if use == BATCH else source.streamReader(StructType())
 
 
 def test_the_document_has_the_table_as_the_code_has_it():

@@ -40,7 +40,7 @@ found = {"before": refusal(load, source), "imported": [name for name in sys.modu
 from ottla.spark import sink
 rows = spark.range(0, 5, 1, 1).selectExpr("string(id) as value")
 rows.write.format("ottla").options(topic=source, **servers).mode("append").save()
-sink({"topic": target, **servers})(load(source), 0)  # the function of a foreachBatch
+sink({"topic": target, "delivery": "at_least_once", **servers})(load(source), 0)  # the function of a foreachBatch
 found["values"] = sorted(row.value.decode() for row in load(target).collect())
 found["another session"] = refusal(load, source, spark.newSession())
 print("found", json.dumps(found))

@@ -1,6 +1,8 @@
 """What a writing task does, without Spark."""
 
 import random
+import warnings
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,23 +12,24 @@ from ottla.client.partitioner import partition_for_key
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
+from ottla.spark.offsets import LATEST
 from ottla.spark.rows import check_columns, write_rows
 from ottla.spark.source import OttlaDataSource
 from ottla.sync import Admin, Consumer
 from ottla.types import TopicPartition
 
 
-def stored(topics: Topics, topic: str, partition_count: int = 1):
-    """All records of the topic, by partition."""
+def stored(topics: Topics, topic: str, partition_count: int = 1, isolation_level: Any = "read_uncommitted"):
+    """All records of the topic, by partition, as this level sees them; once every transaction has ended, with read_committed."""
     found: dict = {index: [] for index in range(partition_count)}
     partitions = [TopicPartition(topic, index) for index in found]
-    with Consumer(topics.bootstrap, auto_offset_reset="earliest") as consumer:
+    with Admin(topics.bootstrap) as admin:
+        ends = {partition: end for partition, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST)).items()}
+    with Consumer(topics.bootstrap, auto_offset_reset="earliest", isolation_level=isolation_level) as consumer:
         consumer.assign(partitions)
-        left = sum(consumer.end_offsets(partitions).values())
-        while left:
-            for record in consumer.poll(1000):
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for record in consumer.poll(100):
                 found[record.partition].append(record)
-                left -= 1
     return found
 
 
@@ -56,7 +59,7 @@ def test_rows_name_their_topic_partition_and_headers(topics: Topics):
     one, other = topics.create(2), topics.create(2)
     headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], [], None])
     rows = batch(topic=[one, other, one], partition=pa.array([1, 0, None], pa.int32()), value=["1", "2", None], headers=headers)
-    assert write_rows(iter([rows]), options(topics, includeHeaders="true")) == 3
+    assert write_rows(iter([rows]), options(topics)) == 3
     records = [record for topic in (one, other) for found in stored(topics, topic, 2).values() for record in found]
     assert sorted((r.topic, r.value or b"") for r in records) == sorted([(one, b""), (one, b"1"), (other, b"2")])
     first = next(record for record in records if record.value == b"1")
@@ -167,7 +170,7 @@ def test_batches_after_a_refused_one_are_as_small_as_the_topic_wants(topics: Top
     assert delivery.partition_counts([topic]) == [1]
     refused = []
     for _ in range(2):
-        delivery.add(TopicPartition(topic, 0), [None] * 100, [bytes(400)] * 100, None, start=0, end=100)
+        delivery.add(TopicPartition(topic, 0), [None] * 100, [bytes(400)] * 100, None, start=0, end=100, timestamp_ms=0)
         delivery.flush()
         refused.append(delivery.refused)
     assert refused[0] > 0
@@ -180,7 +183,7 @@ def test_what_open_batches_of_all_partitions_hold_is_bounded(topics: Topics):
     settings = options(topics, topic=topic, **{"kafka.buffer.memory": "20000"})
     delivery = Delivery(link_for(settings), settings)
     for number in range(200):
-        delivery.add(TopicPartition(topic, number % 40), [None], [b"%03d" % number + bytes(997)], None, start=0, end=1)
+        delivery.add(TopicPartition(topic, number % 40), [None], [b"%03d" % number + bytes(997)], None, start=0, end=1, timestamp_ms=0)
         open_bytes = sum(builder.size_bytes for builder in delivery._builders.values())
         assert delivery._open_bytes == open_bytes <= 20_000
     delivery.flush()
@@ -228,20 +231,21 @@ def test_a_batch_that_is_sent_again_keeps_its_place(topics: Topics):
     delivery = FailingDelivery(link_for(settings), settings)
     assert delivery.partition_counts([topic]) == [1]
     for number in range(50):
-        delivery.add(TopicPartition(topic, 0), [None], [b"%050d" % number], None, start=0, end=1)
+        delivery.add(TopicPartition(topic, 0), [None], [b"%050d" % number], None, start=0, end=1, timestamp_ms=0)
     delivery.flush()
     assert delivery.tries > 10
     assert [int(record.value) for record in stored(topics, topic)[0]] == list(range(50))
 
 
 def schema_of(**kinds):
-    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
+    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
     types = {
         "string": StringType(),
         "binary": BinaryType(),
         "int": IntegerType(),
         "bigint": LongType(),
+        "timestamp": TimestampType(),
         "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     }
     return StructType([StructField(name, types[kind]) for name, kind in kinds.items()])
@@ -253,9 +257,9 @@ def schema_of(**kinds):
         ({"key": "string"}, {"topic": "t"}, "no column value"),
         ({"value": "bigint"}, {"topic": "t"}, "column value is bigint"),
         ({"value": "string"}, {}, "no topic"),
-        ({"value": "string", "total": "bigint"}, {"topic": "t"}, "'total'"),
         ({"value": "string", "partition": "bigint"}, {"topic": "t"}, "column partition is bigint"),
-        ({"value": "string", "headers": "headers"}, {"topic": "t"}, "includeHeaders"),
+        ({"value": "string", "headers": "string"}, {"topic": "t"}, "column headers is string"),
+        ({"value": "string", "timestamp": "bigint"}, {"topic": "t"}, "column timestamp is bigint; it must be timestamp"),
         ({"value": "string"}, {"topic": "t", "kafka.acks": "1"}, r"kafka\.acks=1"),
         ({"value": "string"}, {"topic": "t", "kafka.enable.idempotence": "false"}, "idempotent"),
     ],
@@ -266,8 +270,50 @@ def test_rows_that_cannot_be_written_are_refused_before_a_task_starts(columns, s
 
 
 def test_rows_of_a_record_are_taken():
-    everything = {"key": "binary", "value": "string", "topic": "string", "partition": "int", "headers": "headers"}
-    check_columns(schema_of(**everything), {"includeHeaders": "true"})
+    everything = {"key": "binary", "value": "string", "topic": "string", "partition": "int", "headers": "headers", "timestamp": "timestamp"}
+    for settings in ({}, {"includeHeaders": "true"}):
+        check_columns(schema_of(**everything), settings)
+
+
+def test_columns_that_a_record_does_not_have_are_ignored_with_one_warning():
+    schema = schema_of(value="string", one_more="bigint", and_another="string")
+    with pytest.warns(UserWarning, match="columns one_more, and_another are not written"):
+        check_columns(schema, {"topic": "t"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_columns(schema, {"topic": "t"})
+
+
+US = pa.timestamp("us", "UTC")
+
+
+def test_a_column_timestamp_is_the_time_of_the_record_and_now_where_it_is_null(topics: Topics):
+    topic = topics.create(2)
+    times = [1_700_000_000_123_456, 5_999, None, 0, 1_700_000_000_123_999] * 20
+    rows = batch(value=[b"%d" % index for index in range(100)], timestamp=pa.array(times, US), partition=pa.array([0, 1] * 50, pa.int32()))
+    assert write_rows(iter([rows]), options(topics, topic=topic)) == 100
+    for partition, records in stored(topics, topic, 2).items():
+        assert [int(record.value) for record in records] == list(range(partition, 100, 2))
+        for record in records:
+            time_us = times[int(record.value)]
+            assert record.timestamp_ms > 1_700_000_000_123 if time_us is None else record.timestamp_ms == time_us // 1000
+
+
+HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "word"),
+    [
+        ({"headers": pa.array([None, [], [{"key": "a", "value": b""}, {"key": None, "value": b""}]], HEADER)}, "row 5 .* column headers"),
+        ({"headers": pa.array([None, [None], []], HEADER)}, "row 4 .* column headers"),
+        ({"timestamp": pa.array([None, 1, -1], US)}, "row 5 .* column timestamp is -1 ms"),
+    ],
+)
+def test_a_row_that_no_record_can_have_is_named_with_its_column(topics: Topics, columns: dict, word: str):
+    topic = topics.create()
+    with pytest.raises(KafkaError, match=word):
+        write_rows(iter([batch(value=["v"] * 3), batch(value=["v"] * 3, **columns)]), options(topics, topic=topic))
 
 
 def test_a_mode_that_cannot_be_names_the_way_out():

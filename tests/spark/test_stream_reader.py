@@ -1,17 +1,22 @@
 """The driver's side of a streaming read, without Spark: which offsets it answers."""
 
 import json
+import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
+from ottla.client.connection import ClientConnection
 from ottla.errors import KafkaError
 from ottla.spark import stream_reader
 from ottla.spark.batch_reader import TopicReader
+from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import as_json, from_json
+from ottla.spark.planning import TASKS_VARIABLE
 from ottla.spark.reading import DataLossError
 from ottla.spark.stream_reader import TopicStreamReader
 from ottla.sync import Admin, NewTopic
@@ -120,7 +125,8 @@ def test_a_limit_is_the_default_read_limit_and_is_kept(topics: Topics):
     assert limited.latestOffset(start, ReadMaxRows(8)) == {topic: {"0": 6, "1": 2}}
     assert limited.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 30, "1": 10}}
     assert limited.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
-    assert isinstance(reader(topics, topic).getDefaultReadLimit(), ReadAllAvailable)
+    assert reader(topics, topic).getDefaultReadLimit() == ReadMaxRows(200_000)  # a backlog is not one transaction
+    assert reader(topics, topic, minOffsetsPerTrigger="300000").getDefaultReadLimit() == ReadMaxRows(300_000)
 
 
 def test_a_minimum_holds_back_a_batch_until_enough_is_there_or_the_delay_is_over(topics: Topics):
@@ -146,6 +152,77 @@ def test_a_query_triggered_available_now_ends_where_the_topic_ended(topics: Topi
     assert now.latestOffset({topic: {"0": 3}}, ReadAllAvailable()) == {topic: {"0": 5}}
     assert now.latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
     assert now.latestOffset({topic: {"0": 7}}, ReadAllAvailable()) == {topic: {"0": 7}}  # a checkpoint that is further on
+
+
+def test_an_end_that_went_back_is_asked_for_again_before_it_is_data_loss(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    partition = TopicPartition(topic, 0)
+    answers = [{partition: end} for end in (3, 4, 5, 3, 3, 3, 3)]
+    monkeypatch.setattr(Lookup, "latest", lambda lookup, partitions: answers.pop(0))
+    patient = {"fetchOffset.retryIntervalMs": "0"}
+    assert reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert len(answers) == 4
+    with pytest.raises(DataLossError, match="ends at 3, before offset 5"):
+        reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable())
+    assert answers == []
+
+
+class Asked(list):
+    """What this process's clients ask, by the names of the requests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        ask = ClientConnection.ask
+
+        async def noted(connection, request, *arguments, **settings):
+            self.append(type(request).__name__.removesuffix("Request"))
+            return await ask(connection, request, *arguments, **settings)
+
+        monkeypatch.setattr(ClientConnection, "ask", noted)
+
+
+def test_an_idle_query_asks_for_new_partitions_and_waits_at_the_ends(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    topic = topics.create(2)
+    topics.produce(topic, [ROW] * 3, partition=0)
+    monkeypatch.setattr(stream_reader, "IDLE_MS", 50)
+    idle, start = reader(topics, topic), {topic: {"0": 3, "1": 0}}
+    assert idle.latestOffset(start, ReadAllAvailable()) == start
+    asked = Asked(monkeypatch)
+    for _ in range(4):
+        assert idle.latestOffset(start, ReadAllAvailable()) == start
+    assert asked == ["Metadata", "Fetch"] * 4
+    with Admin(topics.bootstrap) as admin:
+        admin.create_partitions({topic: 3})
+    assert idle.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 3, "1": 0, "2": 0}}
+
+
+def test_a_record_ends_the_wait_of_an_idle_query(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    topic = topics.create(2)
+    monkeypatch.setattr(stream_reader, "IDLE_MS", 3_600_000)
+    asked = Asked(monkeypatch)
+    idle, start = reader(topics, topic), {topic: {"0": 0, "1": 0}}
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(idle.latestOffset, start, ReadAllAvailable())
+        while "Fetch" not in asked:
+            os.sched_yield()
+        topics.produce(topic, [ROW], partition=1)
+        assert waiting.result() == {topic: {"0": 0, "1": 1}}
+    assert asked.count("Fetch") == 1
+
+
+def test_large_records_have_more_tasks_than_their_number_asks_for(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(TASKS_VARIABLE, "4")
+    topic = topics.create(4)
+    for partition in range(4):
+        topics.produce(topic, [(None, bytes(900_000))] * 8, partition=partition)
+    start = {topic: dict.fromkeys("0123", 0)}
+    stream = reader(topics, topic)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert stream._cluster.weigh(dict.fromkeys(from_json(end), 0)) == pytest.approx(dict.fromkeys(from_json(end), 900_000), rel=0.01)
+    assert len(stream.partitions(start, end)) == 4
+    assert len(TopicReader(topics.options(topic), VALUE).partitions()) == 4
+    assert stream._cluster.weigh(from_json(end)) == {}
 
 
 def test_new_topics_and_partitions_begin_at_their_earliest_record(topics: Topics):
@@ -207,7 +284,8 @@ def test_a_limit_goes_round_over_the_batches_of_a_query(topics: Topics):
 def test_a_topic_that_no_longer_exists_or_was_recreated_is_data_loss(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [ROW] * 5)
-    strict, lenient = reader(topics, topic), reader(topics, topic, failOnDataLoss="false")
+    at_once = {"fetchOffset.retryIntervalMs": "0"}
+    strict, lenient = reader(topics, topic, **at_once), reader(topics, topic, failOnDataLoss="false", **at_once)
     start = {topic: {"0": 5}}
     topics.delete(topic)
     with pytest.raises(DataLossError, match="no longer exists"):

@@ -1,6 +1,7 @@
 """Spark writing topics."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.spark.test_source import load
 
 from ottla.client.partitioner import partition_for_key
 from ottla.spark import sink, to_topic
+from ottla.sync import Admin
 
 pytestmark = pytest.mark.spark
 
@@ -62,13 +64,51 @@ def test_a_totals_query_writes_its_changes_in_update_mode(spark, topics: Topics,
     assert written == [(0, 2), (1, 1)]  # the second batch changed one group
 
 
+def test_a_batch_that_spark_runs_again_is_skipped_and_its_state_goes_on(spark, topics: Topics, tmp_path: Path):
+    source, target, kept = topics.create(2), topics.create(2), tmp_path / "kept"
+    counts = load(spark.readStream, topics, source, startingOffsets="earliest").groupBy(F.col("key").cast("string").alias("name")).count()
+    written: list[tuple[int, int]] = []
+
+    def run():
+        writer = to_topic(counts, target, key="name", bootstrap=topics.bootstrap, app=target, on_batch=lambda *told: written.append(told))
+        query = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def results():
+        return sorted(json.loads(record.value)["count"] for records in stored(topics, target, 2).values() for record in records)
+
+    topics.produce(source, [(b"a", b"")] * 3 + [(b"b", b"")] * 2)
+    run()
+    shutil.copytree(tmp_path / "checkpoint", kept)
+    topics.produce(source, [(b"b", b"")] * 5)
+    run()
+    assert results() == [2, 3, 7]
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()  # as if the driver had ended between the commit and this file
+    topics.produce(source, [(b"a", b"")] * 4)
+    run()
+    assert results() == [2, 3, 7, 7]
+    assert written == [(0, 2), (1, 1), (2, 1)]
+
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(kept, tmp_path / "checkpoint")  # yesterday's
+    with pytest.raises(StreamingQueryException, match="the checkpoint is older than what was written"):
+        run()
+    assert results() == [2, 3, 7, 7]
+
+
 def test_a_stream_in_append_mode_has_a_sink_of_its_own(spark, topics: Topics, tmp_path: Path):
     source, target = topics.create(), topics.create()
     topics.produce(source, [(b"%d" % index, b"v") for index in range(20)])
     frame = load(spark.readStream, topics, source, startingOffsets="earliest").select("key", "value", F.lit(target).alias("topic"))
     writer = frame.writeStream.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap)
-    writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
-    assert [record.key for record in stored(topics, target)[0]] == [b"%d" % index for index in range(20)]
+    writer = writer.option("checkpointLocation", str(tmp_path)).option("app", "appending").trigger(availableNow=True)
+    writer.start().awaitTermination()
+    (tmp_path / "commits" / "0").unlink()
+    topics.produce(source, [(b"20", b"v")])
+    writer.start().awaitTermination()
+    assert [record.key for record in stored(topics, target)[0]] == [b"%d" % index for index in range(21)]
+    with Admin(topics.bootstrap) as admin:
+        assert {partition.topic: place.offset for partition, place in admin.committed_offsets("appending").items()} == {source: 21}
 
 
 def test_update_mode_of_the_sink_of_its_own_is_refused_in_documented_words_with_the_way_out(spark, topics: Topics, tmp_path: Path):

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
+    "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),

@@ -1,8 +1,11 @@
-"""A consumer's place in its group, as a transaction names it."""
+"""What a transaction commits for a group: its offsets, and the place of the consumer in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ottla.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +16,14 @@ class GroupMetadata:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """The offset that is to be read next, with a text of the application's: at most offset.metadata.max.bytes (4096) of it."""
+
+    offset: int
+    metadata: str = ""
+
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

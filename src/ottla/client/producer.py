@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import StickyPartitioner, partition_for_key
 from ottla.client.sender import Sender
@@ -178,8 +178,10 @@ class Producer:
         """All that is sent from now on counts when it is committed, and all of it at once."""
         await self._transactional().begin()
 
-    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group_metadata: GroupMetadata) -> None:
+    async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata) -> None:
         """The group has committed the offsets when the transaction is committed. ``group_metadata`` is the consumer's.
+
+        An offset is a number, or an ``OffsetAndMetadata``, whose text ``Admin.committed_offsets`` returns.
 
         TransactionAbortableError when the consumer is no member of the group any more: others may have read the same records.
         """

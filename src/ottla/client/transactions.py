@@ -11,13 +11,12 @@ Source: KIP-98, KIP-360 (new epochs), KIP-447 (generations), KIP-890 (level 2).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
 
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.failures import as_kafka_error
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata, Offsets
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, of_addition, of_decision
 from ottla.client.transaction_requests import TransactionRequests
 from ottla.client.transaction_states import Call, Event, State
@@ -97,7 +96,7 @@ class Transactions:
         self._enlistment.begin(level)
         self._states.on(Event.BEGUN)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """The group has the offsets when the transaction is committed. TransactionAbortableError when it does not take them."""
         self._states.check(Call.SEND_OFFSETS)
         async with self._offsets_turn:
@@ -260,12 +259,13 @@ class Transactions:
             raise KafkaError(response.error_code, f"offsets of group {group_id!r} cannot be part of the transaction")
         enlistment.is_confirmed = True
 
-    async def _commit_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def _commit_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         enlistment = self._enlistment
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for partition, offset in offsets.items():
+        for partition, given in offsets.items():
+            place = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
             topic = topics.setdefault(partition.topic, TxnOffsetCommitRequestTopic(partition.topic))
-            topic.partitions.append(TxnOffsetCommitRequestPartition(partition.partition, offset, -1, ""))
+            topic.partitions.append(TxnOffsetCommitRequestPartition(partition.partition, place.offset, -1, place.metadata))
         request = TxnOffsetCommitRequest(
             enlistment.transactional_id,
             group.group_id,

@@ -10,8 +10,8 @@
 
 Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
 
-Importing the package does two things to the driver: Spark runs the Python that imports it (``interpreter``), and some of Spark's
-errors get a note with the way out (``ways_out``).
+Importing the package does three things to the driver: Spark runs the Python that imports it (``interpreter``), some of Spark's
+errors get a note with the way out (``ways_out``), and readers know how many tasks a cluster runs at once (``executors``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
     from ottla.spark.defaults import session
+    from ottla.spark.pipelines import pipeline
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["session", "sink", "to_topic"]
+__all__ = ["pipeline", "session", "sink", "to_topic"]
 
-_HOMES: Final = {"session": "ottla.spark.defaults", "sink": "ottla.spark.writer", "to_topic": "ottla.spark.writer"}
+_HOMES: Final = {
+    "pipeline": "ottla.spark.pipelines",
+    "session": "ottla.spark.defaults",
+    "sink": "ottla.spark.writer",
+    "to_topic": "ottla.spark.writer",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -40,3 +46,4 @@ def __getattr__(name: str) -> Any:
 share_python()
 with contextlib.suppress(ImportError):  # no PySpark here, or one without a JVM
     importlib.import_module("ottla.spark.ways_out").add_notes()
+    importlib.import_module("ottla.spark.executors").tell_readers()

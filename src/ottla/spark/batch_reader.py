@@ -37,7 +37,7 @@ class TopicReader(DataSourceReader):
         end = lookup.resolve(last, partitions, none_is_latest=True)
         if self._narrowing is not None:
             start, end = self._narrowing.narrowed(start, end, lookup)
-        return planned(ranges_between(start, end), self._options) or [OffsetRanges(())]
+        return planned(ranges_between(start, end), self._options, lookup.weigh) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return read_ranges(partition, self._options, arrow_schema(self._schema))

@@ -21,6 +21,7 @@ from ottla.spark.options import invalid
 from ottla.types import Headers
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
@@ -38,6 +39,7 @@ COLUMN_TYPES: Final = {
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 1 << 20
+TIME_MS_MAX: Final = (2**63 - 1) // 1000
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -110,7 +112,7 @@ class Columns:
             if self._wants_offsets:
                 self._offsets.append(np.array(offsets, np.int64))
             if self._wants_timestamps:
-                self._timestamps.append(np.array(times, np.int64))
+                self._timestamps.append(_in_microseconds(np.array(times, np.int64), offsets, f"{topic}-{partition}"))
         except OverflowError:
             raise DecodeError(f"the batch of offset {header.base_offset} has an offset or a time of more than 64 bits") from None
         self._runs.append((topic, partition, 1 if header.is_log_append_time else 0, len(offsets)))
@@ -136,7 +138,7 @@ class Columns:
         if field.name == "offset":
             return pa.array(_joined(self._offsets), field.type)
         if field.name == "timestamp":
-            return pa.array(_joined(self._timestamps) * 1000, pa.int64()).view(field.type)
+            return pa.array(_joined(self._timestamps), pa.int64()).view(field.type)
         if field.name == "headers":
             return self._header_array(field.type)
         counts = [run[3] for run in self._runs]
@@ -161,6 +163,17 @@ class Columns:
         values = pa.array([value for _, value in flat], struct.field(1).type)
         items = pa.StructArray.from_arrays([keys, values], fields=[struct.field(0), struct.field(1)])
         return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind)
+
+
+def _in_microseconds(times_ms: npt.NDArray[Any], offsets: list[int], partition: str) -> npt.NDArray[Any]:
+    """As Spark has times; DecodeError, with row and column, for one that it cannot have."""
+    import numpy as np
+
+    outside = np.flatnonzero((times_ms > TIME_MS_MAX) | (times_ms < -TIME_MS_MAX))
+    if len(outside):
+        text = f"column timestamp: the record of {partition} at offset {offsets[outside[0]]} has a time of {times_ms[outside[0]]} ms"
+        raise DecodeError(f'{text}, which Spark cannot have; leave the column out with .schema("key binary, value binary")')
+    return times_ms * 1000
 
 
 def _joined(parts: list[Any]) -> Any:

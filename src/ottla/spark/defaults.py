@@ -1,14 +1,18 @@
-"""A SparkSession with settings that suit streams on one machine.
+"""A SparkSession with settings that suit streams on one machine, and those of them that suit a cluster, where the master is one.
 
 ========================================  ================================================================================
 shuffle partitions: the cores, at most 8  every Python task and state store costs; 210 to 127 ms a micro-batch in all
 RocksDB, changelog checkpointing          state outlives memory; a batch writes what has changed, not a snapshot
-FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
 filter pushdown                           filters on partition, offset and timestamp narrow what a batch reads
 UTC                                       what is computed does not depend on where
 no speculation                            a task that writes to a topic must not run twice without need
-no UI, driver on 127.0.0.1                nothing listens to the network
+no UI                                     nothing listens to the network
+local[...] only:
+FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
+driver on 127.0.0.1                       executors elsewhere would not reach it
 ========================================  ================================================================================
+
+A Python that was chosen by PYSPARK_PYTHON stays: on a cluster it is the one of the environment that was sent to the executors.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime.java import use_java
+from ottla.spark.executors import is_local
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
 
 if TYPE_CHECKING:
@@ -34,18 +39,20 @@ _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     PUSHDOWN: "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_DEFAULTS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
 
@@ -55,12 +62,8 @@ def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | N
     With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file.
     """
     use_java()
-    cores = cores_of(master)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ[TASKS_VARIABLE] = str(cores)
-    settings = _DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores, SHUFFLE_PARTITIONS_MAX))} | dict(config or {})
-    os.environ[FILTERS_VARIABLE] = settings[PUSHDOWN].lower()
+    settings = settings_for(master) | dict(config or {})
+    os.environ.update(environment_for(master, settings, os.environ))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app).master(master)
@@ -68,6 +71,21 @@ def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | N
         builder = builder.config(key, value)
     with _stderr_to(log_file):
         return builder.getOrCreate()
+
+
+def settings_for(master: str) -> dict[str, str]:
+    """Spark's settings where this is the master."""
+    if not is_local(master):
+        return dict(_DEFAULTS)
+    return _DEFAULTS | _LOCAL_DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores_of(master), SHUFFLE_PARTITIONS_MAX))}
+
+
+def environment_for(master: str, settings: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """The environment of Spark's processes, as far as it differs from what was chosen before."""
+    pythons = {name: chosen.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    filters = {FILTERS_VARIABLE: settings[PUSHDOWN].lower()}
+    here = {"SPARK_LOCAL_IP": "127.0.0.1", TASKS_VARIABLE: str(cores_of(master))} if is_local(master) else {}
+    return pythons | filters | here
 
 
 @contextlib.contextmanager
@@ -111,6 +129,6 @@ def stop_session() -> None:
 
 
 def cores_of(master: str) -> int:
-    """The tasks that run at once: 2 for local[2]; this machine's cores for local[*], and for what is not local."""
+    """The tasks that run at once of a local master: 2 for local[2], this machine's cores for local[*]."""
     inside = master.removeprefix("local[").split("]")[0].split(",")[0]
     return int(inside) if inside.isdigit() else 1 if master == "local" else os.cpu_count() or 1

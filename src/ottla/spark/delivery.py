@@ -11,12 +11,13 @@ task are no larger than these. What open batches hold is bounded for all partiti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -61,7 +62,7 @@ class Delivery:
 
         A topic is created where the broker does so by itself.
         """
-        return self._link.run(self._partition_counts(topics, is_new=is_new))
+        return self._link.run(partition_counts(self._cluster, topics, is_new=is_new))
 
     def any_partition(self, topic: str, count: int) -> int:
         """The partition that records without a key go to at present."""
@@ -79,9 +80,9 @@ class Delivery:
         *,
         start: int,
         end: int,
+        timestamp_ms: int,
     ) -> None:
         """The rows from ``start`` to ``end`` are in their partition's batches, which go out when they are full."""
-        now_ms = time.time_ns() // 1_000_000
         while start < end:
             size_max = self._topic_bytes.get(target.topic, self.batch_bytes)
             builder = self._builders.get(target)
@@ -90,7 +91,7 @@ class Delivery:
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes < size_max:
                 self._open_bytes -= builder.size_bytes
-                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=now_ms, size_max=size_max)
+                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=timestamp_ms, size_max=size_max)
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes >= size_max:
                 self._send(target)
@@ -146,12 +147,6 @@ class Delivery:
                 await self._pause(attempt, deadline_ms, error)
                 attempt += 1
 
-    async def _partition_counts(self, topics: list[str], *, is_new: bool) -> list[int]:
-        if is_new or self._cluster.age_left_ms() == 0:
-            await self._refresh(topics)
-        deadline_ms = self._cluster.world.clock.monotonic_ms() + CREATE_TIMEOUT_MS
-        return [len((await self._cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
-
     async def _deliver(self, target: TopicPartition, batch: bytearray) -> None:
         async with self._locks.setdefault(target, asyncio.Lock()):
             pieces = [batch]  # the next one last
@@ -186,10 +181,8 @@ class Delivery:
         await self._cluster.pause(attempt, deadline_ms, error)
 
     async def _refresh(self, topics: list[str]) -> None:
-        try:
+        with contextlib.suppress(KafkaError):  # the next try says what is wrong
             await self._cluster.refresh(topics)
-        except KafkaError:
-            return  # the next try says what is wrong
 
     async def _produce(self, target: TopicPartition, batch: bytearray) -> None:
         leader = self._cluster.leader(target)
@@ -202,3 +195,12 @@ class Delivery:
         [answer] = [answer for topic in response.responses for answer in topic.partition_responses]
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             raise KafkaError(answer.error_code, answer.error_message or f"produce to {target}")
+
+
+async def partition_counts(cluster: Cluster, topics: list[str], *, is_new: bool) -> list[int]:
+    """How many partitions each topic has. One that is missing is created where the broker does so by itself."""
+    if is_new or cluster.age_left_ms() == 0:
+        with contextlib.suppress(KafkaError):
+            await cluster.refresh(topics)
+    deadline_ms = cluster.world.clock.monotonic_ms() + CREATE_TIMEOUT_MS
+    return [len((await cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]

@@ -29,7 +29,7 @@ class Link:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ottla-spark", daemon=True).start()
 
-        async def connect() -> Cluster:
+        def connect() -> Cluster:
             return Cluster(
                 real_world(),
                 bootstrap,
@@ -38,7 +38,11 @@ class Link:
                 metadata_max_age_ms=metadata_max_age_ms,
             )
 
-        self.cluster = self.run(connect())
+        async def begin() -> Cluster:
+            return connect()
+
+        self.connect = connect  # on the loop: a cluster for one more client of these settings, which owns it
+        self.cluster = self.run(begin())
         self.admin = Admin(self.cluster)
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:

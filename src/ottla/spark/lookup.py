@@ -1,24 +1,28 @@
 """What the driver asks the cluster: which partitions there are, and offsets by bound.
 
-Everything is requested again each time, so new partitions are seen with the next batch. What may pass is retried as often as
-``fetchOffset.numRetries`` says.
+Everything is requested again each time, so new partitions are seen with the next batch. A request that may succeed later is repeated
+for ``kafka.default.api.timeout.ms``, as Kafka's admin client does, in each of the tries that ``fetchOffset.numRetries`` allows: a
+query outlives the restart of its brokers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.client.fetcher import offsets_for_times
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.ends import news_after
 from ottla.spark.link import Link, link_for
 from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
 from ottla.spark.options import invalid
+from ottla.spark.weights import bytes_per_offset
 from ottla.types import TopicPartition
 
 T = TypeVar("T")
+API_TIMEOUT_MS: Final = 60_000
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 
@@ -41,19 +45,40 @@ class Lookup:
         self._options = options
         self.link: Link = link_for(options)
         self._isolation_level = 1 if options.get("kafka.isolation.level") == "read_committed" else 0
-        self._retry_count = int(options.get("fetchOffset.numRetries", 3))
+        self.retry_count = int(options.get("fetchOffset.numRetries", 3))
         self._retry_interval_ms = int(options.get("fetchOffset.retryIntervalMs", 1000))
+        self._api_timeout_ms = int(options.get("kafka.default.api.timeout.ms", API_TIMEOUT_MS))
 
     def ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The coroutine's result, tried again while the error is one that may pass."""
-        for left in range(self._retry_count, -1, -1):
+        return self.link.run(self._ask(make))
+
+    def pause(self) -> None:
+        """``fetchOffset.retryIntervalMs`` has passed."""
+        self.link.run(asyncio.sleep(self._retry_interval_ms / 1000))
+
+    async def _ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        for left in range(self.retry_count, -1, -1):
             try:
-                return self.link.run(make())
+                return await self._ask_once(make)
             except KafkaError as error:
                 if left == 0 or not error.is_transient:
                     raise
-                time.sleep(self._retry_interval_ms / 1000)
+                await asyncio.sleep(self._retry_interval_ms / 1000)
         raise AssertionError("the last try returns or raises")
+
+    async def _ask_once(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        cluster = self.link.cluster
+        deadline_ms = cluster.world.clock.monotonic_ms() + self._api_timeout_ms
+        attempt = 0
+        while True:
+            try:
+                return await make()
+            except KafkaError as error:
+                if not error.is_transient:
+                    raise
+                await cluster.pause(attempt, deadline_ms, error)
+                attempt += 1
 
     def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
         """The partitions that the options name and that are there. UNKNOWN_TOPIC_OR_PARTITION when some must be and are not."""
@@ -103,6 +128,14 @@ class Lookup:
         cluster = self.link.cluster
         found = self.ask(lambda: offsets_for_times(cluster, times, isolation_level=self._isolation_level))
         return {partition: offset for partition, (offset, _, _) in found.items()}
+
+    def has_news(self, ends: Offsets, wait_ms: int) -> bool:
+        """Whether any log goes on after its end as given, or none of its brokers can say; waits for it up to ``wait_ms``."""
+        return self.link.run(news_after(self.link.cluster, ends, wait_ms=wait_ms, isolation_level=self._isolation_level))
+
+    def weigh(self, starts: Offsets) -> dict[TopicPartition, float]:
+        """How many bytes an offset has on average, from these on; partitions of which that is not known are left out."""
+        return self.link.run(bytes_per_offset(self.link.cluster, starts))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
         """The bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""

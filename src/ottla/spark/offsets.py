@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.spark.options import invalid
+from ottla.spark.options import NUMBER_MAX, invalid
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 BEGAN_AT: Final = "began at"  # which no topic is called, for it has a blank
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
+OFFSET: Final = "an offset; -2 is the earliest one, -1 the latest"
+TIME: Final = "a time in milliseconds since 1970"
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -54,19 +57,31 @@ def batch_start(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mappin
     return {TopicPartition(topic, int(index)): offset for topic, _, index, offset in places}
 
 
-def parse(name: str, text: str) -> Offsets:
-    """An option's JSON of offsets or times."""
+def parse(name: str, text: str, *, number_min: int = EARLIEST, meaning: str = OFFSET) -> Offsets:
+    """An option's JSON of offsets or times; ``meaning`` is what its numbers are, for the error of one that is too small or too large."""
     try:
-        return from_json(json.loads(text))
+        value: Any = json.loads(text)
+        found = {_partition(topic, index): number for topic, by_index in value.items() for index, number in by_index.items()}
     except (ValueError, TypeError, AttributeError):
         raise invalid(f'{name}={text} is not of the form {{"topic": {{"0": 23}}}}') from None
+    for partition, number in found.items():
+        if type(number) is not int or not number_min <= number <= NUMBER_MAX:
+            raise invalid(f"{name}: {json.dumps(number)} of {partition} is not {meaning}")
+    return found
+
+
+def _partition(topic: str, index: Any) -> TopicPartition:
+    number = int(index)
+    if number < 0:
+        raise ValueError("no partition has a number below 0")
+    return TopicPartition(topic, number)
 
 
 def parse_partitions(text: str) -> list[TopicPartition]:
     """The option assign."""
     try:
         value: Any = json.loads(text)
-        return sorted({TopicPartition(topic, int(index)) for topic, indexes in value.items() for index in indexes})
+        return sorted({_partition(topic, index) for topic, indexes in value.items() for index in indexes})
     except (ValueError, TypeError, AttributeError):
         raise invalid(f'assign={text} is not of the form {{"topic": [0, 1]}}') from None
 
@@ -124,12 +139,12 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
     """The first that is given: a time for all, times, offsets."""
     name = f"{prefix}Timestamp"
     if name in options:
-        if not options[name].strip().isdigit():
-            raise invalid(f"{name}={options[name]} is not a time in milliseconds since 1970")
+        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", options[name]):
+            raise invalid(f"{name}={options[name]} is not {TIME}")
         return Bound(name, time_ms=int(options[name]))
     name = f"{prefix}OffsetsByTimestamp"
     if name in options:
-        return Bound(name, times_ms=parse(name, options[name]))
+        return Bound(name, times_ms=parse(name, options[name], number_min=0, meaning=TIME))
     name = f"{prefix}Offsets"
     text = options.get(name, default).strip()
     if text.lower() == "earliest":

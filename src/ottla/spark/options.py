@@ -37,10 +37,15 @@ class Option:
     fate: Fate
     meaning: str  # what it does; for what is ignored or refused: why, and what to do instead
     default: str = ""
+    number_min: int | None = None  # of an option that is a whole number
 
 
 def _honoured(name: str, uses: tuple[str, ...], meaning: str, default: str = "") -> Option:
     return Option(name, uses, Fate.HONOURED, meaning, default)
+
+
+def _number(name: str, uses: tuple[str, ...], number_min: int, meaning: str, default: str = "") -> Option:
+    return Option(name, uses, Fate.HONOURED, meaning, default, number_min)
 
 
 def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
@@ -69,32 +74,44 @@ TABLE: Final = (
     _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
     _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
-    _honoured("maxOffsetsPerTrigger", (STREAM,), "the most offsets in a batch, divided over partitions in proportion to their backlogs"),
-    _honoured("minOffsetsPerTrigger", (STREAM,), "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
+    _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs",
+            "200000, or minOffsetsPerTrigger where that is more"),
+    _number("minOffsetsPerTrigger", (STREAM,), 1, "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
     _honoured("maxTriggerDelay", (STREAM,), "how long minOffsetsPerTrigger may delay a batch: 500ms, 30s, 15m, 1h", "15m"),
-    _honoured("minPartitions", _READ, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
+    _number("minPartitions", _READ, 1, "the fewest Spark partitions; a number above that of the topic-partitions splits the larger ones",
               "as many as there are cores, fewer for few records"),
-    _honoured("maxRecordsPerPartition", _READ, "the most offsets in one Spark partition"),
+    _number("defaultTasks", _READ, 1, "the most Spark partitions where minPartitions asks for none; import ottla.spark sets it to "
+            "defaultParallelism where executors are elsewhere", "the cores of local[...], else of this machine"),
+    _number("maxRecordsPerPartition", _READ, 1, "the most offsets in one Spark partition"),
     _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
               "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets no longer exist, or continues after them", "true"),
-    _honoured("includeHeaders", _ALL, "whether there is a column headers, array<struct<key: string, value: binary>>", "false"),
-    _honoured("kafkaConsumer.pollTimeoutMs", _READ, "how long a task keeps requesting the same offset", "120000"),
-    _honoured("fetchOffset.numRetries", _READ, "how many times the driver retries a request for offsets", "3"),
-    _honoured("fetchOffset.retryIntervalMs", _READ, "how long the driver waits between these retries", "1000"),
+    _honoured("includeHeaders", _ALL, "whether a source has a column headers, array<struct<key: string, value: binary>>; a sink writes "
+              "one that is there", "false"),
+    _number("kafkaConsumer.pollTimeoutMs", _READ, 0, "how long a task keeps requesting the same offset", "120000"),
+    _number("fetchOffset.numRetries", _READ, 0, "how many times the driver asks again, where kafka.default.api.timeout.ms has passed or a "
+            "log ends before what was read", "3"),
+    _number("fetchOffset.retryIntervalMs", _READ, 0, "how long the driver waits between these retries", "1000"),
+    _number("kafka.default.api.timeout.ms", _READ, 0, "how long the driver repeats a request that no broker answers, in each of "
+            "these tries", "60000"),
+    _honoured("delivery", (SINK,), "of a stream: exactly_once (one transaction a batch) or at_least_once; a batch is written at least once",
+              "exactly_once for streams"),
+    _honoured("app", (SINK,), "the name of an application that is exactly once, whatever its checkpoint: transactional id, and group of "
+              "its offsets", "to-TOPIC, with the option topic"),
     _honoured("topic", (SINK,), "the topic of all rows; takes precedence over a column topic"),
     _honoured("path", _ALL, "set by load(path) and save(path): an alias of subscribe, and of topic"),
     _honoured("kafka.client.id", _ALL, "the client id in broker logs and quotas", "ottla-spark"),
-    _honoured("kafka.request.timeout.ms", _ALL, "how long one request may take", "30000"),
+    _number("kafka.request.timeout.ms", _ALL, 1, "how long one request may take", "30000"),
     _honoured("kafka.isolation.level", _READ, "read_uncommitted or read_committed", "read_uncommitted"),
     _honoured("kafka.check.crcs", _READ, "whether checksums are verified", "true"),
-    _honoured("kafka.fetch.max.bytes", _READ, "bytes of one response", "52428800"),
-    _honoured("kafka.max.partition.fetch.bytes", _READ, "bytes of one partition in a response", "1048576"),
+    _number("kafka.fetch.max.bytes", _READ, 1, "bytes of one response", "52428800"),
+    _number("kafka.max.partition.fetch.bytes", _READ, 1, "bytes of one partition in a response", "1048576"),
     _honoured("kafka.compression.type", (SINK,), "none, gzip, snappy, lz4 or zstd", "none"),
-    _honoured("kafka.batch.size", (SINK,), "bytes of one record batch before compression", "262144"),
-    _honoured("kafka.buffer.memory", (SINK,), "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
-    _honoured("kafka.metadata.max.age.ms", _ALL, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
-    _honoured("kafka.delivery.timeout.ms", (SINK,), "how long a batch may take with all its retries", "120000"),
+    _number("kafka.batch.size", (SINK,), 0, "bytes of one record batch before compression", "262144"),
+    _number("kafka.buffer.memory", (SINK,), 0, "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
+    _number("kafka.metadata.max.age.ms", _ALL, 0, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
+    _number("kafka.delivery.timeout.ms", (SINK,), 0, "how long a batch may take with all its retries", "120000"),
+    _number("kafka.transaction.timeout.ms", (SINK,), 1, "how long a transaction may be open, from its first row to its commit", "120000"),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
     _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are not supported in this version", "PLAINTEXT"),
@@ -113,13 +130,11 @@ TABLE: Final = (
     *_harmless("allow.auto.create.topics", _READ, "a source creates no topics"),
     *_harmless("exclude.internal.topics", _READ, "subscribePattern always leaves them out; name one with subscribe"),
     *_harmless("client.rack", _READ, "records come from leaders"),
-    *_harmless("default.api.timeout.ms", _READ, "kafka.request.timeout.ms and fetchOffset.numRetries bound the driver's requests"),
     *_harmless("max.request.size", (SINK,), "a request has one batch; kafka.batch.size and the topic's max.message.bytes bound it"),
     *_harmless("max.block.ms metadata.max.idle.ms", (SINK,), "kafka.delivery.timeout.ms bounds every wait"),
     *_harmless("partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms", (SINK,),
                "rows without a key go to any partition"),
     *_harmless("compression.gzip.level compression.lz4.level compression.zstd.level", (SINK,), "codecs have a level of their own"),
-    *_harmless("transaction.timeout.ms", (SINK,), "the sink does not use transactions"),
     *_harmless("connections.max.idle.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms "
                "retry.backoff.ms send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
                "client.dns.lookup metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms", _ALL,
@@ -134,7 +149,7 @@ TABLE: Final = (
     _refused("kafka.value.serializer", (SINK,), "values are strings or binary; encode them in the DataFrame, for example with to_json"),
     _refused("kafka.interceptor.classes", _ALL, "there are no interceptors; transform the DataFrame"),
     _refused("kafka.partitioner.class", (SINK,), "murmur2 of the key decides; for another choice give a column partition"),
-    _refused("kafka.transactional.id", (SINK,), "the sink is at least once and does not use transactions"),
+    _refused("kafka.transactional.id", (SINK,), "app names the transactional id of a sink that is exactly once"),
     _refused("kafka.sasl.jaas.config", _ALL, "a format of Java clients; authentication is not supported in this version"),
     _refused("kafka.sasl.mechanism", _ALL, "authentication is not supported in this version"),
     _refused("kafka.sasl.kerberos.service.name", _ALL, "authentication is not supported in this version"),
@@ -146,8 +161,11 @@ TABLE: Final = (
 )  # fmt: skip
 
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
-_ADDED_BY_SPARK: Final = frozenset({"checkpointlocation"})
+CHECKPOINT: Final = "checkpointLocation"
+"""Which Spark adds to the options of a sink; of no other use it is one."""
+DELIVERIES: Final = ("exactly_once", "at_least_once")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -162,14 +180,18 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     for key, value in given.items():
         option = _BY_KEY.get(key.lower())
         if option is None:
-            if key.lower() not in _ADDED_BY_SPARK:
+            if key.lower() != CHECKPOINT.lower():
                 raise invalid(f"unknown option {key!r}{_nearest(key)}")
+            if use == SINK:
+                taken[CHECKPOINT] = value
         elif option.fate is Fate.REFUSED:
             raise invalid(f"option {option.name} is refused: {option.meaning}")
         elif use not in option.uses:
             raise invalid(f"option {option.name} has no meaning for a {use}, only for a {' or a '.join(option.uses)}")
         elif option.fate is Fate.IGNORED:
             warnings.warn(f"option {option.name} is ignored: {option.meaning}", stacklevel=2)
+        elif option.number_min is not None:
+            taken[option.name] = str(_whole(option.name, value, option.number_min))
         else:
             taken[option.name] = value
     if not taken.get("kafka.bootstrap.servers"):
@@ -178,6 +200,8 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         raise invalid(f"kafka.security.protocol={taken['kafka.security.protocol']}: only PLAINTEXT is supported in this version")
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
+    if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:
+        raise invalid(f"delivery={taken['delivery']} is neither {' nor '.join(DELIVERIES)}")
     return taken
 
 
@@ -196,16 +220,19 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
 def positive(options: Mapping[str, str], name: str) -> int | None:
     """The whole number, at least 1; None when the option is not given."""
     text = options.get(name)
-    if text is None:
-        return None
-    if not text.strip().isdigit() or int(text) < 1:
-        raise invalid(f"{name}={text} is not a whole number of at least 1")
-    return int(text)
+    return None if text is None else _whole(name, text, 1)
+
+
+def _whole(name: str, text: str, number_min: int) -> int:
+    found = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
+    if found is None or not number_min <= int(found[1]) <= NUMBER_MAX:
+        raise invalid(f"{name}={text} is not a whole number of at least {number_min}")
+    return int(found[1])
 
 
 def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
     text = options.get(name, default).strip().lower()
-    found = re.fullmatch(r"(\d+)\s*(ms|s|min|m|h|d)", text)
+    found = re.fullmatch(r"([0-9]+)\s*(ms|s|min|m|h|d)", text)
     if found is None:
         raise invalid(f"{name}={text} is not a duration such as 500ms, 30s, 15m or 1h")
     return int(found[1]) * _DURATION_MS[found[2]]

@@ -1,21 +1,24 @@
 """A task's writing: rows of Arrow batches to record batches, to the partitions' leaders.
 
-The columns are those of Spark's Kafka sink: value (string or binary), and key, topic, partition, headers where they are wanted.
-A key's murmur2 picks the partition, as with every Kafka client; rows without one stay together for about the length of a record
-batch. Rows of one partition keep their order.
+The columns are those of Spark's Kafka sink: value (string or binary), and key, topic, partition, headers and timestamp where there
+are such columns; others are ignored, so that what a source has read can be written as it is. A key's murmur2 picks the partition, as
+with every Kafka client; rows without one stay together for about the length of a record batch. Rows of one partition keep their order.
 """
 
 from __future__ import annotations
 
+import functools
+import time
+import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.spark.delivery import Delivery
 from ottla.spark.key_hashes import positive_hashes
 from ottla.spark.link import link_for
-from ottla.spark.options import boolean, invalid
+from ottla.spark.options import invalid
 from ottla.types import Headers, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ _TYPES: Final = {
     "topic": ("string",),
     "partition": ("int",),
     "headers": (_HEADERS_TYPE,),
+    "timestamp": ("timestamp",),
 }
 
 
@@ -46,18 +50,27 @@ def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
         if options.get(name, "all").lower() not in ("all", "-1", "true"):
             raise invalid(f"{name}={options[name]} is refused: the sink is idempotent, which needs acks=all")
     found = {field.name: field.dataType.simpleString() for field in schema}
-    with_headers = boolean(options, "includeHeaders", False)
-    for name, kind in found.items():
-        if name == "headers" and not with_headers:
-            raise invalid("there is a column headers; set includeHeaders=true to write it, or drop it")
-        if name not in _TYPES:
-            raise invalid(f"column {name!r} has no place in a record, which has {', '.join(_TYPES)}; put it into value with to_json")
-        if kind not in _TYPES[name]:
-            raise invalid(f"column {name} is {kind}; it must be {' or '.join(_TYPES[name])}")
+    for name, kinds in _TYPES.items():
+        if found.get(name, kinds[0]) not in kinds:
+            raise invalid(f"column {name} is {found[name]}; it must be {' or '.join(kinds)}")
     if "value" not in found:
         raise invalid("there is no column value")
     if topic_of(options) is None and "topic" not in found:
         raise invalid("no topic: give the option topic, or a column topic")
+    ignored = [name for name in found if name not in _TYPES]
+    if ignored:
+        _warn_of_ignored(", ".join(ignored))
+
+
+@functools.cache
+def _warn_of_ignored(names: str) -> None:
+    """Once in a process, not in each batch."""
+    warnings.warn(f"columns {names} are not written: a record has {', '.join(_TYPES)}; put them into value with to_json", stacklevel=3)
+
+
+def columns_of(names: list[str]) -> list[str]:
+    """Those that a record has."""
+    return [name for name in names if name in _TYPES]
 
 
 def topic_of(options: Mapping[str, str]) -> str | None:
@@ -67,7 +80,7 @@ def topic_of(options: Mapping[str, str]) -> str | None:
 def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) -> int:
     """Every row is acknowledged; how many there were. KafkaError when one could not be delivered."""
     delivery = Delivery(link_for(options), options)
-    writer = _RowWriter(delivery, topic_of(options))
+    writer = RowWriter(delivery, topic_of(options))
     try:
         row_count = 0
         for batch in batches:
@@ -79,15 +92,45 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) ->
     return row_count
 
 
-class _RowWriter:
+class RowDelivery(Protocol):
+    """Where rows go: ``Delivery``, or ``TransactionalDelivery``."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of a record batch, about."""
+
+    def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
+        """How many partitions each topic has; with ``is_new``, as of now."""
+
+    def any_partition(self, topic: str, count: int) -> int:
+        """The partition that records without a key go to at present."""
+
+    def add(
+        self,
+        target: TopicPartition,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers] | None,
+        *,
+        start: int,
+        end: int,
+        timestamp_ms: int,
+    ) -> None:
+        """The rows from ``start`` to ``end`` are on their way."""
+
+
+class RowWriter:
     """Writes columns: an Arrow batch's rows are put in order by partition, and each partition's are encoded at once."""
 
-    def __init__(self, delivery: Delivery, topic: str | None) -> None:
+    def __init__(self, delivery: RowDelivery, topic: str | None) -> None:
         self._delivery = delivery
         self._topic = topic
+        self._row_count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """The rows are in the batches of their partitions, in their order."""
+        self._check(batch)
+        self._row_count += batch.num_rows
         rows_at_once = batch.num_rows
         if _is_free(batch).any():
             # Free rows go to one partition for about the length of a record batch.
@@ -112,11 +155,30 @@ class _RowWriter:
         values = _bytes_of(columns["value"])
         keys: list[bytes | None] = _bytes_of(columns["key"]) if "key" in columns else [None] * batch.num_rows
         headers = [_headers_of(row) for row in columns["headers"].to_pylist()] if "headers" in columns else None
-        starts = [0, *(np.flatnonzero(np.diff(places[order])) + 1).tolist()]
+        times = _times_of(batch)[order]
+        starts = [0, *(np.flatnonzero((np.diff(places[order]) != 0) | (np.diff(times) != 0)) + 1).tolist()]
         for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
             row = order[start]
             target = TopicPartition(topics[codes[row]], int(partitions[row]))
-            self._delivery.add(target, keys, values, headers, start=start, end=end)
+            self._delivery.add(target, keys, values, headers, start=start, end=end, timestamp_ms=int(times[start]))
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """KafkaError for a header without a key, or a time that no record may have, with its row and column."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        if "timestamp" in batch.schema.names:
+            times = _times_of(batch)
+            wrong = np.flatnonzero(times < 0)
+            if len(wrong):
+                raise invalid(f"row {self._row_count + wrong[0]} of the task: column timestamp is {times[wrong[0]]} ms, before 1970")
+        if "headers" in batch.schema.names:
+            column = batch.column("headers")
+            found = pc.list_flatten(column)
+            if found.null_count or found.field("key").null_count:
+                wrong = np.flatnonzero(~(_is_there(found) & _is_there(found.field("key"))))
+                row = self._row_count + int(pc.list_parent_indices(column)[wrong[0]].as_py())
+                raise invalid(f"row {row} of the task: column headers has a header whose key is null")
 
     def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], npt.NDArray[Any]]:
         """The topics, and for each row which of them is its own."""
@@ -190,6 +252,19 @@ def _as_binary(column: pa.Array) -> pa.Array:
     if pa.types.is_large_string(column.type):
         return column.view(pa.large_binary())
     return column
+
+
+def _times_of(batch: pa.RecordBatch) -> npt.NDArray[Any]:
+    """The time of each row in milliseconds; now, where it has none."""
+    import numpy as np
+    import pyarrow as pa
+
+    now_ms = time.time_ns() // 1_000_000
+    if "timestamp" not in batch.schema.names:
+        return np.full(batch.num_rows, now_ms, np.int64)
+    column = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).view(pa.int64())
+    found: npt.NDArray[Any] = column.fill_null(now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
+    return found
 
 
 def _headers_of(row: list[dict[str, Any]] | None) -> Headers:

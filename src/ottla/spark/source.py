@@ -58,15 +58,25 @@ class OttlaDataSource(DataSource):
             from ottla.spark.options import invalid
 
             raise invalid('mode("overwrite") is refused: a topic can only be appended to; use mode("append")')
-        return TopicWriter(self._writing_options(schema))
+        options = self._writing_options(schema)
+        if options.get("delivery") == "exactly_once":
+            from ottla.spark.options import invalid
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:
+            raise invalid("delivery=exactly_once is for streams: a batch has no checkpoint that would say what it has written")
+        return TopicWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         if overwrite:
             from ottla.spark.options import invalid
 
             way_out = "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"
             raise invalid(f'outputMode("complete") is refused: Spark lets format("ottla") append only; {way_out}')
-        return TopicStreamWriter(self._writing_options(schema))
+        from ottla.spark.options import DELIVERIES
+        from ottla.spark.stream_writer import ExactlyOnceStreamWriter, TopicStreamWriter
+
+        options = self._writing_options(schema)
+        is_exactly_once = options.get("delivery", DELIVERIES[0]) == DELIVERIES[0]
+        return (ExactlyOnceStreamWriter if is_exactly_once else TopicStreamWriter)(options)
 
     def _writing_options(self, schema: StructType) -> dict[str, str]:
         from ottla.spark.options import SINK, checked
@@ -79,27 +89,19 @@ class OttlaDataSource(DataSource):
 
 def _reading_options(given: Mapping[str, str], use: str) -> dict[str, str]:
     from ottla.spark.lookup import check_selection
-    from ottla.spark.options import checked
+    from ottla.spark.offsets import ending_bound, falls_back, starting_bound
+    from ottla.spark.options import STREAM, checked
 
     options = checked(given, use)
     check_selection(options)
+    starting_bound(options, is_stream=use == STREAM)
+    ending_bound(options)
+    falls_back(options)
     return options
 
 
 class TopicWriter(DataSourceArrowWriter):
     """A batch write, at least once: a task that fails after sending is run again."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
-        from ottla.spark.rows import RowsWritten, write_rows
-
-        return RowsWritten(write_rows(iterator, self._options))
-
-
-class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write in append mode, the only one that Spark lets Python sinks have; ``sink`` and ``to_topic`` take all modes."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options

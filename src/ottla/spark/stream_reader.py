@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ottla.types import TopicPartition
+
 IDLE_MS: Final = 500
-IDLE_STEP_MS: Final = 25
+ROWS_MAX: Final = 200_000
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -37,6 +39,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._limit = FairLimit()
         self._seen: Offsets | None = None  # the ends as last fetched, for progress reports
+        self._is_still = False  # nothing had come after ``_seen`` when it was last waited for
         self._target: Offsets | None = None  # where a query that is triggered availableNow ends
         self._batch_ms = time.monotonic_ns() // 1_000_000  # when the last batch was let go, for maxTriggerDelay
 
@@ -59,25 +62,30 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """A backlog is read in batches: a sink that is exactly once has all of a batch in the driver, and in one transaction."""
         rows_max = positive(self._options, "maxOffsetsPerTrigger")
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        if rows_max is None:
+            rows_max = max(ROWS_MAX, positive(self._options, "minOffsetsPerTrigger") or 0)
+        return ReadMaxRows(rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch may go. Looks again for up to half a second while there is nothing, for Spark asks without pause.
+        """How far the next batch may go. Waits for up to half a second while there is nothing, for Spark asks without pause.
 
         Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query began.
         """
         begin = from_json(start)
         if BEGAN_AT not in start and begin == self._initial:
             return first_end_as_json(self._end(begin, limit), begin)
-        deadline_ms = time.monotonic_ns() // 1_000_000 + IDLE_MS
-        while True:
+        end = self._end(begin, limit)
+        if end == begin and self._target is None and self._has_news():
             end = self._end(begin, limit)
-            if end != begin:
-                return as_json(end)
-            if self._target is not None or time.monotonic_ns() // 1_000_000 >= deadline_ms:
-                return start
-            time.sleep(IDLE_STEP_MS / 1000)
+        return start if end == begin else as_json(end)
+
+    def _has_news(self) -> bool:
+        """Whether something has come within half a second; if not, the ends are those that were seen."""
+        assert self._seen is not None, "the ends have been looked up"
+        self._is_still = not self._cluster.has_news(self._seen, IDLE_MS)
+        return not self._is_still
 
     def _end(self, begin: Offsets, limit: ReadLimit) -> Offsets:
         seen = self._look(begin)
@@ -101,11 +109,23 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
             report_loss(f"{partition} no longer exists", fails=fails)
-        seen = self._cluster.latest(partitions)
+        if self._is_still and self._seen is not None and self._seen.keys() == set(partitions):
+            self._is_still = False
+            return self._seen
+        self._seen = seen = self._ends(begin, partitions)
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
                 report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} which the query has already read", fails=fails)
-        self._seen = seen
+        return seen
+
+    def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:
+        """The ends of the partitions. One before ``begin`` is asked for again: a broker that has just led may answer with an older one."""
+        seen = self._cluster.latest(partitions)
+        for _ in range(self._cluster.retry_count):
+            if all(offset >= begin.get(partition, 0) for partition, offset in seen.items()):
+                break
+            self._cluster.pause()
+            seen = self._cluster.latest(partitions)
         return seen
 
     def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
@@ -136,7 +156,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
         first, last = batch_start(start, end), from_json(end)
-        return planned(ranges_between(first | self._fresh(first, last), last), self._options)
+        return planned(ranges_between(first | self._fresh(first, last), last), self._options, self._cluster.weigh)
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return read_ranges(partition, self._options, arrow_schema(self._schema))

@@ -1,8 +1,9 @@
-"""The sink of a stream: a ``foreachBatch`` function, at least once, in every output mode.
+"""The sink of a stream: a ``foreachBatch`` function, in every output mode, exactly once or at least once.
 
 Spark lets a Python streaming sink have append mode only, but what an aggregate without a window needs is update mode; a
-``foreachBatch`` function has all modes. Each micro-batch is written by one Spark job whose tasks deliver with idempotent
-producers; when it is run again after a failure its rows are written again, which a keyed topic read as a table does not feel.
+``foreachBatch`` function has all modes. Exactly once is the default, and the driver writes then (``driver_sink``). With
+``delivery="at_least_once"`` each micro-batch is written by one Spark job whose tasks deliver with idempotent producers; when it is run
+again after a failure its rows are written again, which a keyed topic read as a table does not feel.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark.options import SINK, checked
-from ottla.spark.rows import check_columns, write_rows
+from ottla.spark.driver_sink import DriverSink
+from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked
+from ottla.spark.pipelines import brokers, next_name
+from ottla.spark.rows import check_columns, columns_of, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +27,10 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
     """
-    settings = checked(options, SINK)
+    name = next_name()
+    settings = checked(options if name is None else {"app": name} | dict(options), SINK)
+    if settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]:
+        return DriverSink(settings, on_batch)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         check_columns(rows.schema, settings)
@@ -34,7 +40,7 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
             yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
 
-        written = rows.mapInArrow(task, "rows long").collect()
+        written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
         if on_batch is not None:
             on_batch(batch_id, sum(row["rows"] for row in written))
 
@@ -47,13 +53,17 @@ def to_topic(
     *,
     key: str | None = None,
     value: str | None = None,
-    bootstrap: str,
+    bootstrap: str | None = None,
+    app: str | None = None,
+    delivery: str | None = None,
     options: Mapping[str, str] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> DataStreamWriter:
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
-    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns.
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns. ``app`` names the application
+    over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
+    the brokers; in a pipeline it may be left out.
     """
     from pyspark.sql import functions as F
 
@@ -61,5 +71,8 @@ def to_topic(
     if key is not None:
         kind = frame.schema[key].dataType.simpleString()
         columns.append((F.col(key) if kind == "binary" else F.col(key).cast("string")).alias("key"))
-    write = sink({"topic": topic, "kafka.bootstrap.servers": bootstrap} | dict(options or {}), on_batch=on_batch)
-    return frame.select(*columns).writeStream.foreachBatch(write)
+    wanted = {"topic": topic, "kafka.bootstrap.servers": bootstrap or brokers(), "app": app, "delivery": delivery}
+    given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
+    writer = frame.select(*columns).writeStream.foreachBatch(sink(given, on_batch=on_batch))
+    location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
+    return writer if location is None else writer.option(CHECKPOINT, location)

@@ -1,0 +1,167 @@
+"""``ottla pipeline``: run the pipelines of a file; show what an application has written, and let it begin again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+
+if TYPE_CHECKING:
+    from ottla.spark.marker import Committed
+    from ottla.sync import Admin
+
+LOCK = ".ottla-pipeline"
+NEEDS = "is missing; install what pipelines need with: pip install 'ottla[spark]'"
+
+data_option = click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory of the application's checkpoints.  [default: ~/.local/share/ottla/pipelines/APP]",
+)
+
+
+@click.group()
+def pipeline() -> None:
+    """Run pipelines on Spark, exactly once."""
+
+
+@pipeline.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--app", help="The application's name.  [default: the file's name without its end]")
+@click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@data_option
+@bootstrap_option
+def run(file: Path, app: str | None, until_caught_up: bool, master: str, data: Path | None, bootstrap: str) -> None:
+    """Run the functions of FILE that have @pipeline, and start their queries again when they fail.
+
+    A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 1. Ctrl-C stops
+    all of them between two steps; the next run goes on from there.
+    """
+    name = app or file.stem
+    try:
+        from ottla.runtime.java import JavaMissingError
+        from ottla.spark.defaults import session, stop_session
+        from ottla.spark.pipelines import pipelines_of
+        from ottla.spark.runner import Runner
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} {NEEDS}") from None
+    folder = folder_of(name, data)
+    with held(folder):
+        try:
+            spark = session(name, master=master, log_file=folder / "spark.log")
+        except JavaMissingError as error:
+            raise click.ClickException(str(error)) from None
+        try:
+            runner = Runner(
+                spark,
+                name,
+                pipelines_of(file),
+                checkpoints=folder,
+                bootstrap=bootstrap,
+                until_caught_up=until_caught_up,
+                say=click.echo,
+            )
+            is_well = runner.run()
+        finally:
+            stop_session()
+    if not is_well:
+        click.echo(f"to begin again, with repeated results: ottla pipeline reset {name} --yes", err=True)
+        sys.exit(1)
+
+
+@pipeline.command()
+@click.argument("app")
+@bootstrap_option
+@format_option
+def status(app: str, bootstrap: str, output: str) -> None:
+    """Show what the queries of APP have written last, and how far their topics go on."""
+    from ottla.sync import Admin
+    from ottla.types import LATEST_TIMESTAMP
+
+    rows = []
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        for group, committed in applications(admin, app).items():
+            marker = committed.marker
+            assert marker is not None, "applications have markers"
+            ends = admin.offsets_for_times(dict.fromkeys(committed.offsets, LATEST_TIMESTAMP))
+            lag = sum(max(0, ends[partition][0] - offset) for partition, offset in committed.offsets.items())
+            is_open = bool(admin.pending_offsets(group))
+            rows.append((group, marker.query, marker.batch, marker.serial + 1, len(committed.offsets), lag, is_open))
+    print_rows(output, "pipeline status", ("query", "spark_id", "batch", "batches_in_all", "partitions", "lag", "writes_now"), rows)
+
+
+@pipeline.command()
+@click.argument("app")
+@yes_option
+@data_option
+@bootstrap_option
+def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
+    """Delete the offsets and the checkpoints of APP, so that its next run begins again; its topics are kept.
+
+    Refused while it runs on this machine, or has a transaction open.
+    """
+    from ottla.sync import Admin
+
+    folder = folder_of(app, data)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        groups = list(applications(admin, app))
+        busy = [group for group in groups if admin.pending_offsets(group)]
+        if busy:
+            raise click.ClickException(f"{', '.join(busy)} writes a batch now; stop it first")
+        if not yes:
+            click.echo(f"would delete the offsets of {', '.join(groups) or 'no query'}, and {folder}; add --yes to apply it", err=True)
+            sys.exit(1)
+        with held(folder):
+            for group, problem in admin.delete_groups(groups).items():
+                if problem is not None:
+                    raise problem
+                click.echo(f"{group}: offsets deleted")
+            shutil.rmtree(folder)
+    click.echo(f"{folder}: deleted")
+
+
+def applications(admin: Admin, app: str) -> dict[str, Committed]:
+    """The queries of the application that have written something, by their names."""
+    from ottla.client.group_metadata import OffsetAndMetadata
+    from ottla.spark.marker import committed_of
+
+    found = {}
+    for group in sorted(listed.group_id for listed in admin.list_groups()):
+        if group == app or group.startswith(f"{app}-"):
+            places = {key: OffsetAndMetadata(place.offset, place.metadata) for key, place in admin.committed_offsets(group).items()}
+            committed = committed_of(places)
+            if committed.marker is not None:
+                found[group] = committed
+    return found
+
+
+def folder_of(app: str, data: Path | None) -> Path:
+    if data is not None:
+        return data.absolute()
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "ottla" / "pipelines" / app
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """No other process of this machine uses the directory meanwhile. One with files of another kind is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / LOCK
+    if not mark.exists() and any(folder.iterdir()):
+        raise click.ClickException(f"{folder} has files that are not of a pipeline; name an empty or new directory with --data")
+    with mark.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise click.ClickException(f"the application runs, and uses {folder}; stop it first") from None
+        yield

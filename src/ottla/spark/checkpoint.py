@@ -1,0 +1,100 @@
+"""What a query's checkpoint says of a batch while that is being written: the query's id, and the end offsets of its sources.
+
+Spark writes ``offsets/N`` before batch N runs, and ``commits/N`` after it. In a classic session the running query is asked, wherever its
+checkpoint is; where there is no JVM to ask (Spark Connect, the data source's own processes) the files are read, of a local checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from ottla.spark.offsets import BEGAN_AT, Offsets, batch_start, from_json
+from ottla.spark.options import CHECKPOINT, invalid
+
+QUERY_ID: Final = "sql.streaming.queryId"
+_VERSION: Final = "v1"
+_AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    query: str
+    sources: list[str | None]  # the end offset of each source as JSON; None of one that has none yet
+    has_state: bool  # the query keeps state, which a batch that is skipped must bring up to date all the same
+
+
+def asked_of_spark(session: Any, number: int) -> PlannedBatch:
+    """Of the query whose batch runs in this thread."""
+    query = session.sparkContext.getLocalProperty(QUERY_ID)
+    if query is None:
+        raise invalid(f"exactly once needs a streaming query: call the sink by writeStream.foreachBatch, {_AT_LEAST_ONCE}")
+    # The session of a batch is a copy of the query's, and its own list of queries is empty: what they share has all of them.
+    active = session._jsparkSession.sharedState().activeStreamingQueries()
+    execution = active.get(session._jvm.java.util.UUID.fromString(query))
+    found = execution.offsetLog().get(number)
+    assert found.isDefined(), "Spark writes the offsets of a batch before it runs"
+    offsets = found.get().offsets()
+    sources = [offsets.apply(index) for index in range(offsets.size())]
+    path = session._jvm.org.apache.hadoop.fs.Path(execution.resolvedCheckpointRoot(), "state")
+    has_state = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).exists(path)
+    return PlannedBatch(query, [source.get().json() if source.isDefined() else None for source in sources], has_state)
+
+
+def read_from(location: str | None, number: int) -> PlannedBatch:
+    """Of the query that has its checkpoint there. KafkaError INVALID_CONFIG where that is no local directory."""
+    if location is None:
+        raise invalid(f"exactly once reads the batch's offsets in the checkpoint: give the sink the option {CHECKPOINT}, {_AT_LEAST_ONCE}")
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        raise invalid(f"{CHECKPOINT}={location} is not on this machine: use to_topic(...) in a classic session, {_AT_LEAST_ONCE}")
+    root = Path(unquote(parts.path) if parts.scheme else location)
+    query = json.loads((root / "metadata").read_text(encoding="utf-8"))["id"]
+    version, _, *sources = (root / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    if version != _VERSION:
+        raise invalid(f"the checkpoint {location} has offsets in form {version}, not {_VERSION}: use to_topic(...), {_AT_LEAST_ONCE}")
+    return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists())
+
+
+def ends_of(sources: Sequence[str | None]) -> Offsets:
+    """The end offsets of those sources that are topics; of a partition that two of them read, the lower one."""
+    ends: Offsets = {}
+    for text in sources:
+        found = _of_topics(text)
+        for partition, offset in (from_json(found) if found is not None else {}).items():
+            ends[partition] = min(offset, ends.get(partition, offset))
+    return ends
+
+
+def begin_of(sources: Sequence[str | None]) -> Offsets | None:
+    """Where a first batch began, in all of its sources; None where one of them does not say, or two read the same partition."""
+    begin: Offsets = {}
+    for text in sources:
+        found = _of_topics(text)
+        if found is None or BEGAN_AT not in found:
+            return None
+        start = batch_start({}, found)
+        if start.keys() & begin.keys():
+            return None
+        begin |= start
+    return begin
+
+
+def _of_topics(text: str | None) -> dict[str, dict[str, int]] | None:
+    """A source's offset where that is one of topics, as ottla's and Spark's own connector write them."""
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not value:
+        return None
+    for topic, by_index in value.items():
+        if not isinstance(by_index, dict) or not all(type(offset) is int for offset in by_index.values()):
+            return None
+        if topic != BEGAN_AT and not all(index.isdigit() for index in by_index):
+            return None
+    return value

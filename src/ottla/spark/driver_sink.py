@@ -1,0 +1,168 @@
+"""A stream's sink that is exactly once: the driver collects each batch and writes it, with the source's offsets, in one transaction.
+
+Spark may run tasks again, elsewhere or twice: nothing is written before the batch has been collected. ``exactly_once`` decides, the
+checkpoint says which batch it is, and one producer writes. Nothing of it is made before the first batch: the sink is pickled with the
+function that has it, and readers of Spark Connect run it in another process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.producer import ProducerSettings
+from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, ends_of, read_from
+from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
+from ottla.spark.link import Link, link_for
+from ottla.spark.marker import Committed, hash_of
+from ottla.spark.options import CHECKPOINT, invalid
+from ottla.spark.rows import RowWriter, check_columns, columns_of, topic_of
+from ottla.spark.transactional_delivery import TransactionalDelivery
+from ottla.spark.transactor import Transactor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+TRANSACTION_TIMEOUT_MS: Final = 120_000
+REQUEST_BYTES_MAX: Final = 33_554_432
+CLOSE_TIMEOUT_S: Final = 2
+LINGER_MS: Final = 100
+"""Batches fill by size meanwhile; a commit sends what is not full at once."""
+
+
+class BatchTooLargeError(RuntimeError):
+    """A batch does not fit into the driver, and nothing of it was written."""
+
+
+class Application:
+    """The machine and the producer of one application, in the process that writes its batches."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._topic = topic_of(settings)
+        app = app_of(settings)
+        self._link: Link = link_for(settings)
+        self._machine = ExactlyOnce(app)
+        self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
+        self._turn = threading.Lock()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """The producer has ended, where that takes no longer than the end of a process may."""
+        with contextlib.suppress(Exception):
+            self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
+
+    def deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+        """How many rows were written; None when they had been before. StopError when the batch may not be written.
+
+        One batch at a time: a query that was stopped and started again may come while its last batch still ends in another thread.
+        """
+        with self._turn:
+            return self._deliver(planned, number, collect)
+
+    def _deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+        begin = begin_of(planned.sources) if number == 0 else None
+        ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
+        asking = self._machine.deliver(Batch(planned.query, number, hash_of(planned.sources), begin, ends))
+        rows: Iterable[pa.RecordBatch] = ()
+        row_count = 0
+        answer: Committed | None = None
+        problem: BaseException | None = None
+        try:
+            while True:
+                asked = asking.send(answer) if problem is None else asking.throw(problem)
+                answer = problem = None
+                try:
+                    if asked is Step.COLLECT:
+                        rows = collect()
+                    elif asked is Step.WRITE:
+                        row_count = self._write(rows)
+                    else:
+                        answer = self._link.run(self._transactor.perform(asked))
+                except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
+                    problem = error
+        except StopIteration as done:
+            return row_count if done.value else None
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> int:
+        delivery = TransactionalDelivery(self._link, self._transactor.producer, batch_bytes=batch_bytes_of(self._settings))
+        writer = RowWriter(delivery, self._topic)
+        row_count = 0
+        for batch in batches:
+            writer.write(batch)
+            row_count += batch.num_rows
+        delivery.flush()
+        return row_count
+
+
+def app_of(settings: Mapping[str, str]) -> str:
+    """The application's name, which is its transactional id and its group."""
+    app = settings.get("app") or (f"to-{topic_of(settings)}" if topic_of(settings) else None)
+    if app is None:
+        raise invalid("exactly once needs a name that outlives the checkpoint: give the option app, where the topic is a column's")
+    return app
+
+
+def batch_bytes_of(settings: Mapping[str, str]) -> int:
+    return int(settings.get("kafka.batch.size", 262_144))
+
+
+def producer_settings(settings: Mapping[str, str], app: str) -> ProducerSettings:
+    """The producer's settings, as the sink's options have them."""
+    return ProducerSettings(
+        transactional_id=app,
+        transaction_timeout_ms=int(settings.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)),
+        delivery_timeout_ms=int(settings.get("kafka.delivery.timeout.ms", 120_000)),
+        compression_type=settings.get("kafka.compression.type", "none").lower(),
+        buffer_memory=int(settings.get("kafka.buffer.memory", 33_554_432)),
+        batch_size=batch_bytes_of(settings),
+        max_request_size=REQUEST_BYTES_MAX,
+        linger_ms=LINGER_MS,
+    )
+
+
+class DriverSink:
+    """The function of a ``foreachBatch``."""
+
+    def __init__(self, settings: Mapping[str, str], on_batch: Callable[[int, int], None] | None = None) -> None:
+        app_of(settings)
+        self._settings = settings
+        self._on_batch = on_batch
+        self._application: Application | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_application": None}
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        """The batch's rows and its offsets are committed together, now or before."""
+        check_columns(rows.schema, self._settings)
+        session: Any = rows.sparkSession
+        is_classic = hasattr(session, "_jsparkSession")
+        planned = asked_of_spark(session, number) if is_classic else read_from(self._settings.get(CHECKPOINT), number)
+        if self._application is None:
+            self._application = Application(self._settings)
+        row_count = self._application.deliver(planned, number, lambda: collected(rows, number))
+        if row_count is None:
+            if planned.has_state:
+                rows.write.format("noop").mode("overwrite").save()  # the batch's state is not written before its rows are read
+        elif self._on_batch is not None:
+            self._on_batch(number, row_count)
+
+
+def collected(rows: DataFrame, number: int) -> list[pa.RecordBatch]:
+    """The rows, in the driver. BatchTooLargeError, with the ways out, where Spark does not let them come."""
+    try:
+        table: pa.Table = rows.select(*columns_of(rows.columns)).toArrow()
+        return table.to_batches()  # type: ignore[no-any-return]
+    except Exception as error:
+        if "spark.driver.maxResultSize" not in str(error):
+            raise
+        raise BatchTooLargeError(
+            f"batch {number} is larger than spark.driver.maxResultSize, and the driver writes it; nothing was written. It is planned "
+            "already: raise spark.driver.maxResultSize (and spark.driver.memory) until it is through, and lower maxOffsetsPerTrigger of "
+            'the source for those that follow; or let tasks write, with delivery="at_least_once"'
+        ) from error

@@ -1,0 +1,161 @@
+"""When a batch is written, when it has been written before, and when neither can be known: a machine without Spark and without a network.
+
+::
+
+    FENCE    earlier producers of the application are fenced; what they left open is aborted, what they committed is committed
+    READ     the newest marker, once no transaction has offsets of the group that may be committed yet
+             -> the batch of the marker: written before (SKIP);  the batch that follows it: COLLECT;  any other one: STOP
+    COLLECT  the rows are here
+    BEGIN, WRITE, Seal, COMMIT: one transaction of the rows, and of the source's end offsets with the batch's marker
+
+FENCE and READ come with the first batch, and after a failure. Whatever ends between two steps leaves a transaction that the next FENCE
+ends one way or the other, and READ says which. Every batch is sealed, empty ones too: so the marker of a batch is that of its
+predecessor, and one that is not proves that the checkpoint and the topic do not belong together.
+
+A driver that was fenced stops for good: were it to fence the other one in turn, two copies would take each other's place for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn
+
+from ottla.client.group_metadata import OffsetAndMetadata
+from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
+from ottla.spark.marker import Committed, Marker
+from ottla.spark.offsets import Offsets, as_json
+from ottla.types import TopicPartition
+
+
+class StopError(RuntimeError):
+    """The batch may not be written, and trying again would not change that. The text has the command that mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch, as its checkpoint has it."""
+
+    query: str
+    number: int
+    offsets_hash: str
+    begin: Offsets | None  # of a query's first batch: where it says that it began, if it does
+    end: Offsets  # what the group commits; it has one partition at least, for the marker
+
+
+class Step(Enum):
+    FENCE = "fence"
+    READ = "read"
+    COLLECT = "collect"
+    BEGIN = "begin"
+    WRITE = "write"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The offsets of the group, in the transaction."""
+
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+
+
+Ask = Step | Seal
+
+
+class ExactlyOnce:
+    """The batches of one application, one after the other."""
+
+    def __init__(self, app: str) -> None:
+        self._app = app
+        self._committed: Committed | None = None  # None until it is read, and after a failure
+        self._stopped: StopError | None = None
+
+    def deliver(self, batch: Batch) -> Generator[Ask, Committed | None, bool]:
+        """Asks for step after step; READ is answered with what was committed. True when the rows count now, False when they did before.
+
+        A step that fails is thrown in, and raised on when what can be undone has been. StopError when the batch may not be written.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        known, self._committed = self._committed, None
+        asked: Ask = Step.FENCE
+        try:
+            if known is None:
+                yield asked
+                known = yield Step.READ
+                assert known is not None, "READ is answered"
+            if is_written(self._app, batch, known):
+                self._committed = known
+                return False
+            yield Step.COLLECT
+            serial = 0 if known.marker is None else known.marker.serial + 1
+            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial)
+            seal = Seal({partition: OffsetAndMetadata(offset, marker.text()) for partition, offset in batch.end.items()})
+            for asked in (Step.BEGIN, Step.WRITE, seal, Step.COMMIT):
+                yield asked
+        except StopError as stop:
+            self._stopped = stop
+            raise
+        except ProducerFencedError as error:
+            self._stop(error)
+        except (GeneratorExit, CommitOutcomeUnknownError):
+            raise  # the next FENCE settles it
+        except BaseException:
+            if asked is not Step.FENCE:
+                try:
+                    yield Step.ABORT
+                except ProducerFencedError as error:  # a leader that refuses an epoch does not say why; the coordinator does
+                    self._stop(error)
+            raise
+        self._committed = Committed(marker, dict(batch.end))
+        return True
+
+    def _stop(self, error: ProducerFencedError) -> NoReturn:
+        self._stopped = StopError(_fenced(self._app, error))
+        raise self._stopped from error
+
+
+def is_written(app: str, batch: Batch, committed: Committed) -> bool:
+    """Whether the batch has been written before; False when it is the next one. StopError when neither can be known."""
+    marker = committed.marker
+    if marker is None:
+        if batch.number == 0:
+            return False
+        raise StopError(_told(app, batch, committed, "the group has no marker of any batch: it was deleted, or its offsets have expired"))
+    if marker.query == batch.query:
+        if marker.batch == batch.number:
+            if marker.offsets_hash == batch.offsets_hash:
+                return True
+            raise StopError(_told(app, batch, committed, "it was written from other offsets than the checkpoint has for it"))
+        if marker.batch == batch.number - 1:
+            return False
+        if marker.batch > batch.number:
+            raise StopError(_told(app, batch, committed, "the checkpoint is older than what was written, as one from a backup is"))
+        raise StopError(_told(app, batch, committed, "the batches between them are missing, as after the restore of a cluster"))
+    if batch.number > 0:
+        raise StopError(_told(app, batch, committed, "another checkpoint of the application has written since"))
+    if batch.begin is not None and batch.begin == committed.offsets:
+        return False
+    raise StopError(_told(app, batch, committed, "it has another checkpoint, and does not begin where that one ended"))
+
+
+def _told(app: str, batch: Batch, committed: Committed, why: str) -> str:
+    """What the checkpoint and the topic say, and the ways out."""
+    last, follow = "no batch was written", ""
+    if committed.marker is not None:
+        last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"
+        offsets = json.dumps(as_json(committed.offsets))
+        follow = f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
+    text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
+    return f"{text}{follow}To write from the start again, use a new checkpoint after: ottla group delete {app} --yes"
+
+
+def _fenced(app: str, error: ProducerFencedError) -> str:
+    text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long ({error.message})"
+    return (
+        f"{text}. Run one copy; give each application a name of its own with the option app; for long batches lower maxOffsetsPerTrigger "
+        "or raise kafka.transaction.timeout.ms"
+    )

@@ -1,0 +1,73 @@
+"""The marker of a batch: the text that a group's offsets carry, in the transaction that the batch's rows are in.
+
+It says which batch of which query was written last, and from which offsets. It is in the offset of every partition that the transaction
+commits, since a partition may be gone by the next one; ``serial`` says which marker is the newest, whatever query it is of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ottla.client.group_metadata import OffsetAndMetadata
+from ottla.spark.offsets import Offsets
+from ottla.types import TopicPartition
+
+FORM: Final = "ottla 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    query: str  # Spark's id of the query, which a checkpoint keeps
+    batch: int
+    offsets_hash: str
+    serial: int  # one more with each batch of the application
+
+    def text(self) -> str:
+        """As offsets carry it; 4096 bytes at most."""
+        value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
+        return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the application has committed last: its marker, if there is one, and the offsets that came with it."""
+
+    marker: Marker | None = None
+    offsets: Offsets = field(default_factory=dict)
+
+
+def hash_of(sources: Sequence[str | None]) -> str:
+    """Of the end offsets of a batch, a JSON text of each of its sources. Blanks and the order of names do not count."""
+    found = json.dumps([_plain(text) for text in sources], sort_keys=True)
+    return hashlib.sha256(found.encode()).hexdigest()[:32]
+
+
+def _plain(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def marker_of(text: str) -> Marker | None:
+    """What an offset carries; None for what is no marker."""
+    try:
+        value = json.loads(text)
+        if value["form"] != FORM:
+            return None
+        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def committed_of(group: Mapping[TopicPartition, OffsetAndMetadata]) -> Committed:
+    """The newest marker among the group's offsets, with all that came with it."""
+    found = {partition: marker for partition, place in group.items() if (marker := marker_of(place.metadata)) is not None}
+    if not found:
+        return Committed()
+    newest = max(found.values(), key=lambda marker: marker.serial)
+    return Committed(newest, {partition: group[partition].offset for partition, marker in found.items() if marker == newest})

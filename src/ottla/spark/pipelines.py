@@ -1,0 +1,91 @@
+"""A user's file of pipelines: functions from a SparkSession to the writers of one or more streams.
+
+::
+
+    from ottla.spark import pipeline, to_topic
+
+    @pipeline
+    def totals(spark):
+        orders = spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
+        return to_topic(orders.groupBy("key").count(), "totals", key="key").outputMode("update")
+
+``ottla pipeline run FILE`` runs them. A writer is PySpark's own: trigger and output mode are the function's, its name and its checkpoint
+the runner's. While the function runs, a sink that has no ``app`` takes the name of its query, and one without brokers the runner's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ottla.errors import ErrorCode, KafkaError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK: Final = "__ottla_pipeline__"
+
+
+def pipeline(function: F) -> F:
+    """The function is a pipeline of its file; it stays as it is."""
+    setattr(function, _MARK, True)
+    return function
+
+
+def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
+    """The pipelines of a file, by the names of their functions. KafkaError INVALID_CONFIG for a file that has none."""
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    if found is None or found.loader is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    pipelines = {name: value for name, value in vars(module).items() if getattr(value, _MARK, False)}
+    if not pipelines:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} has no pipeline: put @pipeline of ottla.spark above a function of the session")
+    return pipelines
+
+
+def writers_of(made: Any) -> list[Any]:
+    """What a pipeline has returned, as a list."""
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def name_of(app: str, function: str, index: int) -> str:
+    """Of a query: its transactional id, its group, and its checkpoint."""
+    return f"{app}-{function}" if index == 0 else f"{app}-{function}-{index + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    names: Iterator[str]
+    bootstrap: str
+
+
+_RUNNING: Final[ContextVar[_Running | None]] = ContextVar("ottla_pipeline", default=None)
+
+
+@contextlib.contextmanager
+def running(app: str, function: str, bootstrap: str) -> Iterator[None]:
+    """Sinks that are made within take their names, in order, and these brokers."""
+    names = (name_of(app, function, index) for index in itertools.count())
+    token = _RUNNING.set(_Running(names, bootstrap))
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
+
+
+def next_name() -> str | None:
+    """The name of the next sink; None where no runner runs the program."""
+    found = _RUNNING.get()
+    return None if found is None else next(found.names)
+
+
+def brokers() -> str | None:
+    """The runner's; None without one."""
+    found = _RUNNING.get()
+    return None if found is None else found.bootstrap

@@ -1,0 +1,99 @@
+"""Rows to a transactional producer, from the driver's thread to the producer's loop, some thousand at a time.
+
+Whether a record was stored is asked of the transaction as a whole: its commit fails when one was not. So records have no futures.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from ottla.client.accumulator import RecordMetadata
+from ottla.client.outgoing import Outgoing
+from ottla.client.producer import Producer
+from ottla.spark.delivery import partition_counts
+from ottla.spark.link import Link
+from ottla.types import Headers, TopicPartition
+
+ROWS_AT_ONCE: Final = 2_000
+
+
+class _Unasked:
+    """The future of every record: it is done, and says nothing."""
+
+    is_unseen: Final = False
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, result: RecordMetadata, /) -> None:
+        raise AssertionError("it is done")
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        raise AssertionError("it is done")
+
+
+_UNASKED: Final = _Unasked()
+_Rows = tuple[TopicPartition, list[bytes | None], list[bytes | None], list[Headers] | None, int, int, int]
+
+
+class TransactionalDelivery:
+    """Records of one transaction. ``flush`` must be called at its end."""
+
+    def __init__(self, link: Link, producer: Producer, *, batch_bytes: int) -> None:
+        self._link = link
+        self._producer = producer
+        self._batch_bytes = batch_bytes
+        self._waiting: list[_Rows] = []
+        self._waiting_count = 0
+
+    @property
+    def batch_bytes(self) -> int:
+        return self._batch_bytes
+
+    def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
+        """How many partitions each topic has. A topic is created where the broker does so by itself."""
+        return self._link.run(partition_counts(self._link.cluster, topics, is_new=is_new))
+
+    def any_partition(self, topic: str, count: int) -> int:
+        """The partition that records without a key go to at present: another one for each slice of rows."""
+        return random.randrange(count)
+
+    def add(
+        self,
+        target: TopicPartition,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers] | None,
+        *,
+        start: int,
+        end: int,
+        timestamp_ms: int,
+    ) -> None:
+        """The rows from ``start`` to ``end`` are in their partition's batches, or will be with the next call."""
+        self._waiting.append((target, keys, values, headers, start, end, timestamp_ms))
+        self._waiting_count += end - start
+        if self._waiting_count >= ROWS_AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Every row is in its partition's batch; the commit waits until all are stored. KafkaError where the transaction has failed."""
+        waiting, self._waiting, self._waiting_count = self._waiting, [], 0
+        if waiting:
+            self._link.run(self._send(waiting))
+
+    async def _send(self, waiting: list[_Rows]) -> None:
+        producer: Any = self._producer
+        for target, keys, values, headers, start, end, timestamp_ms in waiting:
+            topic, partition = target.topic, target.partition
+            for row in range(start, end):
+                key, value = keys[row], values[row]
+                of_row: Headers = headers[row] if headers is not None else ()
+                size = len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in of_row)
+                record = Outgoing(topic, partition, key, value, of_row, timestamp_ms, size)
+                if not producer.is_admitted(record):
+                    await producer.admit(record)
+                producer.add(record, _UNASKED)

@@ -1,0 +1,126 @@
+"""What the exactly-once machine asks for, as one transactional producer does it. It lives on the loop of its clusters.
+
+The producer is made anew by each FENCE: one that has failed, or whose commit was not answered, does not come back. Markers and metadata
+are asked over a cluster of their own, which stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.transaction_errors import ProducerFencedError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.delivery import partition_counts
+from ottla.spark.exactly_once import Ask, Seal, Step
+from ottla.spark.marker import Committed, committed_of
+from ottla.spark.offsets import Offsets
+from ottla.spark.options import invalid
+from ottla.types import TopicPartition
+
+READ_TIMEOUT_MS: Final = 60_000
+
+
+class Transactor:
+    def __init__(self, cluster: Cluster, connect: Callable[[], Cluster], app: str, settings: ProducerSettings) -> None:
+        self._cluster = cluster
+        self._admin = Admin(cluster)
+        self._connect = connect
+        self._app = app
+        self._settings = settings
+        self._producer: Producer | None = None
+
+    @property
+    def producer(self) -> Producer:
+        assert self._producer is not None, "FENCE comes first"
+        return self._producer
+
+    async def perform(self, asked: Ask) -> Committed | None:
+        """The step is done; what READ has read. The rows, COLLECT and WRITE, are the caller's."""
+        if isinstance(asked, Seal):
+            await self.producer.send_offsets_to_transaction(asked.offsets, GroupMetadata(self._app))
+        elif asked is Step.FENCE:
+            await self.close()
+            self._producer = Producer(self._connect(), self._settings)
+            await self._producer.init_transactions()
+        elif asked is Step.READ:
+            return await self._read()
+        elif asked is Step.BEGIN:
+            await self.producer.begin_transaction()
+        elif asked is Step.COMMIT:
+            await self.producer.commit_transaction()
+        elif asked is Step.ABORT:
+            try:
+                await self.producer.abort_transaction()
+            except ProducerFencedError:
+                raise
+            except KafkaError:
+                return None  # the next FENCE does it, or the coordinator when its time is over
+        return None
+
+    async def _read(self) -> Committed:
+        """The newest marker. Offsets of a transaction whose end is decided may not count yet; none begins, for the producer is fenced."""
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + READ_TIMEOUT_MS
+        attempt = 0
+        while True:
+            try:
+                if not await self._admin.pending_offsets(self._app):
+                    found = await self._admin.committed_offsets(self._app)
+                    return committed_of({key: OffsetAndMetadata(place.offset, place.metadata) for key, place in found.items()})
+                problem = KafkaError(
+                    ErrorCode.UNSTABLE_OFFSET_COMMIT, f"group {self._app!r} has offsets of a transaction that has not ended"
+                )
+            except KafkaError as error:
+                if not error.is_transient:
+                    raise
+                problem = error
+            await self._cluster.pause(attempt, deadline_ms, problem)
+            attempt += 1
+
+    async def places(self, ends: Offsets, *, topic: str | None, number: int) -> Offsets:
+        """What the group commits: the ends of the partitions that the cluster has. Where a batch has none, its number, for its topic.
+
+        A source may be of another cluster, or of no topic at all; the marker needs an offset to be in.
+        """
+        found = {partition: offset for partition, offset in ends.items() if await self._has(partition)}
+        if found:
+            return found
+        if topic is None:
+            raise invalid("exactly once keeps its marker in the offsets of a source of topics, or for the option topic; there is neither")
+        await partition_counts(self._cluster, [topic], is_new=False)
+        return {TopicPartition(topic, 0): number + 1}
+
+    async def _has(self, partition: TopicPartition) -> bool:
+        """Whether the partition is there; looked up again where it was not known."""
+        for is_last in (False, True):
+            known = self._cluster.topics.get(partition.topic)
+            if known is not None and partition.partition in known.partitions:
+                return True
+            if not is_last:
+                await self._refresh(partition.topic)
+        return False
+
+    async def _refresh(self, topic: str) -> None:
+        deadline_ms = self._cluster.world.clock.monotonic_ms() + READ_TIMEOUT_MS
+        attempt = 0
+        while True:
+            try:
+                await self._cluster.refresh([topic])
+                return
+            except KafkaError as error:
+                if not error.is_transient:
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, error)
+                attempt += 1
+
+    async def close(self) -> None:
+        """Nothing of the producer runs any more; what it had open is aborted where it still can be."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError):
+                await producer.close()

@@ -1,0 +1,114 @@
+"""Runs of ``doomed_queries``, one after the other, over one broker and two checkpoints; and what their output must be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.foreign_clients.broker_process import BrokerProcess
+from tests.spark.doomed_queries import EVEN, ODD, PLAIN, SOURCE, TOTALS
+
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+from ottla.types import LATEST_TIMESTAMP, TopicPartition
+
+PARTITION_COUNT = 2
+ROWS_PER_RUN = 80
+KEY_COUNT = 7
+Doom = tuple[str, int, str] | float
+"""The application, how many batches it writes before, and the point; or how many seconds after the queries began."""
+
+
+def check_kills(
+    folder: Path, dooms: Iterable[Doom], *, queries: Sequence[str] = ("copy", "totals"), rows_per_run: int = ROWS_PER_RUN
+) -> None:
+    """After the kills, and a last run that ends by itself, the output is what a batch computes."""
+    with BrokerProcess(folder) as broker:
+        with Admin(broker.bootstrap) as admin:
+            kept = {"retention.ms": "-1"}  # the records have times of their own
+            topics = [NewTopic(name, PARTITION_COUNT, 1, kept) for name in (SOURCE, EVEN, ODD, TOTALS, PLAIN)]
+            assert set(admin.create_topics(topics).values()) == {None}
+        for index, doom in enumerate([*dooms, None]):
+            fill(broker.bootstrap, index * rows_per_run, rows_per_run)
+            run(broker.bootstrap, folder, doom, queries)
+        check_output(broker.bootstrap, folder, queries)
+
+
+def fill(bootstrap: str, first: int, count: int) -> None:
+    with Producer(bootstrap, linger_ms=0) as producer:
+        for number in range(first, first + count):
+            key = None if number % 11 == 0 else b"key-%d" % (number % KEY_COUNT)
+            headers = [("number", b"%d" % number)] if number % 3 else []
+            producer.send(SOURCE, b"%d" % number, key=key, headers=headers, timestamp_ms=1_700_000_000_000 + number)
+
+
+def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str]) -> None:
+    """The program has been killed at the point, or ends well without one."""
+    log = folder / "spark.log"
+    named = doom if isinstance(doom, tuple) else None
+    with log.open("ab") as errors:
+        given = json.dumps({"bootstrap": bootstrap, "folder": str(folder), "doom": named, "queries": list(queries)})
+        command = [sys.executable, "-m", "tests.spark.doomed_queries", given]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if isinstance(doom, float):
+            time.sleep(doom)
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+    assert b"queries run" in said or code, "it says when it has begun"
+    ends = (-signal.SIGKILL, 0) if isinstance(doom, float) else (0,) if doom is None else (-signal.SIGKILL,)
+    assert code in ends, f"{doom} ended with {code}:\n{log.read_text(errors='replace')[-6000:]}"
+
+
+def check_output(bootstrap: str, folder: Path, queries: Sequence[str]) -> None:
+    """Every row of the source is in the copies once, as it was; every total once for each batch that changed it."""
+    source = read(bootstrap, SOURCE)
+    rows = Counter(map(content, source))
+    assert rows == Counter(map(content, [*read(bootstrap, EVEN), *read(bootstrap, ODD)]))
+    totals = Counter((record.key, *json.loads(record.value).values()) for record in read(bootstrap, TOTALS))
+    assert totals == expected_totals(source, folder)
+    if "plain" in queries:
+        assert rows == Counter(map(content, read(bootstrap, PLAIN)))
+
+
+def content(record: Any) -> tuple[Any, ...]:
+    return record.key, record.value, record.headers, record.timestamp_ms
+
+
+def expected_totals(source: list[Any], folder: Path) -> Counter[tuple[Any, ...]]:
+    """From the offsets of each batch, by another way than Spark's."""
+    by_place = {(record.partition, record.offset): record.key for record in source}
+    position = dict.fromkeys(range(PARTITION_COUNT), 0)
+    counts: Counter[bytes | None] = Counter()
+    found: Counter[tuple[Any, ...]] = Counter()
+    batches = sorted((int(entry.name), entry) for entry in (folder / "totals" / "offsets").iterdir() if entry.name.isdigit())
+    for _, entry in batches:
+        end = {int(index): offset for index, offset in json.loads(entry.read_text().splitlines()[2])[SOURCE].items()}
+        keys = [by_place[partition, offset] for partition in end for offset in range(position[partition], end[partition])]
+        counts.update(keys)
+        position |= end
+        for key in set(keys):
+            found[key, *([] if key is None else [key.decode()]), counts[key]] += 1
+    assert sum(counts.values()) == len(source), "the last batch ends where the topic does"
+    return found
+
+
+def read(bootstrap: str, topic: str) -> list[Any]:
+    """The committed records."""
+    partitions = [TopicPartition(topic, index) for index in range(PARTITION_COUNT)]
+    with Admin(bootstrap) as admin:
+        ends = {key: end for key, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP)).items()}
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign(partitions)
+        records: list[Any] = []
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            records += consumer.poll(100)
+    return records

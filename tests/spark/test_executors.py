@@ -1,0 +1,68 @@
+"""What a session on a cluster sets and leaves alone, and how readers learn of its cores; without a JVM."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.spark.defaults import environment_for, settings_for
+from ottla.spark.executors import READERS, is_local, telling
+from ottla.spark.planning import TASKS_VARIABLE
+
+CLUSTERS = ["spark://host:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]"]
+OF_ONE_MACHINE = ["spark.driver.host", "spark.driver.bindAddress", "spark.sql.streaming.checkpointFileManagerClass"]
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[4,2]"])
+def test_a_local_master_has_its_driver_on_loopback_and_its_cores(master: str):
+    settings = settings_for(master)
+    assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "FileSystemBased" in settings[OF_ONE_MACHINE[2]]
+    environment = environment_for(master, settings, {})
+    assert environment["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert int(environment[TASKS_VARIABLE]) >= 1
+    assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_what_suits_one_machine_is_not_set_on_a_cluster(master: str):
+    settings = settings_for(master)
+    assert not set(OF_ONE_MACHINE) & set(settings)
+    assert "spark.sql.shuffle.partitions" not in settings
+    assert set(environment_for(master, settings, {})) == {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "OTTLA_SPARK_FILTERS"}
+
+
+@pytest.mark.parametrize("master", ["local[2]", *CLUSTERS])
+def test_a_python_that_was_chosen_stays(master: str):
+    chosen = {"PYSPARK_PYTHON": "./env/bin/python"}
+    assert environment_for(master, settings_for(master), chosen)["PYSPARK_PYTHON"] == "./env/bin/python"
+
+
+class Reader:
+    """As far as a reader is looked at."""
+
+    def __init__(self, master: str) -> None:
+        self._spark = SimpleNamespace(sparkContext=SimpleNamespace(master=master, defaultParallelism=64))
+        self.options: dict[str, str] = {}
+
+    def format(self, source: str) -> "Reader":
+        return self
+
+    def option(self, name: str, value: Any) -> "Reader":
+        self.options[name] = value
+        return self
+
+
+def test_readers_of_topics_on_a_cluster_know_its_cores():
+    choose = telling(Reader.format)
+    for master in CLUSTERS:
+        assert choose(Reader(master), "Ottla").options == {"defaultTasks": "64"}
+        assert choose(Reader(master), "kafka").options == {}
+    assert choose(Reader("local[2]"), "ottla").options == {}
+
+
+def test_this_pyspark_has_the_readers_that_are_told():
+    for owner in READERS:
+        assert owner.format.__wrapped__.__qualname__ == f"{owner.__name__}.format"
+    assert [is_local(master) for master in ("local", "local[*]", *CLUSTERS)] == [True, True, False, False, False, False]

@@ -1,0 +1,70 @@
+"""``ottla pipeline`` as a program, on a user's file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.spark.conftest import Topics
+from tests.spark.test_rows import stored
+
+FILE = """
+from pyspark.sql import functions as F
+
+from ottla.spark import pipeline, to_topic
+
+
+@pipeline
+def totals(spark):
+    options = {"kafka.bootstrap.servers": "BOOTSTRAP", "subscribe": "SOURCE", "startingOffsets": "earliest"}
+    orders = spark.readStream.format("ottla").options(**options).load()
+    return to_topic(orders.groupBy(F.col("key").cast("string").alias("name")).count(), "TARGET", key="name").outputMode("update")
+"""
+
+
+def ottla(*arguments: str, expected: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == expected, done.stdout[-4000:]
+    return done.stdout
+
+
+@pytest.mark.spark
+def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
+    source, target = topics.create(2), topics.create()
+    file, data = tmp_path / "orders.py", tmp_path / "data"
+    file.write_text(FILE.replace("BOOTSTRAP", topics.bootstrap).replace("SOURCE", source).replace("TARGET", target))
+    topics.produce(source, [(b"a", b""), (b"a", b""), (b"b", b"")], partition=0)
+    where = ("--data", str(data), "-B", topics.bootstrap)
+    said = ottla("pipeline", "run", str(file), "--until-caught-up", "--master", "local[2]", *where)
+    assert "orders-totals  #0  in " in said
+    assert "orders-totals  has caught up" in said
+    assert sorted(record.value for record in stored(topics, target, 1, "read_committed")[0]) == [
+        b'{"name":"a","count":2}',
+        b'{"name":"b","count":1}',
+    ]
+
+    topics.produce(source, [(b"a", b"")], partition=0)
+    [shown] = json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"]
+    assert (shown["query"], shown["batch"], shown["partitions"], shown["lag"], shown["writes_now"]) == ("orders-totals", 0, 2, 1, False)
+    assert json.loads((data / "orders-totals" / "metadata").read_text())["id"] == shown["spark_id"]
+
+    assert "would delete the offsets of orders-totals" in ottla("pipeline", "reset", "orders", *where, expected=1)
+    assert data.exists()
+    assert "orders-totals: offsets deleted" in ottla("pipeline", "reset", "orders", "--yes", *where)
+    assert not data.exists()
+    assert json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"] == []
+
+
+def test_a_directory_of_something_else_is_neither_used_nor_deleted(topics: Topics, tmp_path: Path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    for arguments in (("reset", "app", "--yes"), ("run", __file__)):
+        said = ottla("pipeline", *arguments, "--data", str(tmp_path), "-B", topics.bootstrap, expected=1)
+        assert "has files that are not of a pipeline" in said
+    assert (tmp_path / "thesis.txt").read_text() == "precious"

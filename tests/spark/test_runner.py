@@ -1,0 +1,163 @@
+"""The runner of pipelines: which queries it starts again, which it does not; without Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import KafkaError
+from ottla.spark.pipelines import brokers, name_of, next_name, pipeline, pipelines_of, running
+from ottla.spark.runner import Runner, lag_of, progress_line, reason_of
+from ottla.spark.writer import sink
+
+FENCED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:
+Traceback (most recent call last):
+  File "x.py", line 1, in deliver
+ottla.client.transaction_errors.ProducerFencedError: PRODUCER_FENCED: fenced
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+ottla.spark.exactly_once.StopError: application 'a': another producer has its transactional id
+ SQLSTATE: 39000
+"""
+AWAY = "[STREAM_FAILED] Traceback (most recent call last):\nottla.errors.KafkaError: NETWORK_EXCEPTION: away\n"
+
+
+class Query:
+    """A query that ends, in turn, with these errors; None is a good end, and "runs" none at all."""
+
+    def __init__(self, end: str | None) -> None:
+        self._end = end
+        self.isActive = end == "runs"
+        self.lastProgress = None
+        self.is_stopped = False
+
+    def exception(self) -> str | None:
+        return self._end
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class Writer:
+    def __init__(self, ends: list[Any]) -> None:
+        self.ends = ends
+        self.said: dict[str, Any] = {}
+        self.queries: list[Query] = []
+
+    def queryName(self, name: str) -> "Writer":
+        self.said["name"] = name
+        return self
+
+    def option(self, name: str, value: str) -> "Writer":
+        self.said[name] = value
+        return self
+
+    def trigger(self, **given: Any) -> "Writer":
+        self.said["trigger"] = given
+        return self
+
+    def start(self) -> Query:
+        self.queries.append(Query(self.ends.pop(0)))
+        return self.queries[-1]
+
+
+class Clock:
+    def __init__(self, pauses_max: int = 10_000) -> None:
+        self.now_s = 0.0
+        self.left = pauses_max
+
+    def pause(self, seconds: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        self.now_s += seconds
+
+
+def runner(tmp_path: Path, pipelines: Any, clock: Clock, said: list[str], *, until_caught_up: bool = False) -> Runner:
+    return Runner(
+        "session",
+        "app",
+        pipelines,
+        checkpoints=tmp_path,
+        bootstrap="broker:1",
+        until_caught_up=until_caught_up,
+        say=said.append,
+        now_s=lambda: clock.now_s,
+        pause=clock.pause,
+    )
+
+
+def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_path: Path):
+    writer, clock, said = Writer([AWAY] * 8 + [None]), Clock(), list[str]()
+    assert runner(tmp_path, {"totals": lambda session: writer}, clock, said).run()
+    assert [line.split(" in ")[1].split(" s")[0] for line in said[:8]] == ["1", "2", "4", "8", "16", "32", "60", "60"]
+    assert "KafkaError: NETWORK_EXCEPTION: away" in said[0]
+    assert said[8] == "app-totals  has ended"
+    assert writer.said == {"name": "app-totals", "checkpointLocation": str(tmp_path / "app-totals")}
+
+
+@pytest.mark.parametrize("end", [FENCED, "ottla.spark.driver_sink.BatchTooLargeError: batch 3 is larger than spark.driver.maxResultSize"])
+def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path: Path, end: str):
+    stopped, other, said = Writer([end]), Writer([AWAY, None]), list[str]()
+    assert not runner(tmp_path, {"one": lambda session: stopped, "two": lambda session: other}, Clock(), said).run()
+    assert len(stopped.queries) == 1
+    assert len(other.queries) == 2
+    assert any(line.startswith("app-one  stopped, and is not started again: ") for line in said)
+
+
+def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_path: Path):
+    writers, seen = [Writer([None]), Writer([None])], []
+
+    def several(session: Any) -> list[Writer]:
+        seen.append((next_name(), next_name(), brokers()))
+        return writers
+
+    assert runner(tmp_path, {"several": several}, Clock(), [], until_caught_up=True).run()
+    assert set(seen) == {("app-several", "app-several-2", "broker:1")}
+    assert [writer.said["name"] for writer in writers] == ["app-several", name_of("app", "several", 1)]
+    assert writers[0].said["trigger"] == {"availableNow": True}
+    assert next_name() is None
+
+
+def test_a_ctrl_c_stops_all_queries(tmp_path: Path):
+    writers = [Writer(["runs"]), Writer(["runs"])]
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"several": lambda session: writers}, Clock(pauses_max=3), []).run()
+    assert [query.is_stopped for writer in writers for query in writer.queries] == [True, True]
+
+
+def test_the_reason_is_the_error_that_ended_it_all():
+    assert reason_of(FENCED) == ("StopError", "application 'a': another producer has its transactional id")
+    assert reason_of(AWAY) == ("KafkaError", "NETWORK_EXCEPTION: away")
+    assert reason_of("[STREAM_FAILED] something else") == ("error", "[STREAM_FAILED] something else")
+
+
+def test_a_line_of_progress_has_the_rate_and_the_lag():
+    source = {"endOffset": '{"in": {"0": 5, "1": 7}}', "latestOffset": {"in": {"0": 9, "1": 7, "2": 3}}}
+    progress = {
+        "batchId": 7,
+        "processedRowsPerSecond": 1234.5,
+        "batchDuration": 212,
+        "sources": [source, {"endOffset": "1", "latestOffset": None}],
+    }
+    assert lag_of(progress) == 7
+    assert progress_line("app-totals", progress) == "app-totals  #7  in 1,234/s  batch 212 ms  lag 7"
+
+
+def test_a_file_has_its_pipelines_by_the_names_of_their_functions(tmp_path: Path):
+    path = tmp_path / "orders.py"
+    path.write_text("from ottla.spark import pipeline\n\n@pipeline\ndef totals(spark):\n    return spark\n\ndef helper():\n    pass\n")
+    assert list(pipelines_of(path)) == ["totals"]
+    path.write_text("x = 1\n")
+    with pytest.raises(KafkaError, match="has no pipeline: put @pipeline"):
+        pipelines_of(path)
+    assert pipeline(runner) is runner
+
+
+def test_a_sink_of_a_pipeline_is_named_after_it_unless_it_says_otherwise():
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+    with running("app", "totals", "broker:1"):
+        made: list[Any] = [sink(options), sink(options | {"app": "own"}), sink(options)]
+    assert [found._settings["app"] for found in made] == ["app-totals", "own", "app-totals-3"]

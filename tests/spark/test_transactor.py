@@ -1,0 +1,201 @@
+"""The exactly-once machine with ottla's own producer, in the simulated world.
+
+Drivers are killed and paused, answers are lost, the broker restarts. Each driver delivers the batches that the one before has left;
+the topic has each row once, in its order, whatever came between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+
+import pytest
+from tests.client.simulated import consumer_of, create, end_of
+
+from ottla.client.admin import Admin
+from ottla.client.admin.brokers import SAFE_DOWNGRADE
+from ottla.client.admin.groups import CommittedOffset
+from ottla.client.cluster import Cluster
+from ottla.client.producer import ProducerSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimBroker, SimClient, Simulation
+from ottla.sim.interference import Fate, Held, Interference, Lost
+from ottla.sim.loop import run
+from ottla.sim.process import PowerCut
+from ottla.spark.exactly_once import Batch, ExactlyOnce, Step, StopError
+from ottla.spark.marker import Committed, Marker
+from ottla.spark.transactor import Transactor
+from ottla.types import TopicPartition
+
+APP, SOURCE, TARGET = "app", TopicPartition("in", 0), "out"
+BATCH_COUNT, ROW_COUNT, PARTITION_COUNT = 12, 7, 2
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
+SETTINGS = ProducerSettings(
+    transactional_id=APP, transaction_timeout_ms=20_000, max_block_ms=15_000, delivery_timeout_ms=20_000, linger_ms=0, batch_size=100
+)
+
+
+class Course:
+    """One checkpoint, and the drivers that have it one after the other, or beside each other."""
+
+    def __init__(self, seed: int, met: Counter[str]) -> None:
+        self.rng = random.Random(seed)
+        self.simulation = Simulation(seed)
+        self.broker = SimBroker(self.simulation)
+        self.met = met
+        self.done = 0
+        self._drivers = 0
+
+    async def main(self, level: int) -> None:
+        await self.broker.start()
+        await create(self.broker, SOURCE.topic)
+        await create(self.broker, TARGET, PARTITION_COUNT)
+        if level == 1:
+            admin = Admin(self.broker.client("level"))
+            await admin.update_features({"transaction.version": 1}, upgrade_type=SAFE_DOWNGRADE)
+            await admin.close()
+        while self.done < BATCH_COUNT:
+            await self._drive_and_disturb()
+        await asyncio.sleep(60)  # whoever was paused has gone on, and has come to nothing
+        await self._judge()
+
+    async def _drive_and_disturb(self) -> None:
+        self._drivers += 1
+        client = SimClient(self.simulation, f"driver-{self._drivers}", self.broker.bootstrap, request_timeout_ms=3_000)
+        driver = asyncio.create_task(self._outcome(client))
+        is_last = self._drivers > 40
+        ended, _ = await asyncio.wait([driver], timeout=None if is_last else self.rng.expovariate(1 / 0.03))
+        if ended:
+            return
+        kind = self.rng.choice(["kill", "kill", "pause", "pause", "broker"])
+        self.met[kind] += 1
+        if kind == "broker":
+            self.broker.kill(power_cut=False)
+            await self.broker.start()
+            await asyncio.wait([driver])
+        elif kind == "pause":
+            client.machine.pause_process()
+            asyncio.get_running_loop().call_later(self.rng.expovariate(1 / 0.3), client.machine.resume_process)
+        else:
+            client.machine.kill_process()
+
+    async def _outcome(self, client: SimClient) -> None:
+        try:
+            await client.machine.run(self._drive(client))
+        except PowerCut:
+            return
+        except StopError as stop:
+            self.met["fenced" if "another producer" in str(stop) else "overtaken" if "is older" in str(stop) else f"stopped: {stop}"] += 1
+        except KafkaError as error:
+            self.met[error.code.name] += 1
+
+    async def _drive(self, client: SimClient) -> None:
+        transactor = Transactor(self._cluster(client), lambda: self._cluster(client), APP, SETTINGS)
+        machine = ExactlyOnce(APP)
+        for number in range(self.done, BATCH_COUNT):
+            begin = {SOURCE: 0} if number == 0 else None
+            batch = Batch("q", number, f"hash {number}", begin, {SOURCE: (number + 1) * ROW_COUNT})
+            self.met["written" if await self._deliver(transactor, machine, batch) else "skipped"] += 1
+            if self.done > number:
+                return  # another driver has noted it: Spark ends this one
+            self.done = number + 1
+
+    async def _deliver(self, transactor: Transactor, machine: ExactlyOnce, batch: Batch) -> bool:
+        asking = machine.deliver(batch)
+        answer, problem = None, None
+        try:
+            while True:
+                asked = asking.send(answer) if problem is None else asking.throw(problem)
+                answer = problem = None
+                try:
+                    if asked is Step.WRITE:
+                        for row in range(batch.number * ROW_COUNT, (batch.number + 1) * ROW_COUNT):
+                            await transactor.producer.send(TARGET, b"%d" % row, partition=row % PARTITION_COUNT)
+                    else:
+                        answer = await transactor.perform(asked)
+                except KafkaError as error:
+                    problem = error
+                    self.met[f"{error.code.name} at {asked.value if isinstance(asked, Step) else 'seal'}"] += 1
+        except StopIteration as done:
+            return bool(done.value)
+
+    def _cluster(self, client: SimClient) -> Cluster:
+        """One whose answers are lost or late at times."""
+        cluster = client.cluster()
+
+        def alter(request: object, response: object) -> Fate:
+            chance = self.rng.random()
+            return Lost() if chance < 0.02 else Held(self.rng.uniform(0, 4_000)) if chance < 0.03 else None
+
+        Interference(cluster).alter = alter
+        return cluster
+
+    async def _judge(self) -> None:
+        consumer = consumer_of(self.broker.client("judge"), isolation_level="read_committed")
+        partitions = [TopicPartition(TARGET, index) for index in range(PARTITION_COUNT)]
+        ends = {partition: await end_of(self.broker, partition) for partition in partitions}
+        await consumer.assign(partitions)
+        found: dict[int, list[int]] = {partition.partition: [] for partition in partitions}
+        while any([await consumer.position(partition) < end for partition, end in ends.items()]):
+            for record in await consumer.poll(1000):
+                found[record.partition].append(int(record.value or b""))
+        await consumer.close()
+        assert found == {index: list(range(index, BATCH_COUNT * ROW_COUNT, PARTITION_COUNT)) for index in found}
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_no_kill_no_pause_and_no_lost_answer_doubles_or_skips_a_row(level: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        try:
+            run(Course(seed, met).main(level))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert not [name for name in met if name.startswith("stopped")], met  # one checkpoint and one topic belong together
+    for name in ("written", "skipped", "kill", "pause", "broker", "fenced"):
+        assert met[name], f"it came to no {name}: {met}"
+
+
+def test_the_marker_is_read_once_no_transaction_has_offsets_that_may_count_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def pending(admin: Admin, group_id: str) -> set[TopicPartition]:
+        asked.append("pending")
+        if len(asked) == 1:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
+        return {SOURCE} if len(asked) < 4 else set()
+
+    async def committed(admin: Admin, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        asked.append("committed")
+        return {SOURCE: CommittedOffset(5, -1, Marker("q", 3, "h", 3).text())}
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1))
+        await broker.start()
+        cluster = broker.client("driver")
+        transactor = Transactor(cluster, lambda: broker.client("driver"), APP, SETTINGS)
+        assert await transactor.perform(Step.READ) == Committed(Marker("q", 3, "h", 3), {SOURCE: 5})
+
+    monkeypatch.setattr(Admin, "pending_offsets", pending)
+    monkeypatch.setattr(Admin, "committed_offsets", committed)
+    run(main())
+    assert asked == ["pending"] * 4 + ["committed"]
+
+
+def test_a_cluster_that_has_no_such_topic_has_the_marker_for_the_target() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1))
+        await broker.start()
+        await create(broker, TARGET)
+        cluster = broker.client("driver")
+        transactor = Transactor(cluster, lambda: broker.client("driver"), APP, SETTINGS)
+        assert await transactor.places({SOURCE: 5}, topic=TARGET, number=7) == {TopicPartition(TARGET, 0): 8}
+        with pytest.raises(KafkaError) as refused:
+            await transactor.places({SOURCE: 5}, topic=None, number=7)
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        await create(broker, SOURCE.topic)
+        assert await transactor.places({SOURCE: 5}, topic=TARGET, number=7) == {SOURCE: 5}
+
+    run(main())
