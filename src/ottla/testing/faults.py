@@ -72,7 +72,8 @@ class Fault:
         """It has happened so often; AssertionError when it did not in time."""
         changed = self._owner.changed
         with changed:
-            assert changed.wait_for(lambda: self.happened >= times, seconds), f"{self} {self.happened} times, not {times}"
+            if not changed.wait_for(lambda: self.happened >= times, seconds):
+                raise AssertionError(f"{self} {self.happened} times, not {times}")
 
     def withdraw(self) -> None:
         """It does not happen any more."""
