@@ -21,7 +21,8 @@ from ottla.spark.transactor import Transactor
 
 POINTS = ("collected", "half produced", "produced", "offsets sent", "committed", "before commits/N")
 SOURCE, EVEN, ODD, TOTALS, PLAIN = "in", "even", "odd", "totals", "plain"
-ROWS_PER_BATCH = 40
+MASTER = "local[2]"
+ROWS_PER_BATCH, ROWS_PER_LAST_BATCH = 40, 4_000
 
 
 class Doom:
@@ -71,14 +72,14 @@ class Doom:
         planted.DriverSink.__call__ = called
 
 
-def start(spark: Any, bootstrap: str, folder: Path, names: list[str]) -> list[Any]:
+def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_batch: int) -> list[Any]:
     """The running queries; each ends when it has read all that is there."""
     from pyspark.sql import functions as F
 
     from ottla.spark import sink, to_topic
 
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": SOURCE, "startingOffsets": "earliest", "includeHeaders": "true"}
-    rows = spark.readStream.format("ottla").options(maxOffsetsPerTrigger=str(ROWS_PER_BATCH), **options).load()
+    rows = spark.readStream.format("ottla").options(maxOffsetsPerTrigger=str(rows_per_batch), **options).load()
     copied = rows.withColumn("topic", F.when(F.crc32("value") % 2 == 0, EVEN).otherwise(ODD)).drop("partition")
     copy = copied.writeStream.foreachBatch(sink({"kafka.bootstrap.servers": bootstrap, "app": "copy"}))
     counts = rows.groupBy(F.col("key").cast("string").alias("name")).count()
@@ -92,10 +93,12 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     if given["doom"] is not None:
         Doom(*given["doom"]).plant()
-    from ottla.spark.defaults import session, stop_session
+    from ottla.spark.defaults import session, settings_for, stop_session
 
-    spark = session("doomed", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
-    queries = start(spark, given["bootstrap"], Path(given["folder"]), given["queries"])
+    # Most of a short life is the JVM's start: its second compiler and its parallel collector would not pay.
+    java = settings_for(MASTER)["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    spark = session("doomed", master=MASTER, config={"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": java})
+    queries = start(spark, given["bootstrap"], Path(given["folder"]), given["queries"], given["rows_per_batch"])
     print("queries run", flush=True)
     for query in queries:
         query.awaitTermination()

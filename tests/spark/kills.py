@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.foreign_clients.broker_process import BrokerProcess
-from tests.spark.doomed_queries import EVEN, ODD, PLAIN, SOURCE, TOTALS
+from tests.spark.doomed_queries import EVEN, ODD, PLAIN, ROWS_PER_BATCH, ROWS_PER_LAST_BATCH, SOURCE, TOTALS
 
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
@@ -54,8 +54,9 @@ def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str])
     log = folder / "spark.log"
     named = doom if isinstance(doom, tuple) else None
     with log.open("ab") as errors:
-        given = json.dumps({"bootstrap": bootstrap, "folder": str(folder), "doom": named, "queries": list(queries)})
-        command = [sys.executable, "-m", "tests.spark.doomed_queries", given]
+        rows_per_batch = ROWS_PER_LAST_BATCH if doom is None else ROWS_PER_BATCH
+        given = {"bootstrap": bootstrap, "folder": str(folder), "doom": named, "queries": list(queries), "rows_per_batch": rows_per_batch}
+        command = [sys.executable, "-m", "tests.spark.doomed_queries", json.dumps(given)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
         assert process.stdout is not None
         said = process.stdout.readline()
