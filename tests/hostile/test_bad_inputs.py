@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from tests.hostile.case import Case
-from tests.hostile.cases import all_cases
+from tests.hostile.cases import all_cases, cases_of_transactions
 from tests.hostile.judge import Judge, judged_broker
 
 CASES = all_cases()
+OF_TRANSACTIONS = cases_of_transactions()
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +19,22 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
+@pytest.fixture(scope="module")
+def judge_of_transactions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with judged_broker(tmp_path_factory.mktemp("hostile-transactions")) as judge:
+        yield judge
+
+
 def test_there_are_hundreds_of_them_and_each_has_a_name_of_its_own() -> None:
-    assert len({case.name for case in CASES}) == len(CASES) > 300
+    cases = [*CASES, *OF_TRANSACTIONS]
+    assert len({case.name for case in cases}) == len(cases) > 500
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_bad_input(judge: Judge, case: Case) -> None:
     judge.try_case(case)
+
+
+@pytest.mark.parametrize("case", OF_TRANSACTIONS, ids=[case.name for case in OF_TRANSACTIONS])
+def test_bad_input_of_transactions(judge_of_transactions: Judge, case: Case) -> None:
+    judge_of_transactions.try_case(case)
