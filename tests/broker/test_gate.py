@@ -18,27 +18,45 @@ from ottla.errors import ErrorCode
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.security.principal import Principal
 from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.loop import run
 
 
-class Without(AllowAll):
+class Without:
     """Everything is allowed but one operation on the cluster, to clients."""
 
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
         self.asked: list[str] = []
 
-    def allowed(self, principal: str, resource_type: ResourceType, name: str) -> int:
-        self.asked.append(principal)
-        bits = super().allowed(principal, resource_type, name)
+    def rights(self, principal: Principal, host: str) -> _Without:
+        return _Without(self, str(principal))
+
+    def bits(self, resource_type: ResourceType, name: str) -> int:
+        bits = AllowAll().allowed(resource_type, name)
         return bits & ~(1 << self._operation) if resource_type is ResourceType.CLUSTER else bits
 
 
+class _Without:
+    def __init__(self, authorizer: Without, principal: str) -> None:
+        self._authorizer = authorizer
+        self._principal = principal
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        return self._authorizer.bits(resource_type, name)
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self._authorizer.asked.append(self._principal)
+        return bool(self.allowed(resource_type, name) >> operation & 1)
+
+
 def forbid(broker: Broker, operation: Operation) -> Without:
-    """Both places that ask, the gate and requests inside of others, have this authorizer from now on."""
+    """Connections, and requests inside of others, have this authorizer from now on."""
     authorizer = Without(operation)
-    broker.router.gate._authorizer = authorizer
+    broker.router._authorizer = authorizer
+    for connection in broker.router.connections:
+        connection.rights = authorizer.rights(connection.principal, connection.client_host)
     broker.router.gate.begin(replace(broker.parts, authorizer=authorizer))
     return authorizer
 
@@ -49,7 +67,7 @@ def test_what_a_principal_may_not_do_with_the_cluster_is_refused_before_the_hand
         authorizer, client = forbid(broker.broker, Operation.ALTER), broker.client("client")
         answer = await client.ask(None, UpdateFeaturesRequest(), UpdateFeaturesResponse)
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert authorizer.asked == ["ANONYMOUS"]
+        assert authorizer.asked == ["User:ANONYMOUS"]
         listed = await client.ask(None, ListPartitionReassignmentsRequest(timeout_ms=1000), ListPartitionReassignmentsResponse)
         assert listed.error_code == ErrorCode.NONE, "to look is another operation"
         assert await client.ask(None, MetadataRequest([]), MetadataResponse)

@@ -17,10 +17,10 @@ import pytest
 from tests.broker.leaders import OTHER, add_other
 from tests.broker.test_leadership import batch
 
+from ottla.broker.authorization import AllowAll
 from ottla.broker.handlers import delete_records, fetch
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.requests.context import ANONYMOUS
 from ottla.broker.tasks import eager
 from ottla.broker.upkeep.retention import Retention
 from ottla.controller.decided import Recorded
@@ -34,6 +34,7 @@ from ottla.quotas import ClientQuotas
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
 from ottla.replication.fetch_sessions import FetchSession
+from ottla.security.principal import ANONYMOUS
 from ottla.sim.cluster import SimBroker
 
 ALONE, SHARED = "alone", "shared"
@@ -59,6 +60,7 @@ class Connection:
         self.watches: dict[Any, None] = {}
         self.listener = "PLAINTEXT"
         self.principal = ANONYMOUS
+        self.rights = AllowAll()
         self.muted_until_ms = 0
         self.transport = self
         self.is_closed = False
@@ -81,6 +83,7 @@ class Context:
         self.version = version
         self.client_id = client_id
         self.principal = ANONYMOUS
+        self.rights = AllowAll()
         self.answer: asyncio.Future[tuple[float, FetchResponse]] = asyncio.get_running_loop().create_future()
 
     def reply(self, response: FetchResponse) -> None:

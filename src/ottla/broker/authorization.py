@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
+
+from ottla.security.principal import Principal
 
 
 class Operation(IntEnum):
@@ -50,16 +52,39 @@ CLUSTER: Final = "kafka-cluster"
 NOT_ASKED: Final = -(2**31)
 
 
-class AllowAll:
-    """Every principal may do everything."""
+class Rights(Protocol):
+    """What one principal may do from one address."""
 
-    def allowed(self, principal: str, resource_type: ResourceType, name: str) -> int:
-        """The operations that the principal may do with the resource, as a bit field."""
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        """The operations that are allowed on the resource, as a bit field."""
+        ...
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this one operation is allowed."""
+        ...
+
+
+class Authorizer(Protocol):
+    """Who decides what principals may do."""
+
+    def rights(self, principal: Principal, host: str) -> Rights:
+        """Those of a connection: they follow changes of the rules."""
+        ...
+
+
+class AllowAll:
+    """An authorizer, and the rights of everybody: everything."""
+
+    __slots__ = ()
+
+    def rights(self, principal: Principal, host: str) -> Rights:
+        return self
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
         return _ALL[resource_type]
 
-    def may(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this one operation is allowed."""
-        return bool(self.allowed(principal, resource_type, name) >> operation & 1)
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return bool(_ALL[resource_type] >> operation & 1)
 
 
 _ALL: Final = {resource_type: sum(1 << operation for operation in defined) for resource_type, defined in OPERATIONS.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ottla.broker.authorization import AllowAll
+from ottla.broker.authorization import Authorizer
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import Membership
 from ottla.broker.coordinators.end_markers import EndMarkers
@@ -47,7 +47,7 @@ class Parts:
     fetch_sessions: FetchSessions
     gate: Gatekeeper
     throttling: Throttling
-    authorizer: AllowAll
+    authorizer: Authorizer
     parking: Parking
     stage: Callable[[Staged], None]
     fetch_bytes_max: int

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    transactional_id, may = request.transactional_id, parts.authorizer.may
+    transactional_id = request.transactional_id
     if not transactional_id or not request.group_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST if not transactional_id else ErrorCode.INVALID_GROUP_ID)
-    if not may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not may(context.principal, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         if GROUP_METADATA_TOPIC not in parts.image.topics:

@@ -41,7 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: AddPartitionsTo
         keys = await _keys(slices, request.v3_and_below_topics)
         codes = await _add(parts, context, request, keys)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(slices, keys, codes))
-    if not parts.authorizer.may(context.principal, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
+    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     results = []
     async for transaction in slices.over(request.transactions):
@@ -52,16 +52,16 @@ async def handle(parts: Parts, context: RequestContext, request: AddPartitionsTo
 
 
 async def _add(parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest, keys: list[TopicPartition]) -> Sequence[int]:
-    transactional_id, may = request.v3_and_below_transactional_id, parts.authorizer.may
+    transactional_id = request.v3_and_below_transactional_id
     if not transactional_id:
         return [ErrorCode.INVALID_REQUEST] * len(keys)
-    if not may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * len(keys)
     problems: list[int] = []
     async for key in Slices(parts.world.clock).over(keys):
         topic = parts.image.topics.get(key.topic)
         problem = ErrorCode.OPERATION_NOT_ATTEMPTED
-        if key.topic == TRANSACTION_STATE_TOPIC or not may(context.principal, Operation.WRITE, ResourceType.TOPIC, key.topic):
+        if key.topic == TRANSACTION_STATE_TOPIC or not context.may(Operation.WRITE, ResourceType.TOPIC, key.topic):
             problem = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif topic is None or key.partition not in topic.partitions:
             problem = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -27,7 +27,7 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=text)
     is_asked = request.include_cluster_authorized_operations
-    operations = parts.authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
+    operations = context.allowed(ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
     return DescribeClusterResponse(
         endpoint_type=served,
         cluster_id=parts.cluster_id,

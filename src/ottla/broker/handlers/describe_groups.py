@@ -29,7 +29,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsR
         if group_id not in described:
             group = await _describe(parts, context, group_id)
             if request.include_authorized_operations and not group.error_code:
-                group.authorized_operations = parts.authorizer.allowed(context.principal, ResourceType.GROUP, group_id)
+                group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
             described[group_id] = encode_part(group, DescribeGroupsResponse, context.version)
         groups.append(described[group_id])
     return DescribeGroupsResponse(groups=groups)

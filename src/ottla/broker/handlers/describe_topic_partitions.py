@@ -58,7 +58,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
                 topic_id=topic.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=page,
-                topic_authorized_operations=parts.authorizer.allowed(context.principal, ResourceType.TOPIC, name),
+                topic_authorized_operations=context.allowed(ResourceType.TOPIC, name),
             )
         )
         if len(indexes) > len(page):

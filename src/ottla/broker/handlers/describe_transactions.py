@@ -33,7 +33,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTransac
 async def _described(parts: Parts, context: RequestContext, transactional_id: str) -> DescribedTransactionState:
     if not transactional_id:
         return DescribedTransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
-    if not parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return DescribedTransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
     try:
         result = await parts.transactions.ask(transactional_id, lambda token: DescribeTransaction(token, transactional_id))
@@ -44,7 +44,7 @@ async def _described(parts: Parts, context: RequestContext, transactional_id: st
         return DescribedTransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     topics: dict[str, TopicData] = {}
     for key in sorted(found.partitions):
-        if parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TOPIC, key.topic):
+        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, key.topic):
             topics.setdefault(key.topic, TopicData(key.topic)).partitions.append(key.partition)
     return DescribedTransactionState(
         ErrorCode.NONE,

@@ -33,7 +33,7 @@ async def handle(parts: Parts, context: RequestContext, request: EndTxnRequest) 
 
     if not transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not parts.authorizer.may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         result = await parts.transactions.ask(transactional_id, command)

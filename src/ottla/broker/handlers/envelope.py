@@ -18,6 +18,7 @@ from ottla.broker.roles import Role
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from ottla.messages.headers import decode_request_header, decode_request_header_start
+from ottla.security.principal import Principal
 from ottla.wire.compiler import decode, decode_from
 
 if TYPE_CHECKING:
@@ -37,9 +38,13 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         header, position = decode_request_header(frame, is_flexible=version >= served.api.flexible)
         embedded, _ = decode_from(served.api.request, version, frame, position)
-        principal, host = _principal(request.request_principal or b""), str(ipaddress.ip_address(request.client_host_address))
+        host = str(ipaddress.ip_address(request.client_host_address))
     except (DecodeError, ValueError):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        principal = _principal(request.request_principal or b"")
+    except DecodeError:
+        return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     try:
         data = await answer_embedded(parts, context, served, header, embedded, principal=principal, client_host=host)
     except KafkaError as error:
@@ -50,10 +55,11 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
     return EnvelopeResponse(data, metadata_end_offset=parts.image.end_offset)
 
 
-def _principal(data: bytes) -> str:
+def _principal(data: bytes) -> Principal:
     if int.from_bytes(data[:2], "big") != PRINCIPAL_VERSION:
         raise DecodeError("the principal is of a version that is not known")
-    return decode(DefaultPrincipalData, PRINCIPAL_VERSION, data[2:]).name
+    found = decode(DefaultPrincipalData, PRINCIPAL_VERSION, data[2:])
+    return Principal(found.type, found.name, found.token_authenticated)
 
 
 SERVICE = service(EnvelopeRequest, handle, roles=CONTROLLER, needs=Operation.CLUSTER_ACTION)

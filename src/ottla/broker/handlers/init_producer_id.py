@@ -25,7 +25,7 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
     try:
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
-        if not parts.authorizer.may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return await _begin(parts, context, request, request.transactional_id)
     except KafkaError as error:

@@ -46,7 +46,7 @@ async def handle(parts: Parts, context: RequestContext, request: ListTransaction
                 and (not producer_ids or found.producer_id in producer_ids)
                 and (duration_ms < 0 or (is_running and now_ms - found.start_ms > duration_ms))
                 and matches(transactional_id)
-                and parts.authorizer.may(context.principal, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+                and context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             ):
                 shown = TransactionState(transactional_id, found.producer_id, STATE_NAMES[found.state])
                 response.transaction_states.append(shown)

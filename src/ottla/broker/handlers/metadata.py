@@ -41,7 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
     topics = []
     async for topic in _topics(parts, context, request, slices):
         if request.include_topic_authorized_operations and not topic.error_code:
-            topic.topic_authorized_operations = parts.authorizer.allowed(context.principal, ResourceType.TOPIC, topic.name or "")
+            topic.topic_authorized_operations = context.allowed(ResourceType.TOPIC, topic.name or "")
         topics.append(topic)
     is_asked = request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -52,9 +52,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
         cluster_id=parts.cluster_id,
         controller_id=parts.controller_id,
         topics=topics,
-        cluster_authorized_operations=(
-            parts.authorizer.allowed(context.principal, ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
-        ),
+        cluster_authorized_operations=(context.allowed(ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED),
     )
 
 

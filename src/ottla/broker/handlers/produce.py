@@ -234,9 +234,7 @@ def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> 
     if request.acks not in _ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
     transactional_id = request.transactional_id
-    if transactional_id is not None and not parts.authorizer.may(
-        context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
+    if transactional_id is not None and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return None
 

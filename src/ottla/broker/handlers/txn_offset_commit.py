@@ -40,7 +40,7 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
     slices = Slices(parts.world.clock)
     async for topic in slices.over(request.topics):
         image = parts.image.topics.get(topic.name)
-        is_readable = parts.authorizer.may(context.principal, Operation.READ, ResourceType.TOPIC, topic.name)
+        is_readable = context.may(Operation.READ, ResourceType.TOPIC, topic.name)
         answers = TxnOffsetCommitResponseTopic(topic.name)
         response.topics.append(answers)
         async for found in slices.over(topic.partitions):
@@ -70,10 +70,10 @@ async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, offsets: tuple[OffsetToCommit, ...]
 ) -> tuple[int, ...]:
     """One code for each offset; KafkaError with the code of all of them."""
-    group_id, may = request.group_id, parts.authorizer.may
-    if not may(context.principal, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    group_id = request.group_id
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not may(context.principal, Operation.READ, ResourceType.GROUP, group_id):
+    if not context.may(Operation.READ, ResourceType.GROUP, group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

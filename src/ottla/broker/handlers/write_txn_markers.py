@@ -51,8 +51,7 @@ async def handle(parts: Parts, context: RequestContext, request: WriteTxnMarkers
 
 
 async def _written(parts: Parts, context: RequestContext, due: list[tuple[Marker, TopicPartition]]) -> list[int]:
-    may = parts.authorizer.may
-    if not any(may(context.principal, one, ResourceType.CLUSTER, CLUSTER) for one in (Operation.CLUSTER_ACTION, Operation.ALTER)):
+    if not any(context.may(one, ResourceType.CLUSTER, CLUSTER) for one in (Operation.CLUSTER_ACTION, Operation.ALTER)):
         return [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * len(due)
     return await parts.end_markers.write(parts.image, due)
 

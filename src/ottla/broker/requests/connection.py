@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from ottla.broker.requests.context import ANONYMOUS, Parked, Pipeline, RequestContext
+from ottla.broker.authorization import AllowAll, Rights
+from ottla.broker.requests.context import Parked, Pipeline, RequestContext
 from ottla.broker.requests.repeated_head import RepeatedHead
 from ottla.broker.roles import Role
 from ottla.errors import DecodeError
@@ -22,6 +23,7 @@ from ottla.messages.produce import ProduceRequest
 from ottla.net.request_memory import RequestMemory
 from ottla.net.response_queue import Place, ResponseQueue
 from ottla.ports import Connection
+from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request
@@ -80,8 +82,8 @@ class BrokerConnection:
 
     __slots__ = (
         "_cutter", "_goes_on", "_hold_count", "_in_burst", "_is_paused", "_out", "_received_bytes", "_responses", "_work_bytes", "behind",
-        "decoded", "head_misses", "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated", "role",
-        "share", "transport", "unwritten_count", "watches",
+        "decoded", "head_misses", "last_used_ms", "listener", "muted_until_ms", "parked", "pipeline", "principal", "repeated",
+        "rights", "role", "share", "transport", "unwritten_count", "watches",
     )  # fmt: skip
 
     def __init__(self, pipeline: Dispatcher, transport: Connection, listener: str, role: Role, *, frame_bytes_max: int) -> None:
@@ -90,6 +92,7 @@ class BrokerConnection:
         self.listener = listener
         self.role = role  # of those who connect there
         self.principal = ANONYMOUS
+        self.rights: Rights = AllowAll()  # until it has been introduced to the authorizer
         self.share = pipeline.request_memory.share(self.update_reading, self._give_up)
         self._cutter = FrameCutter(frame_bytes_max, pipeline.frame_memory, self.share)
         self._responses = ResponseQueue()

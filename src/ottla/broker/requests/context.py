@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from ottla.broker.authorization import Operation, ResourceType, Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.roles import Role
@@ -14,13 +15,11 @@ from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
 from ottla.net.response_queue import Place
 from ottla.ports import Connection
+from ottla.security.principal import Principal
 from ottla.wire.primitives import ManyElements
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
-
-ANONYMOUS: Final = "ANONYMOUS"
-"""The principal of every connection that has not authenticated."""
 
 
 class Parked(Protocol):
@@ -61,7 +60,8 @@ class Channel(Protocol):
     transport: Connection
     listener: str
     role: Role
-    principal: str
+    principal: Principal
+    rights: Rights
     muted_until_ms: int
     parked: dict[Parked, None]
     watches: dict[Parked, None]
@@ -130,9 +130,17 @@ class RequestContext:
         self.work_us = 0  # what it kept the loop busy for, when that is measured
 
     @property
-    def principal(self) -> str:
-        """Who asks: the name that the connection has authenticated as."""
+    def principal(self) -> Principal:
+        """Who asks: what the connection has authenticated as."""
         return self.connection.principal
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether who asks may do this with the resource."""
+        return self.connection.rights.may(operation, resource_type, name)
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        """All that who asks may do with the resource, as a bit field (KIP-430)."""
+        return self.connection.rights.allowed(resource_type, name)
 
     def reply(self, response: Response) -> None:
         """The response leaves when its turn comes."""

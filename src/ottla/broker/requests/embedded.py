@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from ottla.broker.authorization import Rights
 from ottla.broker.requests.context import Parked, Pipeline, RequestContext
 from ottla.broker.requests.gate import is_allowed, refuse
 from ottla.broker.requests.service import Service
@@ -14,18 +15,20 @@ from ottla.messages.headers import RequestHeader
 from ottla.metrics import RequestMeters
 from ottla.net.response_queue import Place
 from ottla.ports import Connection
+from ottla.security.principal import Principal
 from ottla.wire.schema import Response
 
 
 class EmbeddedChannel:
     """A ``context.Channel`` for one request, over the connection that brought it. Its answer is what ``answer`` becomes."""
 
-    def __init__(self, outer: RequestContext, *, principal: str, client_host: str) -> None:
+    def __init__(self, outer: RequestContext, rights: Rights, *, principal: Principal, client_host: str) -> None:
         connection = outer.connection
         self.transport: Connection = connection.transport
         self.listener = connection.listener
         self.role = Role.BROKER
         self.principal = principal
+        self.rights = rights
         self.client_host = client_host
         self.muted_until_ms = 0
         self.parked: dict[Parked, None] = connection.parked
@@ -67,16 +70,16 @@ async def answer_embedded(
     header: RequestHeader,
     request: Any,
     *,
-    principal: str,
+    principal: Principal,
     client_host: str,
 ) -> bytes:
     """The header and the body of the answer."""
-    channel = EmbeddedChannel(outer, principal=principal, client_host=client_host)
+    channel = EmbeddedChannel(outer, parts.authorizer.rights(principal, client_host), principal=principal, client_host=client_host)
     meters = RequestMeters(served.version_max, has_error_code="error_code" in served.api.response.__struct_fields__)
     context = RequestContext(
         channel, outer.place, served.api, header.api_version, header.correlation_id, header.client_id, meters, outer.began_us
     )
-    if not is_allowed(parts.authorizer, served, context):
+    if not is_allowed(served, context):
         refuse(served, context)
         return await channel.answer
     result = served.handle(parts, context, request)

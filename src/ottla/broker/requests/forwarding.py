@@ -18,6 +18,7 @@ from ottla.broker.tasks import eager
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
+from ottla.security.principal import Principal
 from ottla.wire.compiler import encode
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 PRINCIPAL_VERSION: Final = 0
-USER: Final = "User"
 SHOWN_MS_MAX: Final = 1000
 """How long an answer waits for this broker's image: one that opens thousands of partitions shows them later."""
 
@@ -70,9 +70,10 @@ def _answered(context: RequestContext, answer: EnvelopeResponse | None, error: B
     context.complete([len(data).to_bytes(4, "big"), data])
 
 
-def principal_bytes(name: str) -> bytes:
+def principal_bytes(principal: Principal) -> bytes:
     """Kafka's default form of a principal."""
-    return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(DefaultPrincipalData(USER, name), PRINCIPAL_VERSION)
+    data = DefaultPrincipalData(principal.kind, principal.name, principal.by_token)
+    return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
 
 
 def host_bytes(host: str) -> bytes:

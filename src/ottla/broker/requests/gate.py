@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
 
-from ottla.broker.authorization import CLUSTER, AllowAll, ResourceType
+from ottla.broker.authorization import CLUSTER, ResourceType
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.large import Workload
 from ottla.broker.requests.service import Handle, Service
@@ -34,8 +34,7 @@ Forward = Callable[[RequestContext, bytes], None]
 class Gate:
     """Of one node. ``forward`` is None where its own controller is always the active one."""
 
-    def __init__(self, authorizer: AllowAll, throttling: Throttling, workload: Workload, forward: Forward | None) -> None:
-        self._authorizer = authorizer
+    def __init__(self, throttling: Throttling, workload: Workload, forward: Forward | None) -> None:
         self._throttling = throttling
         self._workload = workload
         self.forward = forward
@@ -47,7 +46,7 @@ class Gate:
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         """The request is begun, or refused. ``kept`` is its frame, to be passed on if this node's controller turns out not to be active."""
-        if service.needs is not None and not is_allowed(self._authorizer, service, context):
+        if service.needs is not None and not is_allowed(service, context):
             refuse(service, context)
         elif self._throttling.times_requests:
             self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
@@ -68,16 +67,16 @@ class Gate:
         context.reply(result)
 
 
-def is_allowed(authorizer: AllowAll, service: Service, context: RequestContext) -> bool:
+def is_allowed(service: Service, context: RequestContext) -> bool:
     """Whether the principal may do with the cluster what the service needs."""
     if service.needs is None:
         return True
-    return authorizer.may(context.principal, service.needs, ResourceType.CLUSTER, CLUSTER)
+    return context.may(service.needs, ResourceType.CLUSTER, CLUSTER)
 
 
 def refuse(service: Service, context: RequestContext) -> None:
     """The answer is CLUSTER_AUTHORIZATION_FAILED."""
-    log.info("request_refused", api=service.api.name, principal=context.principal, reason="CLUSTER_AUTHORIZATION_FAILED")
+    log.info("request_refused", api=service.api.name, principal=str(context.principal), reason="CLUSTER_AUTHORIZATION_FAILED")
     response: Any = service.api.response()
     response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     context.reply(response)

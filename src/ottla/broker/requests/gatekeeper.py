@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ottla.broker.authorization import AllowAll
+from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.doorstep import Doorstep
@@ -44,7 +44,7 @@ class Gatekeeper(Part):
         config: BrokerConfig,
         services: Mapping[Role, Mapping[int, Service]],
         throttling: Throttling,
-        authorizer: AllowAll,
+        authorizer: Authorizer,
         *,
         forward: Forward | None,
         is_active: Callable[[], bool],

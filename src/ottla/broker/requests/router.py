@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from ottla.broker.authorization import AllowAll
+from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.connection import BrokerConnection
@@ -66,7 +66,7 @@ class Router(Part):
         world: World,
         services: Mapping[Role, Mapping[int, Service]],
         throttling: Throttling,
-        authorizer: AllowAll,
+        authorizer: Authorizer,
         doorkeeper: Doorkeeper,
         *,
         forward: Forward | None,
@@ -76,6 +76,7 @@ class Router(Part):
         request_bytes_max: int = -1,
     ) -> None:
         self._services = services
+        self._authorizer = authorizer
         self._produce = services[Role.BROKER][ApiKey.PRODUCE]
         self._timers = world.timers
         self._clock = world.clock
@@ -87,7 +88,7 @@ class Router(Part):
         self._keeps_received = False  # a decoder still needs the bytes that the burst received
         self.burst = ProduceBurst(self)
         self.meters = {key: _meters_of(service) for served in services.values() for key, service in served.items()}
-        self.gate = Gate(authorizer, throttling, self, forward)
+        self.gate = Gate(throttling, self, forward)
         self._doorkeeper = doorkeeper
         self._is_active = is_active
         self.working_count = 0
@@ -111,6 +112,7 @@ class Router(Part):
 
     def accept(self, transport: Connection, listener: str, role: Role = Role.BROKER) -> BrokerConnection:
         connection = BrokerConnection(self, transport, listener, role, frame_bytes_max=self._frame_bytes_max)
+        connection.rights = self._authorizer.rights(connection.principal, connection.client_host)
         connection.last_used_ms = self._clock.monotonic_ms()
         self.connections[connection] = None
         self.timing.share_among(len(self.connections))

@@ -4,7 +4,7 @@ The answer leaves first, and the connection is mute afterwards (KIP-219), so tha
 the same. Bytes are counted where they are produced and fetched; request time is what a request keeps the loop busy for, in percent
 of a second, whatever it then waits for. While no quota is set, nothing is measured.
 
-The user of a quota is the principal of the connection.
+The user of a quota is the name of the connection's principal.
 """
 
 from __future__ import annotations
@@ -70,14 +70,16 @@ class Throttling(Part):
     def on_fetch(self, context: RequestContext, size_bytes: int) -> tuple[int, bool]:
         """How long the client pauses, and whether it gets these bytes before that."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_given = self._quotas.record_unless_above(QuotaKind.FETCH, context.principal, _client_id(context), size_bytes, now_ms)
+        pause_ms, is_given = self._quotas.record_unless_above(
+            QuotaKind.FETCH, context.principal.name, _client_id(context), size_bytes, now_ms
+        )
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
         """How much of the bytes wanted one answer may bring the client."""
-        limit = self._quotas.amount_max(QuotaKind.FETCH, context.principal, _client_id(context))
+        limit = self._quotas.amount_max(QuotaKind.FETCH, context.principal.name, _client_id(context))
         return wanted if limit is None else min(wanted, int(limit))
 
     def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
@@ -87,13 +89,13 @@ class Throttling(Part):
     def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
         """The pause for creating or deleting so many partitions, and whether it may be done."""
         now_ms = self._clock.monotonic_ms()
-        pause_ms, is_spent = self._mutation_quotas.spend(context.principal, _client_id(context), count, now_ms, is_strict=is_strict)
+        pause_ms, is_spent = self._mutation_quotas.spend(context.principal.name, _client_id(context), count, now_ms, is_strict=is_strict)
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms, is_spent
 
     def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
-        pause_ms = self._quotas.record(kind, context.principal, _client_id(context), amount, self._clock.monotonic_ms())
+        pause_ms = self._quotas.record(kind, context.principal.name, _client_id(context), amount, self._clock.monotonic_ms())
         if pause_ms:
             self._mute(context.connection, pause_ms)
         return pause_ms
