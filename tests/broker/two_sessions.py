@@ -82,8 +82,8 @@ class Context:
         self.connection = connection
         self.version = version
         self.client_id = client_id
-        self.principal = ANONYMOUS
-        self.rights = AllowAll()
+        self.principal = connection.principal
+        self.may = connection.rights.may
         self.answer: asyncio.Future[tuple[float, FetchResponse]] = asyncio.get_running_loop().create_future()
 
     def reply(self, response: FetchResponse) -> None:

@@ -22,9 +22,6 @@ from ottla.runtime.world import real_world
 
 BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 REFUSED: Final = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "true",
     "ssl.client.auth": "required",
     "listener.name.plaintext.ssl.client.auth": "requested",
     "security.inter.broker.protocol": "SASL_SSL",
@@ -33,9 +30,6 @@ REFUSED: Final = {
     "principal.builder.class": "com.example.Builder",
 }
 TAKEN: Final = {
-    "authorizer.class.name": "",
-    "super.users": "",
-    "allow.everyone.if.no.acl.found": "false",
     "ssl.client.auth": "none",
     "security.inter.broker.protocol": "PLAINTEXT",
     "connections.max.reauth.ms": "0",
@@ -58,7 +52,7 @@ def test_what_means_nothing_is_taken() -> None:
     config = BrokerConfig(TAKEN)
     assert not config.unknown
     assert {name: config[name] for name in TAKEN} == {
-        **TAKEN, "allow.everyone.if.no.acl.found": False, "connections.max.reauth.ms": 0,
+        **TAKEN, "connections.max.reauth.ms": 0,
     }  # fmt: skip
 
 
@@ -79,6 +73,35 @@ def test_it_is_refused_while_the_broker_runs(key: str, value: str) -> None:
             image, resource_type=RESOURCE_BROKER, name="1", changes=[ConfigChange(key, Operation.SET, value)], config=BrokerConfig({})
         )
     assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"super.users": "User:admin"}, f"set authorizer.class.name={STANDARD}"),
+        ({"allow.everyone.if.no.acl.found": "true"}, f"set authorizer.class.name={STANDARD}"),
+        ({"authorizer.class.name": "com.example.Authorizer"}, "is not one of"),
+        ({"authorizer.class.name": STANDARD, "zookeeper.connect": "127.0.0.1:2181"}, "not supported in ZooKeeper mode"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:a;admin"}, "'admin' is no principal"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:a,User:b"}, "semicolons between several"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:"}, "is no principal"),
+    ],
+)
+def test_an_authorizer_that_would_not_do_what_is_asked_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        BrokerConfig(given)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+    assert why in caught.value.message
+    [finding] = lint(given)
+    assert (finding.severity, finding.name in given) == (Severity.ERROR, True)
+
+
+def test_an_authorizer_without_super_users_is_taken() -> None:
+    config = BrokerConfig({"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true"})
+    assert (config["super.users"], config["allow.everyone.if.no.acl.found"]) == ("", True)
 
 
 def test_a_map_of_protocols_may_have_listeners_that_are_not_used() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.broker.authorization import AllowAll
+from ottla.broker.authorization import AclAuthorizer, AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.leader_upkeep import LeaderUpkeep
 from ottla.broker.coordinators.end_markers import EndMarkers
@@ -53,7 +53,8 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     upkeep = LeaderUpkeep(world, config, controller, home.evidence, elects_uncleanly=home.replicates)
     replication = Replication(config.node_id, config, world.clock, home.others, home.is_known, may_lead=not home.replicates)
     partitions = PartitionStore(world, config, replication, directories.of_replicas, node, has_offline=directories.has_offline)
-    throttling, authorizer = Throttling(world, config), AllowAll()
+    throttling = Throttling(world, config)
+    authorizer = AclAuthorizer(config, world.clock, lambda: home.metadata.image) if config["authorizer.class.name"] else AllowAll()
     gate = Gatekeeper(
         world, config, home.services, throttling, authorizer, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
     )  # fmt: skip

@@ -1,71 +1,83 @@
-"""What a principal may do with a resource: without an authorizer, everything. The gate asks of the cluster, handlers of what requests name.
+"""The only place that is asked what a principal may do with a resource: of the cluster by the gate, of what requests name by handlers.
 
-Operations are reported as a bit field: a bit is set for each operation that is defined for the type of resource and allowed
-(KIP-430); Kafka's numbers of operations are the bits.
+Without an authorizer everybody may do everything. With one, everything is denied that no rule allows; the rules are the ACLs of the
+newest image, and change with it. Operations are reported as a bit field: a bit is set for each operation that is defined for the type of
+resource and allowed (KIP-430); Kafka's numbers of operations are the bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import IntEnum
+from collections.abc import Callable
 from typing import Final, Protocol
 
+from ottla.broker.audit import Audit
+from ottla.config import BrokerConfig
+from ottla.config.keys.authorizer import super_users
+from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import OPERATIONS, Operation, ResourceType
+from ottla.metadata.acls import NO_ACLS, AclTables
+from ottla.metadata.image import ClusterImage
+from ottla.ports import Clock
+from ottla.security.authorizer import Asker, allowed_operations, is_allowed_anywhere
 from ottla.security.principal import Principal
 
-
-class Operation(IntEnum):
-    """Kafka's AclOperation."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """Kafka's ResourceType, of what operations are asked for."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-_O = Operation
-OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
-    ResourceType.TOPIC: frozenset({_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS}),
-    ResourceType.GROUP: frozenset({_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS}),
-    ResourceType.CLUSTER: frozenset(
-        {_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE}
-    ),
-    ResourceType.TRANSACTIONAL_ID: frozenset({_O.DESCRIBE, _O.WRITE}),
-}
-"""What is defined for each type."""
-CLUSTER: Final = "kafka-cluster"
-"""The name of the one resource of its type."""
 NOT_ASKED: Final = -(2**31)
+"""What is reported in place of a bit field that was not asked for."""
+REMEMBERED_MAX: Final = 1000
+"""Answers that a connection remembers while the rules stay as they are."""
+_ALL: Final = {resource_type: sum(1 << operation for operation in defined) for resource_type, defined in OPERATIONS.items()}
+
+
+_DENIALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+
+
+DENIED: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "The transactional id authorization failed.",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
+}
+"""Kafka's words for them."""
+
+
+def denial(resource_type: ResourceType) -> ErrorCode:
+    """The code with which something that has to do with such a resource is refused."""
+    return _DENIALS[resource_type]
 
 
 class Rights(Protocol):
     """What one principal may do from one address."""
 
-    def allowed(self, resource_type: ResourceType, name: str) -> int:
-        """The operations that are allowed on the resource, as a bit field."""
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this one operation is allowed; a denial is in the audit log."""
         ...
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this one operation is allowed."""
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        """The operations that are allowed on the resource, as a bit field. The audit log does not have it."""
+        ...
+
+    def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there is a resource of that type with which the operation is allowed (KIP-679)."""
+        ...
+
+    @property
+    def version(self) -> object:
+        """Another object when the rules are others: what was allowed before is to be asked again."""
         ...
 
 
 class Authorizer(Protocol):
-    """Who decides what principals may do."""
+    """Who decides what principals may do. ``is_configured`` says whether there are rules at all."""
+
+    is_configured: bool
 
     def rights(self, principal: Principal, host: str) -> Rights:
         """Those of a connection: they follow changes of the rules."""
@@ -73,18 +85,101 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """An authorizer, and the rights of everybody: everything."""
+    """An authorizer without rules, and the rights of everybody then, and of super users: everything."""
 
     __slots__ = ()
+    is_configured = False
+    version = None
 
     def rights(self, principal: Principal, host: str) -> Rights:
         return self
 
-    def allowed(self, resource_type: ResourceType, name: str) -> int:
-        return _ALL[resource_type]
-
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return bool(_ALL[resource_type] >> operation & 1)
 
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        return _ALL[resource_type]
 
-_ALL: Final = {resource_type: sum(1 << operation for operation in defined) for resource_type, defined in OPERATIONS.items()}
+    def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        return True
+
+
+class AclAuthorizer:
+    """By the ACLs of the cluster (Kafka's StandardAuthorizer). Super users are named by the node's own configuration alone."""
+
+    is_configured = True
+
+    def __init__(self, config: BrokerConfig, clock: Clock, image: Callable[[], ClusterImage]) -> None:
+        self._super_users = super_users(config["super.users"])
+        self._image = image
+        self.otherwise: bool = config["allow.everyone.if.no.acl.found"]
+        self.audit = Audit(clock)
+
+    @property
+    def tables(self) -> AclTables:
+        """Those of the newest image."""
+        return self._image().acl_tables
+
+    def rights(self, principal: Principal, host: str) -> Rights:
+        if str(principal) in self._super_users:
+            return SuperUser(self.audit, Asker.of(principal, host))
+        return AclRights(self, Asker.of(principal, host))
+
+
+class SuperUser(AllowAll):
+    """Whom no ACL concerns."""
+
+    __slots__ = ("_asker", "_audit")
+
+    def __init__(self, audit: Audit, asker: Asker) -> None:
+        self._audit = audit
+        self._asker = asker
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self._audit.note(self._asker, operation, resource_type, name, is_allowed=True)
+        return super().may(operation, resource_type, name)
+
+
+class AclRights:
+    """What ACLs say of one asker. Answers are remembered as long as the image has the same ACLs."""
+
+    __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_tables")
+
+    def __init__(self, authorizer: AclAuthorizer, asker: Asker) -> None:
+        self._authorizer = authorizer
+        self._audit = authorizer.audit
+        self._asker = asker
+        self._tables = NO_ACLS
+        self._answers: dict[tuple[int, str], int] = {}
+
+    @property
+    def version(self) -> object:
+        return self._authorizer.tables
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        is_allowed = bool(self.allowed(resource_type, name) >> operation & 1)
+        self._audit.note(self._asker, operation, resource_type, name, is_allowed=is_allowed)
+        return is_allowed
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        tables = self._authorizer.tables
+        answers = self._answers
+        if tables is not self._tables or len(answers) >= REMEMBERED_MAX:
+            self._tables = tables
+            answers.clear()
+        key = (resource_type, name)
+        found = answers.get(key)
+        if found is None:
+            otherwise = self._authorizer.otherwise
+            bits = allowed_operations(tables, self._asker, resource_type, name, otherwise=otherwise)
+            answers[key] = found = bits & _ALL[resource_type]
+        return found
+
+    def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        if self.may(operation, resource_type, _SOME_NAME):  # as Kafka: the operator's word where no ACL is
+            return True
+        return is_allowed_anywhere(self._authorizer.tables, self._asker, operation, resource_type)
+
+
+_SOME_NAME: Final = "hardcode"
+"""The name that Kafka asks for."""

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ottla.config.definition import ConfigKey
+from ottla.config.keys import authorizer
 from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import ErrorCode, KafkaError
 
@@ -59,6 +60,7 @@ class BrokerConfig:
         self.has_node_id: Final = "node.id" in self._given
         """Whether the broker was started with its id. In ZooKeeper mode it need not be."""
         self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
+        authorizer.check(self)
 
     def __getitem__(self, name: str) -> Any:
         """The value in force; KeyError for a name that the registry does not have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -41,6 +42,12 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
             continue
         if key.without_effect is not None:
             yield Finding(name, Severity.NOTE, f"has no effect: it {key.without_effect}")
-    if is_legal:
-        for name, text in BrokerConfig(given).contradictions():
-            yield Finding(name, Severity.WARNING, text)
+    if not is_legal:
+        return
+    try:
+        config = BrokerConfig(given)
+    except KafkaError as error:
+        yield Finding(re.split(r"[=: ]", error.message)[0], Severity.ERROR, error.message)
+        return
+    for name, text in config.contradictions():
+        yield Finding(name, Severity.WARNING, text)

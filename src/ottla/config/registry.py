@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.config.definition import ConfigKey, string
 from ottla.config.keys import (
+    authorizer,
     client_metrics,
     cluster,
     groups,
@@ -35,13 +36,13 @@ def _index(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
 OWN_KEYS: Final = _index(
     (
         string("cluster.id", None, "The cluster's id; made at the first start when absent. A key of ottla's own."),
-        *security.AUTHORIZER_KEYS,
+        *authorizer.OWN_KEYS,
     )
 )
 """Those that Kafka's reference does not have."""
 BROKER_KEYS: Final = {
     **_index(key for topic in (server, logs, groups, share_groups, cluster, transactions) for key in topic.KEYS),
-    **_index(key for topic in (security, oauth, tls, tiered, zookeeper) for key in topic.KEYS),
+    **_index(key for topic in (authorizer, security, oauth, tls, tiered, zookeeper) for key in topic.KEYS),
     **OWN_KEYS,
 }
 TOPIC_KEYS: Final = _index(topics.KEYS)

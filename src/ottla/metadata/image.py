@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
+from ottla.metadata.acls import NO_ACLS, AclTables
 from ottla.metadata.partition_index import EMPTY_INDEX, PartitionIndex, Places
 from ottla.types import NO_LEADER
 from ottla.wire.schema import ZERO_UUID
@@ -134,7 +135,7 @@ class ClusterImage:
     features: Mapping[str, int] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
-    """By user and mechanism. These, and the two that follow, are kept for others: nothing is enforced here yet."""
+    """By user and mechanism. These, and the tokens, are kept for others: nothing is enforced here yet."""
     acls: Mapping[bytes, AccessControlEntryRecord] = field(default_factory=dict)
     """By their ids."""
     delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=dict)
@@ -144,6 +145,8 @@ class ClusterImage:
     """Topics with '.' or '_' in their names, by the name in which both are '_'."""
     index: PartitionIndex = field(default=EMPTY_INDEX, compare=False, repr=False)
     """Which of the partitions each broker has to do with."""
+    acl_tables: AclTables = field(default=NO_ACLS, compare=False, repr=False)
+    """The same ACLs, as they are asked."""
     end_offset: int = field(default=0, compare=False)
     """The offset after the last record of the metadata log that is in it."""
     epoch: int = field(default=0, compare=False)

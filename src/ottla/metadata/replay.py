@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final, TypeVar
 
 from ottla.messages.metadata_records import (
@@ -38,6 +39,7 @@ from ottla.messages.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from ottla.metadata.acls import AclTablesBuilder
 from ottla.metadata.image import RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage, metric_name
 from ottla.metadata.members import broker_of, broker_record, changed_broker, controller_of, controller_record
 from ottla.metadata.partition_index import IndexBuilder
@@ -65,17 +67,20 @@ class ImageBuilder:
         self._copied: set[str] = set()
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
         self._indexing = IndexBuilder(image.index)
+        self._acl_tables = AclTablesBuilder(image.acl_tables)
         self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # those of a large topic are much alike
 
     @property
     def draft(self) -> ClusterImage:
         """The image after all records, to be looked at before the next one changes it."""
+        self._seal_acls()
         return self._draft
 
     def image(self) -> ClusterImage:
         """The image after all records; it never changes."""
         if "index" in self._copied:
             self._indexing.seal()
+        self._seal_acls()
         self._copied.clear()
         self._partitions.clear()
         return self._draft
@@ -148,9 +153,9 @@ class ImageBuilder:
             case RemoveUserScramCredentialRecord():
                 self._own("scram_credentials").pop((record.name, record.mechanism), None)
             case AccessControlEntryRecord():
-                self._own("acls")[record.id] = record
+                self._add_acl(record)
             case RemoveAccessControlEntryRecord():
-                self._own("acls").pop(record.id, None)
+                self._remove_acl(record.id)
             case DelegationTokenRecord():
                 self._own("delegation_tokens")[record.token_id] = record
             case RemoveDelegationTokenRecord():
@@ -159,6 +164,22 @@ class ImageBuilder:
                 pass
             case _:
                 raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")
+
+    def _seal_acls(self) -> None:
+        tables = self._acl_tables.seal()
+        if tables is not self._draft.acl_tables:
+            self._draft = replace(self._draft, acl_tables=tables)
+
+    def _add_acl(self, acl: AccessControlEntryRecord) -> None:
+        self._remove_acl(acl.id)
+        acl.principal, acl.host = intern(acl.principal), intern(acl.host)  # the same few names in many ACLs
+        self._own("acls")[acl.id] = acl
+        self._acl_tables.add(acl)
+
+    def _remove_acl(self, acl_id: bytes) -> None:
+        acl = self._own("acls").pop(acl_id, None)
+        if acl is not None:
+            self._acl_tables.remove(acl)
 
     def _add_topic(self, record: TopicRecord) -> None:
         assert record.name not in self._draft.topics, f"topic {record.name} is created once"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.fetch import READ_COMMITTED, AbortedTransaction, FetchPartition, FetchRequest, PartitionData
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
     from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
     from ottla.broker.replicas.partition import Partition
+    from ottla.broker.requests.context import RequestContext
     from ottla.replication.fetch_sessions import PartitionKey
 
 
@@ -24,6 +26,9 @@ class ConsumerPolicy:
 
     def __init__(self, request: FetchRequest) -> None:
         self.is_read_committed = request.isolation_level == READ_COMMITTED
+
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        return context.may(Operation.READ, ResourceType.TOPIC, topic)
 
     def begin(self) -> None:
         self._held: dict[Partition, int] = {}  # where an open transaction keeps a read_committed reader, and at what offset
@@ -119,3 +124,12 @@ class ComparingPolicy(ConsumerPolicy):
 
     def check(self, partition: Partition, known_epoch: int) -> None:
         partition.check_epoch(known_epoch)
+
+
+class RefusedPolicy(ConsumerPolicy):
+    """For who says to be a follower and may not be one: nothing of any partition, and nothing that it says counts."""
+
+    __slots__ = ()
+
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        return False

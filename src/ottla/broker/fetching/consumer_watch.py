@@ -56,10 +56,11 @@ class ConsumerPlace:
 class ConsumerWatch(SessionWatch[ConsumerPlace]):
     """Of one session, for as long as its connection lasts."""
 
-    __slots__ = ("_isolation_level", "parked", "stirred")
+    __slots__ = ("_isolation_level", "parked", "rules", "stirred")
 
-    def __init__(self, session: FetchSession, connection: Connection) -> None:
+    def __init__(self, session: FetchSession, connection: Connection, rules: object) -> None:
         super().__init__(session, connection)
+        self.rules = rules  # under which it looks
         self._isolation_level = -1
         self.parked: dict[AppendWaiter, None] = {}  # fetches of the session that wait
         self.stirred = 0  # how often there was more to read in a partition

@@ -55,6 +55,10 @@ class Policy(Protocol):
         """Whether a partition that this broker may be about to lead is worth some milliseconds."""
         ...
 
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        """Whether who fetches may be given records of the topic."""
+        ...
+
     @property
     def settles(self) -> bool:
         """Whether the fetch is of a session that is watched: once answered, what was looked at is at rest, or is to be looked at again."""
@@ -140,6 +144,7 @@ class FetchPass:
         budget = min(self.request.max_bytes, parts.fetch_bytes_max)
         if parts.throttling.limits_fetch:
             budget = parts.throttling.fetch_bytes_max(self._context, budget)
+        asks = parts.authorizer.is_configured
         policy.begin()
         try:
             for topic, wanted in self._plan.partitions():
@@ -147,6 +152,9 @@ class FetchPass:
                     await pause()
                 data = PartitionData(wanted.partition, records=b"")
                 try:
+                    if asks and not self._may_read(topic):
+                        policy.is_absent((topic, wanted.partition))
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     partitions = store.by_name.get(topic) if isinstance(topic, str) else store.by_id.get(topic)
                     if partitions is None or (partition := partitions.get(wanted.partition)) is None:
                         policy.is_absent((topic, wanted.partition))
@@ -174,6 +182,11 @@ class FetchPass:
         data.diverging_epoch = EpochEndOffset(epoch, end)
         self.has_error = True
         return True
+
+    def _may_read(self, topic: TopicKey) -> bool:
+        """An id that no topic has tells nothing: it is answered as unknown."""
+        name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic)
+        return name is None or self.policy.may_read(self._context, name)
 
     def _absent(self, topic: TopicKey, index: int) -> KafkaError:
         store, image = self.parts.partitions, self.parts.image

@@ -15,6 +15,7 @@ from ottla.broker.fetching.follower_watch import FollowerWatch
 from ottla.broker.fetching.session_watch import Connection
 from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.fetch import FetchPartition, PartitionData
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 from ottla.types import NO_EPOCH
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.replicas.leading import Leading
     from ottla.broker.replicas.partition import Partition
     from ottla.broker.replicas.replication import Replication
+    from ottla.broker.requests.context import RequestContext
 
 
 class FollowerPolicy:
@@ -44,6 +46,9 @@ class FollowerPolicy:
         self._telling: asyncio.Handle | None = None  # while the pass goes on
         self._throttled_bytes = 0
         self._watch = None if session is None else _watch_of(session, connection, node)
+
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        return context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER)
 
     @property
     def settles(self) -> bool:

@@ -16,6 +16,7 @@ from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 if TYPE_CHECKING:
     from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
     from ottla.broker.replicas.partition import Partition
+    from ottla.broker.requests.context import RequestContext
 
 NO_REPLICA: Final = -1
 
@@ -28,16 +29,20 @@ class SessionConsumerPolicy:
     settles_before_waiting: ClassVar = False
     __slots__ = ("_consumer", "_session", "_stirred", "_watch")
 
-    def __init__(self, request: FetchRequest, session: FetchSession, connection: Connection) -> None:
+    def __init__(self, request: FetchRequest, session: FetchSession, connection: Connection, rules: object) -> None:
+        """``rules`` are those under which the client may read (``Rights.version``): under others, what is at rest is looked at again."""
         self._consumer = ConsumerPolicy(request)
         self._session = session
         watch = session.watch
-        if not isinstance(watch, ConsumerWatch) or watch.connection is not connection:
+        if not isinstance(watch, ConsumerWatch) or watch.connection is not connection or watch.rules is not rules:
             if watch is not None:
                 watch.ended()
-            watch = ConsumerWatch(session, connection)
+            watch = ConsumerWatch(session, connection, rules)
         self._watch = watch
         watch.asks(request.isolation_level)
+
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        return self._consumer.may_read(context, topic)
 
     def begin(self) -> None:
         self._stirred = self._watch.stirred

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.transactions.commands import AddPartitions
 from ottla.types import GROUP_METADATA_TOPIC
@@ -42,4 +42,4 @@ async def handle(parts: Parts, context: RequestContext, request: AddOffsetsToTxn
     return AddOffsetsToTxnResponse(error_code=code_for("AddOffsetsToTxn", context.version, result.error_codes[0]))
 
 
-SERVICE = service(AddOffsetsToTxnRequest, handle)
+SERVICE = service(AddOffsetsToTxnRequest, handle, needs=Asks.HANDLER)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER, Operation, ResourceType
 from ottla.broker.coordinators.permits import decide
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -114,4 +114,4 @@ async def _results(slices: Slices, keys: list[TopicPartition], codes: Sequence[i
     return list(topics.values())
 
 
-SERVICE = service(AddPartitionsToTxnRequest, handle)
+SERVICE = service(AddPartitionsToTxnRequest, handle, needs=Asks.HANDLER)

@@ -13,6 +13,7 @@ from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records
 from ottla.controller.quotas import alter_quotas
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryData, EntryResult
 from ottla.metadata.image import ClusterImage
 
@@ -62,4 +63,15 @@ def _decision(entry: EntryData) -> Callable[[ClusterImage], Recorded]:
     )
 
 
-SERVICE = service(AlterClientQuotasRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+def _refused(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[EntryResult(code, None, entry.entity) for entry in request.entries])
+
+
+SERVICE = service(
+    AlterClientQuotasRequest,
+    handle,
+    roles=BROKER_AND_CONTROLLER,
+    is_forwarded=True,
+    needs=Operation.ALTER_CONFIGS,
+    refused=_refused,
+)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.config_changes import alter_each
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.configs import replace_configs
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    results = alter_each(parts, request.resources, partial(_alteration, parts), validate_only=request.validate_only)
+    results = alter_each(parts, context, request.resources, partial(_alteration, parts), validate_only=request.validate_only)
     return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
@@ -32,4 +32,4 @@ def _alteration(parts: Parts, resource: AlterConfigsResource) -> Alteration | Ka
     return partial(replace_configs, resource_type=resource.resource_type, name=resource.resource_name, values=values, config=parts.config)
 
 
-SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)

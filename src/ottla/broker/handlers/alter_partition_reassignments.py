@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -17,6 +16,7 @@ from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records
 from ottla.controller.reassignment import reassign
 from ottla.errors import KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

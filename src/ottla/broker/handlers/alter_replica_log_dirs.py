@@ -12,6 +12,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation
 from ottla.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -51,4 +52,13 @@ def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-SERVICE = service(AlterReplicaLogDirsRequest, handle)
+def _refused(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
+            result.partitions += [AlterReplicaLogDirPartitionResult(index, code) for index in topic.partitions]
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+SERVICE = service(AlterReplicaLogDirsRequest, handle, needs=Operation.ALTER, refused=_refused)

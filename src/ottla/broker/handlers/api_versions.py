@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.errors import ErrorCode
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
@@ -51,4 +51,4 @@ def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | 
     )
 
 
-SERVICE = service(ApiVersionsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(ApiVersionsRequest, handle, roles=BROKER_AND_CONTROLLER, needs=Asks.NOBODY)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
+from ottla.messages.acl_codes import Operation
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:

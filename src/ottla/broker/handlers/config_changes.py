@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from ottla.broker.authorization import denial
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.roles import Role
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import ClusterImage
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
+from ottla.metadata.image import RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -27,6 +31,8 @@ class Resource(Protocol):
     def configs(self) -> Sequence[object]: ...
 
 
+_ASKED_FOR: Final = {RESOURCE_TOPIC: ResourceType.TOPIC, RESOURCE_GROUP: ResourceType.GROUP}
+"""What ACLs are about where a resource has a configuration; all others are the cluster's."""
 X = TypeVar("X", bound=Resource)
 Alteration = Callable[[ClusterImage], Recorded]
 CONFIGS_MAX: Final = 1000
@@ -35,8 +41,20 @@ Result = tuple[int, str | None, int, str]
 """Error code and message, resource type and name."""
 
 
+def check_right(context: RequestContext, operation: Operation, resource_type: int, name: str) -> None:
+    """KafkaError, with the code of the resource's type, unless the client may do this with the resource's configuration."""
+    asked_for = _ASKED_FOR.get(resource_type, ResourceType.CLUSTER)
+    if not context.may(operation, asked_for, CLUSTER if asked_for is ResourceType.CLUSTER else name):
+        raise KafkaError(denial(asked_for))
+
+
 async def alter_each(
-    parts: Parts, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError], *, validate_only: bool
+    parts: Parts,
+    context: RequestContext,
+    resources: Sequence[X],
+    alteration: Callable[[X], Alteration | KafkaError],
+    *,
+    validate_only: bool,
 ) -> AsyncIterator[Result]:
     """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times.
 
@@ -46,7 +64,7 @@ async def alter_each(
     counts = await count_names(slices, ((resource.resource_type, resource.resource_name) for resource in resources))
 
     def decision(resource: X) -> Alteration:
-        problem = _problem(resource, counts[resource.resource_type, resource.resource_name])
+        problem = _unauthorized(context, resource) or _problem(resource, counts[resource.resource_type, resource.resource_name])
         change = problem or alteration(resource)
         return _refusing(change) if isinstance(change, KafkaError) else change
 
@@ -56,6 +74,17 @@ async def alter_each(
     async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
         code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
         yield code, text, resource.resource_type, resource.resource_name
+
+
+def _unauthorized(context: RequestContext, resource: Resource) -> KafkaError | None:
+    operation = Operation.ALTER_CONFIGS
+    if resource.resource_type == RESOURCE_BROKER_LOGGER and context.connection.role is Role.CONTROLLER:
+        operation = Operation.CLUSTER_ACTION
+    try:
+        check_right(context, operation, resource.resource_type, resource.resource_name)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _problem(resource: Resource, count: int) -> KafkaError | None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.controllers import register_controller
 from ottla.controller.decided import Recorded
 from ottla.errors import KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from ottla.metadata.image import ClusterImage, ControllerImage
 from ottla.metadata.members import endpoints_of, features_of

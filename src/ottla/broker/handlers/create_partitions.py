@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records, too_much_growth
 from ottla.controller.partitions import create_partitions
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -38,7 +39,9 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
     results = {name: CreatePartitionsTopicResult(name) async for name in slices.over(counts)}
     wanted: list[CreatePartitionsTopic] = []
     async for topic in slices.over(request.topics):
-        if repeated := refused_as_repeated("topic", topic.name, counts[topic.name]):
+        if not context.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
+            results[topic.name] = CreatePartitionsTopicResult(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        elif repeated := refused_as_repeated("topic", topic.name, counts[topic.name]):
             results[topic.name] = CreatePartitionsTopicResult(topic.name, repeated.code, repeated.message)
         else:
             wanted.append(topic)
@@ -68,4 +71,4 @@ def _decision(parts: Parts, topic: CreatePartitionsTopic) -> Callable[[ClusterIm
     )
 
 
-SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(CreatePartitionsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)

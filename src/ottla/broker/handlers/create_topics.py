@@ -13,11 +13,12 @@ from ottla.broker.handlers.config_changes import CONFIGS_MAX, too_many_configs
 from ottla.broker.handlers.config_entries import topic_config_entries
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.operation_size import too_many_topics
 from ottla.controller.topics import NewTopic, TopicCreation
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -39,8 +40,11 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
     counts = await count_names(slices, (topic.name for topic in request.topics))
     results: dict[str, Any] = {}  # of topics that were made as bytes, slice by slice
     wanted: list[NewTopic] = []
+    may_create_all = context.may_quietly(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     async for topic in slices.over(request.topics):
         problem = _problem(topic, counts[topic.name])
+        if not may_create_all and not context.may(Operation.CREATE, ResourceType.TOPIC, topic.name):
+            problem = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         if problem is not None:
             results[topic.name] = _refused(topic.name, problem)
         else:
@@ -55,6 +59,9 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
     async for new, result in slices.over(zip(wanted, drained(created), strict=True)):
         if isinstance(result, KafkaError):
             results[new.name] = _refused(new.name, result)
+            continue
+        if not context.may_quietly(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, new.name):
+            results[new.name] = _undescribed(result)
             continue
         overrides = tuple(result.configs.items())
         if overrides not in told:
@@ -106,4 +113,10 @@ def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResu
     )
 
 
-SERVICE = service(CreateTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+def _undescribed(creation: TopicCreation) -> CreatableTopicResult:
+    """For who may make the topic, and may not see its configuration."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return CreatableTopicResult(creation.name, creation.topic_id, error_message=None, topic_config_error_code=code)
+
+
+SERVICE = service(CreateTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteGroup
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteGroupsReq
     results: dict[str, DeletableGroupResult] = {}
     async for group_id in Slices(parts.world.clock).over(request.groups_names):
         if group_id not in results:
-            results[group_id] = await _delete(parts, group_id)
+            results[group_id] = await _delete(parts, context, group_id)
     return DeleteGroupsResponse(results=list(results.values()))
 
 
-async def _delete(parts: Parts, group_id: str) -> DeletableGroupResult:
+async def _delete(parts: Parts, context: RequestContext, group_id: str) -> DeletableGroupResult:
+    if not context.may(Operation.DELETE, ResourceType.GROUP, group_id):
+        return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         result = await parts.groups.ask(group_id, lambda token: DeleteGroup(token, group_id))
     except KafkaError as error:
@@ -31,4 +34,4 @@ async def _delete(parts: Parts, group_id: str) -> DeletableGroupResult:
     return DeletableGroupResult(group_id, result.error_code)
 
 
-SERVICE = service(DeleteGroupsRequest, handle)
+SERVICE = service(DeleteGroupsRequest, handle, needs=Asks.HANDLER)

@@ -15,10 +15,11 @@ from ottla.broker.replicas.access import led
 from ottla.broker.replicas.deletions import Deletion
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -49,6 +50,8 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
             result = DeleteRecordsPartitionResult(index, -1)
             results.append(result)
             try:
+                if not context.may(Operation.DELETE, ResourceType.TOPIC, name):
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 opened, start_offset = _advance(parts, name, offset, result, awaited)
                 if opened.durability.start_offset < start_offset:  # though an earlier request has moved it
                     unkept.append((result, opened, start_offset))
@@ -175,4 +178,4 @@ async def _keep_starts(parts: Parts) -> None:
         log.error("log_start_not_written", error=str(error))
 
 
-SERVICE = service(DeleteRecordsRequest, handle)
+SERVICE = service(DeleteRecordsRequest, handle, needs=Asks.HANDLER)

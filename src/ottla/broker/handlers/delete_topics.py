@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.operation_size import too_many_records
 from ottla.controller.topics import delete_topic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.wire.schema import ZERO_UUID
 
@@ -35,10 +36,13 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
     counts = await count_names(slices, resolved)
     results: list[DeletableTopicResult] = []
     accepted: list[tuple[DeletableTopicResult, str | None, bytes]] = []
+    may_delete_all = context.may_quietly(Operation.DELETE, ResourceType.CLUSTER, CLUSTER)
     async for state, name in slices.over(zip(wanted, resolved, strict=True)):
         result = DeletableTopicResult(state.name, state.topic_id)
         results.append(result)
         problem = _problem(state, name, counts[name])
+        if problem is None and name is not None and not may_delete_all:
+            problem = _refusal(context, state, name, result)
         if problem is not None:
             result.error_code, result.error_message = problem.code, problem.message
         else:
@@ -61,4 +65,14 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
     return None if name is None else refused_as_repeated("topic", name, count)
 
 
-SERVICE = service(DeleteTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+def _refusal(context: RequestContext, state: DeleteTopicState, name: str, result: DeletableTopicResult) -> KafkaError | None:
+    """Whether it exists is told to who may describe it alone, and so is the name of an id."""
+    is_described = context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if is_described and context.may(Operation.DELETE, ResourceType.TOPIC, name):
+        return None
+    if is_described and state.name is None:
+        result.name = name
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+
+
+SERVICE = service(DeleteTopicsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)

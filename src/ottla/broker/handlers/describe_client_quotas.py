@@ -8,6 +8,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.controller.quotas import find_quotas
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -40,4 +41,4 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClientQuotasR
     return DescribeClientQuotasResponse(entries=entries)
 
 
-SERVICE = service(DescribeClientQuotasRequest, handle)
+SERVICE = service(DescribeClientQuotasRequest, handle, needs=Operation.DESCRIBE_CONFIGS)

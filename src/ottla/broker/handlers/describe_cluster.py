@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
+from ottla.broker.authorization import NOT_ASKED
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
@@ -22,12 +23,16 @@ ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 def handle(parts: Parts, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     listener = context.connection.listener
     is_controller = context.connection.role is Role.CONTROLLER
+    if is_controller and not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER):
+        return DescribeClusterResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     served = ENDPOINT_CONTROLLERS if is_controller else ENDPOINT_BROKERS
     if request.endpoint_type != served:
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=text)
-    is_asked = request.include_cluster_authorized_operations
-    operations = context.allowed(ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        may_ask = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
+        operations = context.allowed(ResourceType.CLUSTER, CLUSTER) if may_ask else 0
     return DescribeClusterResponse(
         endpoint_type=served,
         cluster_id=parts.cluster_id,
@@ -54,4 +59,4 @@ def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
     return [DescribeClusterBroker(node_id, end.host, end.port) for node_id, end in sorted(ends.items()) if end is not None]
 
 
-SERVICE = service(DescribeClusterRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(DescribeClusterRequest, handle, roles=BROKER_AND_CONTROLLER, needs=Asks.HANDLER)

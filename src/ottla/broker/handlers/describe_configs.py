@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.handlers.config_changes import check_right
 from ottla.broker.handlers.config_entries import (
     broker_config_entries,
     client_metrics_config_entries,
@@ -17,10 +18,11 @@ from ottla.broker.handlers.config_entries import (
     topic_config_entries,
 )
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.config import ConfigSource
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -44,16 +46,21 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeConfigs
         keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
-            described[wanted] = encode_part(_describe(parts, resource, keys, request), DescribeConfigsResponse, context.version)
+            described[wanted] = encode_part(_describe(parts, context, resource, keys, request), DescribeConfigsResponse, context.version)
         results.append(described[wanted])
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    parts: Parts, resource: DescribeConfigsResource, keys: frozenset[str] | None, request: DescribeConfigsRequest
+    parts: Parts,
+    context: RequestContext,
+    resource: DescribeConfigsResource,
+    keys: frozenset[str] | None,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
+        check_right(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         result.configs = [_as_asked(entry, request) for entry in _entries(parts, resource) if keys is None or entry.name in keys]
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message or None
@@ -97,4 +104,4 @@ def _as_asked(entry: DescribeConfigsResourceResult, request: DescribeConfigsRequ
     return entry
 
 
-SERVICE = service(DescribeConfigsRequest, handle, roles=BROKER_AND_CONTROLLER)
+SERVICE = service(DescribeConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, needs=Asks.HANDLER)

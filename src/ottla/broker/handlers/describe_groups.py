@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.authorization import ResourceType
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DescribeGroup
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.compiler import encode_part
 
@@ -36,6 +36,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsR
 
 
 async def _describe(parts: Parts, context: RequestContext, group_id: str) -> DescribedGroup:
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     try:
         result = await parts.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     except KafkaError as error:
@@ -56,4 +58,4 @@ async def _describe(parts: Parts, context: RequestContext, group_id: str) -> Des
     )
 
 
-SERVICE = service(DescribeGroupsRequest, handle)
+SERVICE = service(DescribeGroupsRequest, handle, needs=Asks.HANDLER)

@@ -13,6 +13,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation
 from ottla.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -55,4 +56,4 @@ def _topics(replicas: Iterable[tuple[TopicPartition, int, int, bool]]) -> list[D
     return list(topics.values())
 
 
-SERVICE = service(DescribeLogDirsRequest, handle)
+SERVICE = service(DescribeLogDirsRequest, handle, needs=Operation.DESCRIBE)

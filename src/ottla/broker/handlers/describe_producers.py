@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -38,6 +39,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
                 continue
             described.add((topic.name, index))
             try:
+                if not context.may(Operation.READ, ResourceType.TOPIC, topic.name):
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = parts.partitions.find(topic.name, index)
                 if partition is None:
                     raise absent(parts.partitions, parts.image, topic.name, index, missing)
@@ -60,4 +63,4 @@ async def _described(slices: Slices, partition: Partition) -> PartitionResponse:
     return PartitionResponse(partition.index, active_producers=producers)
 
 
-SERVICE = service(DescribeProducersRequest, handle)
+SERVICE = service(DescribeProducersRequest, handle, needs=Asks.HANDLER)

@@ -9,6 +9,7 @@ from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
 from ottla.consensus.roles import Progress
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation
 from ottla.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -66,4 +67,4 @@ def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
     )
 
 
-SERVICE = service(DescribeQuorumRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(DescribeQuorumRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.DESCRIBE)

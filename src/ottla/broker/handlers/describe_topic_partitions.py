@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import ResourceType
 from ottla.broker.handlers.partition_states import offline_replicas, shown_leader
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -32,7 +32,9 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
     image = parts.image
     cursor = request.cursor
     slices = Slices(parts.world.clock)
-    names = [topic.name async for topic in slices.over(request.topics)] or list(image.topics)
+    names = [topic.name async for topic in slices.over(request.topics)]
+    is_of_all = not names
+    names = names or list(image.topics)
     left = max(1, min(request.response_partition_limit, parts.config["max.request.partition.size.limit"]))
     last = None
     async for name in slices.over_sorted(names):
@@ -45,6 +47,10 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
         if left <= 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
             break
+        if not (context.may_quietly if is_of_all else context.may)(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if not is_of_all:
+                response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
         topic = image.topics.get(name)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -85,4 +91,4 @@ def _describe(
     )
 
 
-SERVICE = service(DescribeTopicPartitionsRequest, handle)
+SERVICE = service(DescribeTopicPartitionsRequest, handle, needs=Asks.HANDLER)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_transactions import (
     DescribedTransactionState,
     DescribeTransactionsRequest,
@@ -58,4 +58,4 @@ async def _described(parts: Parts, context: RequestContext, transactional_id: st
     )
 
 
-SERVICE = service(DescribeTransactionsRequest, handle)
+SERVICE = service(DescribeTransactionsRequest, handle, needs=Asks.HANDLER)

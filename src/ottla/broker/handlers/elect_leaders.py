@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 from ottla.metadata.image import ClusterImage
 
@@ -52,4 +52,20 @@ def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Calla
     return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)
 
 
-SERVICE = service(ElectLeadersRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Operation.ALTER)
+def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    """Version 0 has a place for the code beside each partition alone."""
+    results = [
+        ReplicaElectionResult(topic.topic, [PartitionResult(index, code, None) for index in topic.partitions])
+        for topic in request.topic_partitions or []
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+SERVICE = service(
+    ElectLeadersRequest,
+    handle,
+    roles=BROKER_AND_CONTROLLER,
+    is_forwarded=True,
+    needs=Operation.ALTER,
+    refused=_refused,
+)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.transactions.commands import EndTransaction
 
@@ -33,8 +33,6 @@ async def handle(parts: Parts, context: RequestContext, request: EndTxnRequest) 
 
     if not transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         result = await parts.transactions.ask(transactional_id, command)
     except KafkaError as error:
@@ -45,4 +43,4 @@ async def handle(parts: Parts, context: RequestContext, request: EndTxnRequest) 
     return EndTxnResponse(error_code=code, producer_id=result.producer_id, producer_epoch=result.producer_epoch)
 
 
-SERVICE = service(EndTxnRequest, handle)
+SERVICE = service(EndTxnRequest, handle, needs=Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"))

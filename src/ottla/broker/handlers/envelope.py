@@ -9,13 +9,13 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.embedded import answer_embedded
 from ottla.broker.requests.forwarding import PRINCIPAL_VERSION
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.broker.roles import Role
 from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.security.principal import Principal

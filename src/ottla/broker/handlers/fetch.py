@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetching.consumer import ComparingPolicy, ConsumerPolicy
+from ottla.broker.fetching.consumer import ComparingPolicy, ConsumerPolicy, RefusedPolicy
 from ottla.broker.fetching.fetch_pass import FetchPass, Policy
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext, fail
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks import eager
 from ottla.errors import KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.fetch import TOPIC_IDS_SINCE, FetchRequest, FetchResponse
 from ottla.replication.fetch_sessions import FetchSession
 
@@ -69,10 +70,12 @@ def _policy_of(parts: Parts, context: RequestContext, request: FetchRequest, ses
         if node != COMPARING and session is not None and session.is_worth_watching:
             from ottla.broker.fetching.session_consumer import SessionConsumerPolicy  # a lone broker starts without
 
-            return SessionConsumerPolicy(request, session, context.connection)
+            return SessionConsumerPolicy(request, session, context.connection, context.connection.rights.version)
         if session is not None and session.watch is not None:  # another kind of client had it
             session.watch.ended()
         return (ComparingPolicy if node == COMPARING else ConsumerPolicy)(request)
+    if parts.authorizer.is_configured and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
+        return RefusedPolicy(request)
     from ottla.broker.fetching.follower import FollowerPolicy  # a lone broker starts without
 
     return FollowerPolicy(parts.partitions.replication, session, context.connection, node=node, broker_epoch=epoch)
@@ -135,4 +138,4 @@ class ParkedFetch:
             self._context.reply(response)
 
 
-SERVICE = service(FetchRequest, handle)
+SERVICE = service(FetchRequest, handle, needs=Asks.HANDLER)

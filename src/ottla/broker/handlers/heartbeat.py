@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Need, service
 from ottla.errors import KafkaError
 from ottla.groups.commands import Heartbeat
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -25,4 +26,4 @@ async def handle(parts: Parts, context: RequestContext, request: HeartbeatReques
     return HeartbeatResponse(error_code=result.error_code)
 
 
-SERVICE = service(HeartbeatRequest, handle)
+SERVICE = service(HeartbeatRequest, handle, needs=Need(Operation.READ, ResourceType.GROUP, "group_id"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.config_changes import alter_each
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
+from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.configs import ConfigChange, Operation, change_configs
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     alteration = partial(_alteration, parts, validate_only=request.validate_only)
-    results = alter_each(parts, request.resources, alteration, validate_only=request.validate_only)
+    results = alter_each(parts, context, request.resources, alteration, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
 
 
@@ -65,4 +65,4 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
     return Recorded(())
 
 
-SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True)
+SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)

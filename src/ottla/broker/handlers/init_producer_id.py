@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.transactions.commands import InitProducerId
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 async def handle(parts: Parts, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         if request.transactional_id is None:
+            if not _may_be_idempotent(context):
+                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
         if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -31,6 +33,13 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
     except KafkaError as error:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NOT_CONTROLLER else error.code
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+
+def _may_be_idempotent(context: RequestContext) -> bool:
+    """Who may write to any topic may (KIP-679)."""
+    if context.may_quietly(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER):
+        return True
+    return context.connection.rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
 
 
 async def _begin(parts: Parts, context: RequestContext, request: InitProducerIdRequest, transactional_id: str) -> InitProducerIdResponse:
@@ -44,4 +53,4 @@ async def _begin(parts: Parts, context: RequestContext, request: InitProducerIdR
     return InitProducerIdResponse(error_code=code, producer_id=result.producer_id, producer_epoch=result.producer_epoch)
 
 
-SERVICE = service(InitProducerIdRequest, handle)
+SERVICE = service(InitProducerIdRequest, handle, needs=Asks.HANDLER)

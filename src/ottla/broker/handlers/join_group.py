@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import JoinGroup
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -76,4 +77,4 @@ def _fresh_id(parts: Parts) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-SERVICE = service(JoinGroupRequest, handle, waits_for_others=True)
+SERVICE = service(JoinGroupRequest, handle, waits_for_others=True, needs=Need(Operation.READ, ResourceType.GROUP, "group_id"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import LeaveGroup, LeaveResult, LeavingMember
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
@@ -42,4 +43,4 @@ async def _leave(parts: Parts, group_id: str, leaving: tuple[LeavingMember, ...]
     return await parts.groups.ask(group_id, lambda token: LeaveGroup(token, group_id, leaving))
 
 
-SERVICE = service(LeaveGroupRequest, handle)
+SERVICE = service(LeaveGroupRequest, handle, needs=Need(Operation.READ, ResourceType.GROUP, "group_id"))

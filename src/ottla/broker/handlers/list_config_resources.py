@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation
 from ottla.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 
@@ -38,4 +39,4 @@ def _names(image: ClusterImage, resource_type: int) -> list[str]:
     return sorted(name for kind, name in image.configs if kind == resource_type)
 
 
-SERVICE = service(ListConfigResourcesRequest, handle)
+SERVICE = service(ListConfigResourcesRequest, handle, needs=Operation.DESCRIBE_CONFIGS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import ListGroups
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ async def handle(parts: Parts, context: RequestContext, request: ListGroupsReque
         results = await parts.groups.ask_all(ListGroups)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
+    sees_all = context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     groups = [
         ListedGroup(group.group_id, group.protocol_type, group.state, GROUP_TYPE)
         for result in results
         for group in result.groups
-        if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
+        if (sees_all or context.may_quietly(Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
+        and (not states or group.state.lower() in states)
+        and (not types or GROUP_TYPE in types)
     ]
     return ListGroupsResponse(groups=sorted(groups, key=lambda group: group.group_id))
 
 
-SERVICE = service(ListGroupsRequest, handle)
+SERVICE = service(ListGroupsRequest, handle, needs=Asks.HANDLER)

@@ -14,9 +14,10 @@ from ottla.broker.handlers.repeated_names import count_names
 from ottla.broker.replicas.access import hosted
 from ottla.broker.replicas.early_requests import WANTED_MAX
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.fetch import READ_COMMITTED
 from ottla.messages.list_offsets import (
     ListOffsetsPartition,
@@ -42,12 +43,16 @@ async def handle(parts: Parts, context: RequestContext, request: ListOffsetsRequ
     slices = Slices(parts.world.clock)
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     counts = await count_names(slices, asked)
+    allowed = {topic.name async for topic in slices.over(request.topics) if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)}
     if request.replica_id == CONSUMER:
-        await parts.early_requests.wait(list(islice(counts, WANTED_MAX)))
+        await parts.early_requests.wait([wanted for wanted in islice(counts, WANTED_MAX) if wanted[0] in allowed])
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
             await slices.next()
+            if topic.name not in allowed:
+                results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
             if counts[topic.name, wanted.partition_index] > 1:
                 results.append(ListOffsetsPartitionResponse(wanted.partition_index, ErrorCode.INVALID_REQUEST))
                 continue
@@ -100,4 +105,4 @@ def _end_of(partition: Partition, isolation_level: int) -> int:
     return partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-SERVICE = service(ListOffsetsRequest, handle)
+SERVICE = service(ListOffsetsRequest, handle, needs=Asks.HANDLER)

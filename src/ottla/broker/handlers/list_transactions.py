@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 from ottla.transactions.commands import ListTransactions
 from ottla.transactions.transaction import STATE_NAMES
@@ -70,4 +70,4 @@ def _matcher(pattern: str) -> Callable[[str], Any]:
     return match
 
 
-SERVICE = service(ListTransactionsRequest, handle)
+SERVICE = service(ListTransactionsRequest, handle, needs=Asks.HANDLER)

@@ -8,16 +8,17 @@ or none. While a broker fails the answer waits a moment for the new leaders (``l
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER, NOT_ASKED, ResourceType
+from ottla.broker.authorization import NOT_ASKED
 from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, offline_replicas, shown_leader
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.metadata import (
     TOPIC_IDS_SINCE,
     MetadataRequest,
@@ -44,6 +45,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
             topic.topic_authorized_operations = context.allowed(ResourceType.TOPIC, topic.name or "")
         topics.append(topic)
     is_asked = request.include_cluster_authorized_operations
+    may_ask = is_asked and context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker_id, host, port, rack)
@@ -52,15 +54,16 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
         cluster_id=parts.cluster_id,
         controller_id=parts.controller_id,
         topics=topics,
-        cluster_authorized_operations=(context.allowed(ResourceType.CLUSTER, CLUSTER) if is_asked else NOT_ASKED),
+        cluster_authorized_operations=(context.allowed(ResourceType.CLUSTER, CLUSTER) if may_ask else 0) if is_asked else NOT_ASKED,
     )
 
 
 async def _topics(parts: Parts, context: RequestContext, request: MetadataRequest, slices: Slices) -> AsyncIterator[MetadataResponseTopic]:
     wanted, version = request.topics, context.version
     if wanted is None or (version == 0 and not wanted):
-        async for _, topic in slices.over(sorted(parts.image.topics.items())):
-            yield _describe(parts, context, topic)
+        async for name, topic in slices.over(sorted(parts.image.topics.items())):
+            if context.may_quietly(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                yield _describe(parts, context, topic)
         return
     names = [name or "" async for name in slices.over(topic.name for topic in wanted)]
     ids = [topic.topic_id async for topic in slices.over(wanted) if topic.topic_id != ZERO_UUID]
@@ -71,16 +74,21 @@ async def _topics(parts: Parts, context: RequestContext, request: MetadataReques
         async for topic_id in slices.over_distinct(ids):
             yield _look_up_id(parts, context, topic_id)
     else:
+        shown = {name async for name in slices.over_distinct(names) if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
         if request.allow_auto_topic_creation or version < 4:
-            await _create_missing(parts, names, slices)
+            await _create_missing(parts, context, shown, slices)
         async for name in slices.over_distinct(names):
-            yield _look_up(parts, context, name)
+            yield _look_up(parts, context, name) if name in shown else MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
 
 
-async def _create_missing(parts: Parts, names: Iterable[str], slices: Slices) -> None:
+async def _create_missing(parts: Parts, context: RequestContext, names: set[str], slices: Slices) -> None:
+    """Those that may not be made leave ``names``."""
     if not parts.config["auto.create.topics.enable"]:
         return
-    missing = [name async for name in slices.over_distinct(names) if name not in parts.image.topics and topic_name_problem(name) is None]
+    absent = [name async for name in slices.over(names) if name not in parts.image.topics]
+    if absent and not context.may_quietly(Operation.CREATE, ResourceType.CLUSTER, CLUSTER):
+        names -= {name async for name in slices.over(absent) if not context.may(Operation.CREATE, ResourceType.TOPIC, name)}
+    missing = [name async for name in slices.over(absent) if name in names and topic_name_problem(name) is None]
     if GROUP_METADATA_TOPIC in missing:
         await parts.groups.ensure_topic()
     ordinary = [NewTopic(name) async for name in slices.over_sorted(missing) if name not in INTERNAL_TOPICS]
@@ -92,6 +100,8 @@ def _look_up_id(parts: Parts, context: RequestContext, topic_id: bytes) -> Metad
     name = parts.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):  # ids are no secret, and names are
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return _describe(parts, context, parts.image.topics[name])
 
 
@@ -126,4 +136,4 @@ def _describe(parts: Parts, context: RequestContext, topic: TopicImage) -> Metad
     )
 
 
-SERVICE = service(MetadataRequest, handle)
+SERVICE = service(MetadataRequest, handle, needs=Asks.HANDLER)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, OffsetToCommit
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.offset_commit import (
     TOPIC_IDS_SINCE,
     OffsetCommitRequest,
@@ -34,8 +35,9 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
     offsets: list[OffsetToCommit] = []
     results: list[OffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
     slices = Slices(parts.world.clock)
+    is_allowed = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
     async for topic in slices.over(request.topics):
-        name = _name(parts, topic, context.version)
+        name = _name(parts, context, topic) if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
         found = parts.image.topics.get(name) if isinstance(name, str) else None
         known = found.partitions if found is not None else {}
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
@@ -58,7 +60,8 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
                     )
                 )
                 results.append(result)
-    await _commit(parts, request, offsets, results)
+    if is_allowed:
+        await _commit(parts, request, offsets, results)
     if context.version < GROUP_ID_NOT_FOUND_SINCE:
         async for result in slices.over(results):
             if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -66,10 +69,13 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
     return response
 
 
-def _name(parts: Parts, topic: OffsetCommitRequestTopic, version: int) -> str | ErrorCode:
-    if version < TOPIC_IDS_SINCE:
-        return topic.name
-    return parts.image.topic_names.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+def _name(parts: Parts, context: RequestContext, topic: OffsetCommitRequestTopic) -> str | ErrorCode:
+    name: str | None = topic.name
+    if context.version >= TOPIC_IDS_SINCE:
+        name = parts.image.topic_names.get(topic.topic_id)
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return name if context.may(Operation.READ, ResourceType.TOPIC, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def _commit(
@@ -97,4 +103,4 @@ async def _commit(
         result.error_code = code
 
 
-SERVICE = service(OffsetCommitRequest, handle)
+SERVICE = service(OffsetCommitRequest, handle, needs=Asks.HANDLER)

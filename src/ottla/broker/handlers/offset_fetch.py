@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommittedOffset, FetchOffsets
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.offset_fetch import (
     TOPIC_IDS_SINCE,
     OffsetFetchRequest,
@@ -40,10 +41,18 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
     slices = Slices(parts.world.clock)
     if context.version >= GROUPS_SINCE:
         groups = slices.over(request.groups)
-        return OffsetFetchResponse(groups=[await _group(parts, context.version, group, request, slices) async for group in groups])
-    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) async for topic in slices.over(request.topics)]
+        return OffsetFetchResponse(groups=[await _group(parts, context, group, request, slices) async for group in groups])
+    wanted, denied = None, list[OffsetFetchResponseTopic]()  # what is denied is listed after the others, as Kafka does
     try:
-        found = await _fetch(parts, request.group_id, wanted, slices, require_stable=request.require_stable)
+        _check_group(context, request.group_id)
+        if request.topics is not None:
+            wanted = []
+            async for topic in slices.over(request.topics):
+                if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                    wanted.append((topic.name, topic.partition_indexes))
+                else:
+                    denied.append(_failed(topic.name, topic.partition_indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        found = await _fetch(parts, context, request.group_id, wanted, slices, require_stable=request.require_stable)
         code = 0
     except KafkaError as error:
         code, found = error.code, {}
@@ -58,30 +67,40 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
         async for topic, offsets in slices.over(found.items())
     ]
     if code and context.version < ERROR_SINCE:  # the error has its place beside each partition only
-        topics = [
-            OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in indexes])
-            async for topic, indexes in slices.over(wanted or [])
-        ]
-    return OffsetFetchResponse(error_code=code, topics=topics)
+        topics = [_failed(topic.name, topic.partition_indexes, code) async for topic in slices.over(request.topics or [])]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(error_code=code, topics=topics + ([] if code else denied))
+
+
+def _check_group(context: RequestContext, group_id: str) -> None:
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def _failed(name: str, indexes: list[int], code: int) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in indexes])
 
 
 async def _group(
-    parts: Parts, version: int, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
+    parts: Parts, context: RequestContext, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
-    by_id = version >= TOPIC_IDS_SINCE
+    by_id = context.version >= TOPIC_IDS_SINCE
     wanted: WantedTopics | None = None
-    unknown: list[OffsetFetchResponseTopics] = []  # listed after the others, as Kafka does
-    if group.topics is not None:
-        wanted = []
-        async for topic in slices.over(group.topics):
-            name = parts.image.topic_names.get(topic.topic_id) if by_id else topic.name
-            if name is None:
-                unknown.append(_unknown(topic))
-            else:
-                wanted.append((name, topic.partition_indexes))
+    refused: list[OffsetFetchResponseTopics] = []  # listed after the others, as Kafka does
     try:
-        found = await _fetch(parts, group.group_id, wanted, slices, require_stable=request.require_stable)
+        _check_group(context, group.group_id)
+        if group.topics is not None:
+            wanted = []
+            async for topic in slices.over(group.topics):
+                name = parts.image.topic_names.get(topic.topic_id) if by_id else topic.name
+                if name is None:
+                    refused.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+                elif not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                    refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                else:
+                    wanted.append((name, topic.partition_indexes))
+        found = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
     async for name, offsets in slices.over(found.items()):
@@ -94,19 +113,20 @@ async def _group(
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)
         answer.topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
-    answer.topics += unknown
+    answer.topics += refused
     return answer
 
 
-def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    answers = [OffsetFetchResponsePartitions(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
-    return OffsetFetchResponseTopics("", topic.topic_id, answers)
+def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    """As it was asked for: an id is not answered with a name."""
+    answers = [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopics(topic.name, topic.topic_id, answers)
 
 
 async def _fetch(
-    parts: Parts, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
+    parts: Parts, context: RequestContext, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
 ) -> dict[str, list[CommittedOffset]]:
-    """Offsets by topic; KafkaError with the group's code."""
+    """Offsets by topic, of all topics without those that may not be described; KafkaError with the group's code."""
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
         result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
@@ -117,7 +137,8 @@ async def _fetch(
     found: dict[str, list[CommittedOffset]] = {}
     if wanted is None:
         async for offset in slices.over(await ask(None)):
-            found.setdefault(offset.topic, []).append(offset)
+            if context.may_quietly(Operation.DESCRIBE, ResourceType.TOPIC, offset.topic):
+                found.setdefault(offset.topic, []).append(offset)
         return found
     pairs = []
     async for topic, indexes in slices.over(wanted):
@@ -129,4 +150,4 @@ async def _fetch(
     return found
 
 
-SERVICE = service(OffsetFetchRequest, handle)
+SERVICE = service(OffsetFetchRequest, handle, needs=Asks.HANDLER)

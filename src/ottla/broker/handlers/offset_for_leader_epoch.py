@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from ottla.broker.replicas.access import led
 from ottla.broker.replicas.full_directories import must_leave
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 async def handle(parts: Parts, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
     slices = Slices(parts.world.clock)
+    is_node = context.may_quietly(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER)
     async for topic in slices.over(request.topics):
+        if not is_node and not context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic):
+            refused = [EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted.partition) for wanted in topic.partitions]
+            topics.append(OffsetForLeaderTopicResult(topic.topic, refused))
+            continue
         results = []
         async for wanted in slices.over(topic.partitions):
             result = EpochEndOffset(partition=wanted.partition)
@@ -49,4 +55,4 @@ def _check_may_be_written(parts: Parts, topic: str, index: int) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} cannot be written")
 
 
-SERVICE = service(OffsetForLeaderEpochRequest, handle)
+SERVICE = service(OffsetForLeaderEpochRequest, handle, needs=Asks.HANDLER)

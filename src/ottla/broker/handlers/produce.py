@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Coroutine, Sized
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.handlers import transactional_produce
 from ottla.broker.handlers.staged_produce import Held, StagedProduce, refuse
 from ottla.broker.replicas.access import absent
 from ottla.broker.requests.context import RequestContext, fail_loudly
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError, RecordsRefused
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.produce import (
     TOPIC_IDS_SINCE,
     BatchIndexAndErrorMessage,
@@ -53,7 +53,8 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
     store, has_ids = parts.partitions, context.version >= TOPIC_IDS_SINCE
     for topic in request.topic_data:
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
-        results = [_try_to_stage(parts, topic, partitions, data, staged, problem) for data in topic.partition_data]
+        refusal = problem or _refusal(parts, context, topic)
+        results = [_try_to_stage(parts, topic, partitions, data, staged, refusal) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     waits = staged.heavy or staged.late or staged.unpermitted
     if waits:
@@ -81,11 +82,12 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
         async for topic in slices.over(request.topic_data):
             has_id = context.version >= TOPIC_IDS_SINCE
             partitions = parts.partitions.by_id.get(topic.topic_id) if has_id else parts.partitions.by_name.get(topic.name)
+            refusal = problem or _refusal(parts, context, topic)
             results: list[PartitionProduceResponse] = []
             response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
             async for data in slices.over(topic.partition_data):
                 size_bytes += len(data.records or b"")
-                results.append(_try_to_stage(parts, topic, partitions, data, staged, problem))
+                results.append(_try_to_stage(parts, topic, partitions, data, staged, refusal))
                 if len(staged.staged) + len(staged.heavy) + len(staged.unpermitted) >= TOGETHER_MAX:
                     await _write(parts, staged)
         await _write(parts, staged)
@@ -159,7 +161,8 @@ async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError 
     staged.late = []
     for topic, data, result in late:
         partitions = store.by_id.get(topic.topic_id) if isinstance(_key_of(topic, staged), bytes) else store.by_name.get(topic.name)
-        _try_to_stage(parts, topic, partitions, data, staged, problem, result)
+        refusal = problem or _refusal(parts, staged.context, topic)
+        _try_to_stage(parts, topic, partitions, data, staged, refusal, result)
     await _write(parts, staged)
 
 
@@ -234,9 +237,32 @@ def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> 
     if request.acks not in _ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
     transactional_id = request.transactional_id
-    if transactional_id is not None and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return None
+    if transactional_id is None or not parts.authorizer.is_configured or not _has_transactional_batch(request):
+        return None
+    if context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return None
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _has_transactional_batch(request: ProduceRequest) -> bool:
+    """What batches say counts, not the header: clients send the id with plain batches, too."""
+    return any(
+        isinstance(data.records, memoryview) and len(data.records) > ATTRIBUTES_AT and data.records[ATTRIBUTES_AT] & TRANSACTIONAL
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _refusal(parts: Parts, context: RequestContext, topic: TopicProduceData) -> KafkaError | None:
+    """Why nothing may be written to the topic by who asks, if that is so. An id that no topic has tells nothing: it is not asked for."""
+    if not parts.authorizer.is_configured:
+        return None
+    name: str | None = topic.name
+    if context.version >= TOPIC_IDS_SINCE:
+        name = parts.image.topic_names.get(topic.topic_id)
+    if name is None or context.may(Operation.WRITE, ResourceType.TOPIC, name):
+        return None
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _absent(parts: Parts, topic: TopicProduceData, index: int, version: int) -> KafkaError:
@@ -316,4 +342,5 @@ def _refuse(staged: StagedProduce, partition: Partition, records: Sized, result:
         result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in error.record_errors]
 
 
-SERVICE = service(ProduceRequest, handle, handle_many=handle_many, listed_from=0)  # old librdkafka looks for v0 before it compresses
+_LISTED_FROM = 0  # old librdkafka looks for v0 before it compresses
+SERVICE = service(ProduceRequest, handle, handle_many=handle_many, listed_from=_LISTED_FROM, needs=Asks.HANDLER)

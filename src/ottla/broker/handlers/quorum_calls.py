@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.consensus.calls import Answer
 from ottla.consensus.wire_form import from_message, to_answer_message
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation
 from ottla.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from ottla.messages.end_quorum_epoch import EndQuorumEpochRequest
 from ottla.messages.fetch import FetchRequest

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.commands import SyncGroup
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -43,4 +44,4 @@ async def handle(parts: Parts, context: RequestContext, request: SyncGroupReques
     )
 
 
-SERVICE = service(SyncGroupRequest, handle, waits_for_others=True)
+SERVICE = service(SyncGroupRequest, handle, waits_for_others=True, needs=Need(Operation.READ, ResourceType.GROUP, "group_id"))

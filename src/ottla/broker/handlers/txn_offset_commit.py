@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitInTransaction, OffsetToCommit
 from ottla.machine import Writer
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -38,16 +38,19 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
     offsets: list[OffsetToCommit] = []
     results: list[TxnOffsetCommitResponsePartition] = []  # of ``offsets``, in the same order
     slices = Slices(parts.world.clock)
+    denied = _denied(context, request)
     async for topic in slices.over(request.topics):
         image = parts.image.topics.get(topic.name)
-        is_readable = context.may(Operation.READ, ResourceType.TOPIC, topic.name)
+        refusal = denied
+        if not denied and not context.may(Operation.READ, ResourceType.TOPIC, topic.name):
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         answers = TxnOffsetCommitResponseTopic(topic.name)
         response.topics.append(answers)
         async for found in slices.over(topic.partitions):
             result = TxnOffsetCommitResponsePartition(found.partition_index)
             answers.partitions.append(result)
-            if not is_readable:
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if refusal:
+                result.error_code = refusal
             elif image is None or found.partition_index not in image.partitions:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -56,6 +59,8 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
                     OffsetToCommit(topic.name, found.partition_index, found.committed_offset, found.committed_leader_epoch, metadata)
                 )
                 results.append(result)
+    if denied:
+        return response
     try:
         codes = await _commit(parts, context, request, tuple(offsets))
     except KafkaError as error:
@@ -66,15 +71,20 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
     return response
 
 
+def _denied(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Why nothing of the request may be done, or NONE."""
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
 async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, offsets: tuple[OffsetToCommit, ...]
 ) -> tuple[int, ...]:
     """One code for each offset; KafkaError with the code of all of them."""
     group_id = request.group_id
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.may(Operation.READ, ResourceType.GROUP, group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if not parts.groups.fits_batch(group_id, len(offsets)):
@@ -122,4 +132,4 @@ async def _permit(parts: Parts, context: RequestContext, request: TxnOffsetCommi
             raise KafkaError(ErrorCode(code)) from None
 
 
-SERVICE = service(TxnOffsetCommitRequest, handle)
+SERVICE = service(TxnOffsetCommitRequest, handle, needs=Asks.HANDLER)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation
 from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.authorization import CLUSTER, Operation, ResourceType
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.service import service
+from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.machine import Marker
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -51,9 +51,10 @@ async def handle(parts: Parts, context: RequestContext, request: WriteTxnMarkers
 
 
 async def _written(parts: Parts, context: RequestContext, due: list[tuple[Marker, TopicPartition]]) -> list[int]:
-    if not any(context.may(one, ResourceType.CLUSTER, CLUSTER) for one in (Operation.CLUSTER_ACTION, Operation.ALTER)):
+    may_alter = context.may_quietly(Operation.ALTER, ResourceType.CLUSTER, CLUSTER)
+    if not may_alter and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * len(due)
     return await parts.end_markers.write(parts.image, due)
 
 
-SERVICE = service(WriteTxnMarkersRequest, handle)
+SERVICE = service(WriteTxnMarkersRequest, handle, needs=Asks.HANDLER)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ottla.broker.authorization import Operation, ResourceType, Rights
+from ottla.broker.authorization import Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
 from ottla.net.response_queue import Place
@@ -137,6 +138,10 @@ class RequestContext:
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether who asks may do this with the resource."""
         return self.connection.rights.may(operation, resource_type, name)
+
+    def may_quietly(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """As ``may``, where something else is asked after a denial, or the resource is left out: the audit log does not have it."""
+        return bool(self.connection.rights.allowed(resource_type, name) >> operation & 1)
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
         """All that who asks may do with the resource, as a bit field (KIP-430)."""

@@ -79,8 +79,8 @@ async def answer_embedded(
     context = RequestContext(
         channel, outer.place, served.api, header.api_version, header.correlation_id, header.client_id, meters, outer.began_us
     )
-    if not is_allowed(served, context):
-        refuse(served, context)
+    if not is_allowed(served, context, request):
+        refuse(served, context, request)
         return await channel.answer
     result = served.handle(parts, context, request)
     if result is not None:

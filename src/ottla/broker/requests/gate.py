@@ -1,8 +1,8 @@
 """What a request passes between its frame and its handler, in this order:
 
 1. *Who asks* is the principal of its connection (``RequestContext.principal``). What a SASL mechanism finds out is set there.
-2. *Whether they may*: the operation on the cluster that the API's service declares (``Service.needs``) is asked of the authorizer, once for
-   each request. What a request needs of each topic or group that it names, its handler asks item by item.
+2. *Whether they may*: what the API's service declares (``Service.needs``), an operation on the cluster or on the one resource that the
+   request names, is asked of the authorizer, once for each request. Where a request names several, its handler asks for each of them.
 3. *How long it takes* is the client's to pay for, where requests are timed (``throttling.py``).
 4. *The handler* runs at once; what it leaves to a coroutine is answered when that ends.
 
@@ -15,14 +15,15 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
 
-from ottla.broker.authorization import CLUSTER, ResourceType
+from ottla.broker.authorization import DENIED, denial
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.large import Workload
-from ottla.broker.requests.service import Handle, Service
+from ottla.broker.requests.service import Asks, Handle, Need, Service
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.tasks import eager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
+from ottla.messages.acl_codes import CLUSTER, ResourceType
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
@@ -46,8 +47,8 @@ class Gate:
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         """The request is begun, or refused. ``kept`` is its frame, to be passed on if this node's controller turns out not to be active."""
-        if service.needs is not None and not is_allowed(service, context):
-            refuse(service, context)
+        if service.needs is not Asks.HANDLER and not is_allowed(service, context, request):
+            refuse(service, context, request)
         elif self._throttling.times_requests:
             self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
         else:
@@ -67,18 +68,27 @@ class Gate:
         context.reply(result)
 
 
-def is_allowed(service: Service, context: RequestContext) -> bool:
-    """Whether the principal may do with the cluster what the service needs."""
-    if service.needs is None:
+def is_allowed(service: Service, context: RequestContext, request: Any) -> bool:
+    """Whether the principal may do what the service needs."""
+    needs = service.needs
+    if isinstance(needs, Asks):
         return True
-    return context.may(service.needs, ResourceType.CLUSTER, CLUSTER)
+    if isinstance(needs, Need):
+        return context.may(needs.operation, needs.resource_type, getattr(request, needs.field))
+    return context.may(needs, ResourceType.CLUSTER, CLUSTER)
 
 
-def refuse(service: Service, context: RequestContext) -> None:
-    """The answer is CLUSTER_AUTHORIZATION_FAILED."""
-    log.info("request_refused", api=service.api.name, principal=str(context.principal), reason="CLUSTER_AUTHORIZATION_FAILED")
-    response: Any = service.api.response()
-    response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def refuse(service: Service, context: RequestContext, request: Any) -> None:
+    """The answer has the error code of the resource's type."""
+    needs = service.needs
+    code = denial(needs.resource_type if isinstance(needs, Need) else ResourceType.CLUSTER)
+    if service.refused is not None:
+        response: Any = service.refused(request, code)
+    else:
+        response = service.api.response()
+        response.error_code = code
+        if "error_message" in response.__struct_fields__:
+            response.error_message = DENIED[code]
     context.reply(response)
 
 

@@ -27,6 +27,7 @@ from ottla.messages.produce import ProduceRequest
 from ottla.metrics import RequestMeters
 from ottla.net.request_memory import RequestMemory
 from ottla.ports import Connection, World
+from ottla.security.principal import ANONYMOUS, Principal
 from ottla.wire.compiler import decode_from
 from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.generator import Form
@@ -112,11 +113,16 @@ class Router(Part):
 
     def accept(self, transport: Connection, listener: str, role: Role = Role.BROKER) -> BrokerConnection:
         connection = BrokerConnection(self, transport, listener, role, frame_bytes_max=self._frame_bytes_max)
-        connection.rights = self._authorizer.rights(connection.principal, connection.client_host)
+        self.introduce(connection, ANONYMOUS)
         connection.last_used_ms = self._clock.monotonic_ms()
         self.connections[connection] = None
         self.timing.share_among(len(self.connections))
         return connection
+
+    def introduce(self, connection: BrokerConnection, principal: Principal) -> None:
+        """Who is at the other end of the connection is known from now on."""
+        connection.principal = principal
+        connection.rights = self._authorizer.rights(principal, connection.client_host)
 
     def forget(self, connection: BrokerConnection) -> None:
         """The connection has ended."""

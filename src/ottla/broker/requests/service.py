@@ -1,23 +1,49 @@
 """One API as this broker serves it.
 
-A handler module declares ``SERVICE``; that registers it. A handler returns a response, or None when it has arranged for the answer
-itself, or a coroutine; one that finishes without suspending costs no Task.
+A handler module declares ``SERVICE``; that registers it. What its principal needs is declared, too: there is no API without a rule.
+A handler returns a response, or None when it has arranged for the answer itself, or a coroutine; one that finishes without suspending
+costs no Task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
-from ottla.broker.authorization import Operation
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.roles import Role
+from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.registry import API_OF_REQUEST, Api
 from ottla.wire.schema import Request, Response
 
 Handle = Callable[[Any, RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None]
 """What a handler may touch (``parts.Parts``), who asks, and the request."""
+
+Refused = Callable[[Any, ErrorCode], Response]
+"""The answer to a request that is refused as a whole with that error code, where it has no place for the code at its top."""
+
+
+class Asks(Enum):
+    """Who asks what its principal may do, where the gate does not."""
+
+    NOBODY = "everybody may"
+    HANDLER = "the handler, for each resource that the request names"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An operation on the one resource that a field of the request names."""
+
+    operation: Operation
+    resource_type: ResourceType
+    field: str
+
+
+Needs = Operation | Need | Asks
+"""An operation alone is one on the cluster."""
 
 BROKER: Final = frozenset({Role.BROKER})
 CONTROLLER: Final = frozenset({Role.CONTROLLER})
@@ -40,8 +66,9 @@ class Service:
     """Whose listeners it is served on: as Kafka's message definitions say."""
     is_forwarded: bool = False
     """A broker whose own controller is not the active one passes it on, whole."""
-    needs: Operation | None = None
-    """On the cluster: who may not do that is refused before the handler. Its response must have an error code."""
+    needs: Needs = Asks.HANDLER
+    """Who may not do that is refused before the handler."""
+    refused: Refused | None = None
 
     @property
     def version_min(self) -> int:
@@ -61,9 +88,11 @@ def service(
     listed_from: int | None = None,
     roles: frozenset[Role] = BROKER,
     is_forwarded: bool = False,
-    needs: Operation | None = None,
+    needs: Needs,
+    refused: Refused | None = None,
 ) -> Service:
     """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
+    assert isinstance(needs, Asks) or refused or "error_code" in api.response.__struct_fields__, f"{api.name} cannot say that it is refused"
     low = api.version_min if listed_from is None else listed_from
-    return Service(api, handle, handle_many, waits_for_others, low, roles, is_forwarded, needs)
+    return Service(api, handle, handle_many, waits_for_others, low, roles, is_forwarded, needs, refused)

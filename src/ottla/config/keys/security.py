@@ -1,14 +1,13 @@
-"""Who may connect and do what: SASL, delegation tokens, authorizer."""
+"""Who may connect: SASL, delegation tokens."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import ConfigKey, Scope, boolean, class_name, double, int16, int32, int64, password, string, strings
+from ottla.config.definition import ConfigKey, Scope, class_name, double, int16, int32, int64, password, string, strings
 from ottla.config.keys.reasons import JAVA, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    string("authorizer.class.name", "", "A Java class that authorizes requests; empty for none.", without_effect=SECURITY, harmless=("",)),
     class_name(
         "principal.builder.class",
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -122,16 +121,3 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         without_effect=SECURITY,
     ),
 )
-
-AUTHORIZER_KEYS: Final[tuple[ConfigKey, ...]] = (
-    string("super.users", "", "Principals that may do everything.", is_internal=True, without_effect=SECURITY, harmless=("",)),
-    boolean(
-        "allow.everyone.if.no.acl.found",
-        False,
-        "Whether everyone may do what no ACL is about.",
-        is_internal=True,
-        without_effect=SECURITY,
-        harmless=("", "false"),
-    ),
-)
-"""Kafka's authorizers read them beside its configuration."""

@@ -1,0 +1,214 @@
+"""Rights come and go with ACLs, for whatever outlives a request too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.principals import ASK_MS, allow, connected, fill_as_admin, forget, until, with_secured
+
+from ottla.broker.audit import LINES_MAX, LOGGER
+from ottla.client.admin import Admin, NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.errors import ErrorCode, KafkaError
+from ottla.loggers import send_to
+from ottla.messages.acl_codes import CLUSTER, Operation, Permission, ResourceType
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.replication.fetch_sessions import FetchSession
+from ottla.sim.cluster import SimBroker
+
+
+async def fetched(client: Cluster, request: FetchRequest) -> FetchResponse:
+    connection = await connected(client)
+    return await connection.ask(request, FetchResponse, timeout_ms=ASK_MS, version_max=12)
+
+
+def a_fetch(*, offset: int = 0, session_id: int = 0, session_epoch: int = -1, wait_ms: int = 0, count: int = 1) -> FetchRequest:
+    partitions = [FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20) for index in range(count)]
+    return FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=session_epoch,
+        topics=[FetchTopic("t", bytes(16), partitions)] if session_epoch <= 0 else [],
+    )  # fmt: skip
+
+
+def codes_of(response: FetchResponse) -> list[int]:
+    return [partition.error_code for topic in response.responses for partition in topic.partitions]
+
+
+def test_rights_come_and_go_with_acls() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = broker.client("alice")
+        assert codes_of(await fetched(alice, a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        assert codes_of(await fetched(alice, a_fetch())) == [0]
+        assert codes_of(await fetched(broker.client("bob"), a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t", permission=Permission.DENY)
+        assert codes_of(await fetched(alice, a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert await forget(admin, "alice") == 2
+        assert codes_of(await fetched(alice, a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        await allow(admin, "*", Operation.READ, ResourceType.TOPIC, "t")
+        assert codes_of(await fetched(broker.client("carol"), a_fetch())) == [0]
+
+    with_secured(body)
+
+
+def test_a_parked_fetch_asks_again_when_there_is_something_to_read() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = broker.client("alice")
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        await alice.refresh()
+        waiting = asyncio.create_task(fetched(alice, a_fetch(offset=1, wait_ms=5000)))
+        assert broker.broker is not None
+        await until(lambda: any(connection.parked for connection in broker.broker.router.connections))  # type: ignore[union-attr]
+        await forget(admin, "alice")
+        await fill_as_admin(admin, "t")
+        assert codes_of(await waiting) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+    with_secured(body)
+
+
+def test_a_session_of_partitions_at_rest_loses_what_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is watched: what is at rest is not looked at, until rules change."""
+    monkeypatch.setattr(FetchSession, "is_worth_watching", property(lambda session: True))
+
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = broker.client("alice")
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        first = await fetched(alice, a_fetch(offset=1, session_epoch=0))
+        assert (codes_of(first), first.session_id > 0) == ([0], True)
+        for epoch in (1, 2):
+            assert codes_of(await fetched(alice, a_fetch(session_id=first.session_id, session_epoch=epoch))) == []
+        await forget(admin, "alice")
+        after = await fetched(alice, a_fetch(session_id=first.session_id, session_epoch=3))
+        assert codes_of(after) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        await fill_as_admin(admin, "t")
+        again = await fetched(alice, a_fetch(session_id=first.session_id, session_epoch=4))
+        assert [len(partition.records or b"") > 0 for topic in again.responses for partition in topic.partitions] == [True]
+
+    with_secured(body)
+
+
+def test_who_says_to_be_a_follower_needs_cluster_action() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        mallory, request = broker.client("mallory"), a_fetch()
+        await allow(admin, "mallory", Operation.READ, ResourceType.TOPIC, "t")
+        request.replica_id = 7
+        assert codes_of(await fetched(mallory, request)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        request = a_fetch()
+        assert codes_of(await fetched(mallory, request)) == [0]
+
+    with_secured(body)
+
+
+def test_a_producer_that_repeats_itself_loses_the_right_to_write() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = broker.client("alice")
+        await allow(admin, "alice", Operation.WRITE, ResourceType.TOPIC, "t")
+        producer = Producer(alice, ProducerSettings())
+        for _ in range(5):
+            await (await producer.send("t", b"same", partition=0))
+        assert broker.broker is not None
+        assert any(connection.repeated is not None for connection in broker.broker.router.connections), "the head is remembered"
+        await forget(admin, "alice")
+        with pytest.raises(KafkaError) as caught:
+            await (await producer.send("t", b"same", partition=0))
+        assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert broker.broker.partitions.find("t", 0).high_watermark == 6  # type: ignore[union-attr]
+
+    with_secured(body)
+
+
+def test_a_topic_is_made_by_who_may_make_it() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = Admin(broker.client("alice"))
+        refused = await alice.create_topics([NewTopic("a-1", 1)])
+        assert refused["a-1"] is not None
+        assert refused["a-1"].code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await allow(admin, "alice", Operation.CREATE, ResourceType.TOPIC, "a-", is_prefix=True)
+        made = await alice.create_topics([NewTopic("a-1", 1), NewTopic("b-1", 1)])
+        assert made["a-1"] is None
+        assert made["b-1"] is not None
+        asked = await broker.client("alice").ask(None, MetadataRequest([]), MetadataResponse)
+        assert [topic.name for topic in asked.topics] == []
+        await allow(admin, "alice", Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
+        assert await alice.create_topics([NewTopic("b-1", 1)]) == {"b-1": None}
+
+    with_secured(body)
+
+
+def test_metadata_of_all_topics_leaves_out_what_may_not_be_seen() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert await Admin(admin).create_topics([NewTopic("u", 1)]) == {"u": None}
+        await allow(admin, "alice", Operation.WRITE, ResourceType.TOPIC, "u")
+        answer = await broker.client("alice").ask(None, MetadataRequest(None), MetadataResponse)
+        assert [topic.name for topic in answer.topics] == ["u"], "writing implies describing"
+        answer = await broker.client("bob").ask(None, MetadataRequest(None), MetadataResponse)
+        assert answer.topics == []
+
+    with_secured(body)
+
+
+def test_everyone_may_do_what_no_acl_is_about_if_the_operator_says_so() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert codes_of(await fetched(broker.client("bob"), a_fetch())) == [0]
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        assert codes_of(await fetched(broker.client("bob"), a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+    with_secured(body, allow_everyone_if_no_acl_found="true")
+
+
+def test_who_may_write_to_any_topic_gets_a_producer_id() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        async def code_of(user: str) -> int:
+            answer = await (await connected(broker.client(user))).ask(
+                InitProducerIdRequest(None), InitProducerIdResponse, timeout_ms=ASK_MS
+            )
+            return answer.error_code
+
+        assert await code_of("alice") == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        await allow(admin, "alice", Operation.WRITE, ResourceType.TOPIC, "x", is_prefix=True)
+        await allow(admin, "bob", Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER)
+        await allow(admin, "carol", Operation.WRITE, ResourceType.TOPIC, "x")
+        await allow(admin, "carol", Operation.WRITE, ResourceType.TOPIC, "x", permission=Permission.DENY)
+        assert [await code_of(user) for user in ("alice", "bob", "carol")] == [0, 0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+    with_secured(body)
+
+
+def test_denials_are_in_the_audit_log_and_what_is_left_out_is_not() -> None:
+    lines: list[tuple[str, Any]] = []
+
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        send_to(lambda name, _, event, values: lines.append((event, values)) if name == LOGGER else None)
+        mallory = broker.client("mallory")
+        assert (await mallory.ask(None, MetadataRequest(None), MetadataResponse)).topics == []
+        assert lines == []
+        await mallory.ask(None, MetadataRequest([MetadataRequestTopic(name="t")]), MetadataResponse)
+        [(event, values)] = lines
+        assert (event, values["principal"], values["operation"], values["resource"], values["host"]) == (
+            "authorization_denied", "User:mallory", "DESCRIBE", "TOPIC:LITERAL:t", "mallory",
+        )  # fmt: skip
+        for number in range(2 * LINES_MAX):
+            await mallory.ask(None, MetadataRequest([MetadataRequestTopic(name=f"t{number}")]), MetadataResponse)
+        assert len(lines) < 2 * LINES_MAX, "a flood of them is counted, and not written line by line"
+
+    try:
+        with_secured(body)
+    finally:
+        send_to(None)
+
+
+def test_acls_outlive_a_restart() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        await broker.stop()
+        await broker.start()
+        assert codes_of(await fetched(broker.client("alice"), a_fetch())) == [0]
+        assert codes_of(await fetched(broker.client("bob"), a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+    with_secured(body)
