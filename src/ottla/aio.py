@@ -23,7 +23,7 @@ from typing import Self, Unpack
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
-from ottla.client.admin import ClusterDescription, NewTopic
+from ottla.client.admin import Acl, AclFilter, ClusterDescription, NewTopic
 from ottla.client.buffer import ConsumerRecord, DeserializationError
 from ottla.client.cluster import Cluster, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
@@ -45,6 +45,8 @@ from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
 
 __all__ = [
+    "Acl",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "CommitOutcomeUnknownError",

@@ -14,6 +14,9 @@ from ottla.sync import Consumer, Producer, TopicPartition
 
 KEY = TopicPartition("t", 0)
 DESTRUCTIVE = {
+    ("acl", "allow"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),
+    ("acl", "deny"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),
+    ("acl", "delete"): (["User:a"], 1, "SECURITY_DISABLED"),
     ("topic", "delete"): (("t",), 1, "would delete t with all data"),
     ("topic", "delete-records"): (("t", "-o", "2"), 1, "would delete the records before offset 2 of t"),
     ("group", "seek"): (("readers", "--to", "start"), 0, "nothing was changed"),

@@ -16,6 +16,7 @@ from ottla import __version__
 from ottla.errors import OttlaError
 
 COMMANDS: Final = {
+    "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
     "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),

@@ -19,6 +19,8 @@ of a producer's records and ``on_connectivity`` in the client's own thread.
 from __future__ import annotations
 
 from ottla.aio import (
+    Acl,
+    AclFilter,
     ClusterDescription,
     CommitOutcomeUnknownError,
     ConsumerRecord,
@@ -40,6 +42,8 @@ from ottla.sync.consumer import Consumer
 from ottla.sync.producer import Producer
 
 __all__ = [
+    "Acl",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "CommitOutcomeUnknownError",

@@ -5,6 +5,7 @@ One module for each kind of thing that is administered. Finding brokers and tryi
 
 from __future__ import annotations
 
+from ottla.client.admin.acls import Acl, AclAdmin, AclFilter
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.client.admin.configs import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ConfigAdmin
 from ottla.client.admin.groups import CommittedOffset, GroupAdmin
@@ -17,6 +18,8 @@ __all__ = [
     "RESOURCE_CLIENT_METRICS",
     "RESOURCE_GROUP",
     "RESOURCE_TOPIC",
+    "Acl",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "CommittedOffset",
@@ -29,5 +32,5 @@ __all__ = [
 ]
 
 
-class Admin(HangingAdmin, GroupAdmin, ConfigAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

@@ -1,0 +1,205 @@
+"""``ottla acl``: list, allow, deny, delete."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.errors import KafkaError
+from ottla.messages.acl_codes import CLUSTER, OPERATIONS, Operation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.client.admin.acls import Acl
+
+F = TypeVar("F", bound=Callable[..., Any])
+COLUMNS: Final = ("principal", "permission", "operation", "resource_type", "resource_name", "pattern_type", "host")
+RESOURCES: Final = (("topic", ResourceType.TOPIC), ("group", ResourceType.GROUP), ("transactional-id", ResourceType.TRANSACTIONAL_ID))
+PRODUCER: Final = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+"""What a producer needs of topics and of its transactional id, as kafka-acls.sh --producer gives it."""
+CONSUMER: Final = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), ResourceType.GROUP: (Operation.READ,)}
+
+
+def _resource_options(function: F) -> F:
+    """``--topic``, ``--group``, ``--transactional-id``, ``--cluster``, ``--prefix``."""
+    function = click.option("--prefix", is_flag=True, help="The names are the beginnings of names.")(function)
+    function = click.option("--cluster", is_flag=True, help="The cluster itself.")(function)
+    for name, _ in reversed(RESOURCES):
+        option = click.option(f"--{name}", f"{name.replace('-', '_')}s", multiple=True, metavar="NAME", help=f"A {name}; * is every one.")
+        function = option(function)
+    return function
+
+
+@click.group()
+def acl() -> None:
+    """List and change who may do what."""
+
+
+@acl.command("list")
+@_resource_options
+@click.option("--principal", help="Only those of this principal: User:alice.")
+@bootstrap_option
+@format_option
+def list_acls(principal: str | None, bootstrap: str, output: str, prefix: bool, cluster: bool, **names: tuple[str, ...]) -> None:
+    """List ACLs; for a resource, all that cover it."""
+    from ottla.client.admin.acls import AclFilter
+    from ottla.sync import Admin
+
+    pattern_type = PatternType.PREFIXED if prefix else PatternType.MATCH
+    wanted = [AclFilter(kind, name, principal, pattern_type=pattern_type) for kind, name in _resources(cluster, names)]
+    found: set[Acl] = set()
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        for one in wanted or [AclFilter(principal=principal)]:
+            found.update(admin.describe_acls(one))
+    _show(output, "acl list", sorted(found))
+
+
+def _changing(permission: Permission) -> Callable[[F], F]:
+    def options(function: F) -> F:
+        function = format_option(bootstrap_option(yes_option(function)))
+        if permission is Permission.ALLOW:
+            function = click.option("--consumer", is_flag=True, help="What a consumer needs of the topics and the group.")(function)
+            function = click.option("--producer", is_flag=True, help="What a producer needs of the topics.")(function)
+        names = ", ".join(operation.name.lower() for operation in sorted({one for found in OPERATIONS.values() for one in found}))
+        text = f"An operation; may be repeated: all, {names}."
+        function = click.option("-o", "--operation", "operations", multiple=True, metavar="OPERATION", help=text)(function)
+        function = click.option("--host", "hosts", multiple=True, default=("*",), show_default=True, help="An address.")(function)
+        return _resource_options(click.argument("principals", nargs=-1, required=True)(function))
+
+    return options
+
+
+@acl.command()
+@_changing(Permission.ALLOW)
+def allow(producer: bool, consumer: bool, **asked: Any) -> None:
+    """Allow PRINCIPALS (User:alice) operations on resources.
+
+    \b
+    ottla acl allow User:alice --producer --topic orders --yes
+    ottla acl allow User:bob --consumer --topic orders --group billing --yes
+    ottla acl allow User:carol -o read --topic logs- --prefix --yes
+    """
+    _create(Permission.ALLOW, [given for is_asked, given in ((producer, PRODUCER), (consumer, CONSUMER)) if is_asked], **asked)
+
+
+@acl.command()
+@_changing(Permission.DENY)
+def deny(**asked: Any) -> None:
+    """Deny PRINCIPALS operations on resources, whatever allows them besides."""
+    _create(Permission.DENY, [], **asked)
+
+
+def _create(
+    permission: Permission,
+    roles: Iterable[Any],
+    *,
+    principals: tuple[str, ...],
+    operations: tuple[str, ...],
+    hosts: tuple[str, ...],
+    yes: bool,
+    bootstrap: str,
+    output: str,
+    prefix: bool,
+    cluster: bool,
+    **names: tuple[str, ...],
+) -> None:
+    from ottla.client.admin.acls import Acl
+    from ottla.sync import Admin
+
+    resources = _resources(cluster, names)
+    if not resources:
+        raise click.UsageError("no resource: give --topic, --group, --transactional-id or --cluster")
+    wanted = [
+        Acl(kind, name, principal, operation, permission, host, PatternType.PREFIXED if prefix else PatternType.LITERAL)
+        for principal in map(_principal, principals)
+        for kind, name in resources
+        for operation in _operations(kind, operations, roles)
+        for host in hosts
+    ]
+    if not wanted:
+        raise click.UsageError("no operation: give --operation" + (", --producer or --consumer" if permission is Permission.ALLOW else ""))
+    if not yes:
+        _show(output, "acl plan", wanted)
+        click.echo("add --yes to apply it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        results = admin.create_acls(wanted)
+    _show(output, "acl create", [one for one, error in results.items() if error is None])
+    _report({str(error): error for error in results.values() if error is not None}.values())
+
+
+@acl.command()
+@click.argument("principals", nargs=-1, required=True)
+@_resource_options
+@yes_option
+@bootstrap_option
+@format_option
+def delete(
+    principals: tuple[str, ...], yes: bool, bootstrap: str, output: str, prefix: bool, cluster: bool, **names: tuple[str, ...]
+) -> None:
+    """Delete all ACLs of PRINCIPALS, or those on the resources that are named."""
+    from ottla.client.admin.acls import AclFilter
+    from ottla.sync import Admin
+
+    pattern_type = PatternType.ANY if not any(names.values()) and not cluster else PatternType.PREFIXED if prefix else PatternType.LITERAL
+    resources: list[tuple[ResourceType, str | None]] = [*_resources(cluster, names)] or [(ResourceType.ANY, None)]
+    filters = [
+        AclFilter(kind, name, principal, pattern_type=pattern_type) for principal in map(_principal, principals) for kind, name in resources
+    ]
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        if not yes:
+            _show(output, "acl plan", sorted({one for wanted in filters for one in admin.describe_acls(wanted)}))
+            click.echo("add --yes to delete these", err=True)
+            sys.exit(1)
+        deleted = {one for found in admin.delete_acls(filters) for one in found}
+    _show(output, "acl delete", sorted(deleted))
+
+
+def _resources(cluster: bool, names: dict[str, tuple[str, ...]]) -> list[tuple[ResourceType, str]]:
+    found = [(kind, name) for option, kind in RESOURCES for name in names[f"{option.replace('-', '_')}s"]]
+    return found + ([(ResourceType.CLUSTER, CLUSTER)] if cluster else [])
+
+
+def _principal(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise click.UsageError(f"{text!r} is no principal: a type and a name are expected, as in User:{text or 'alice'}")
+    return text
+
+
+def _operations(kind: ResourceType, given: tuple[str, ...], roles: Iterable[Any]) -> list[Operation]:
+    found: dict[Operation, None] = {}
+    for text in given:
+        operation = Operation.__members__.get(text.upper().replace("-", "_"), Operation.UNKNOWN)
+        if operation not in {Operation.ALL, *OPERATIONS[kind]}:
+            known = ", ".join(one.name.lower() for one in sorted(OPERATIONS[kind]))
+            raise click.UsageError(f"{text!r} is no operation on a {kind.name.lower()}; all, {known} are")
+        found[operation] = None
+    for role in roles:
+        found.update(dict.fromkeys(role.get(kind, ())))
+    return list(found)
+
+
+def _show(output: str, command: str, acls: Iterable[Acl]) -> None:
+    rows = [
+        (
+            one.principal, one.permission.name.lower(), one.operation.name.lower(), one.resource_type.name.lower(), one.resource_name,
+            one.pattern_type.name.lower(), one.host,
+        )
+        for one in acls
+    ]  # fmt: skip
+    print_rows(output, command, COLUMNS, rows)
+
+
+def _report(errors: Iterable[KafkaError]) -> None:
+    failed = list(errors)
+    for error in failed:
+        click.echo(f"ottla: {error}", err=True)
+    if failed:
+        sys.exit(1)

@@ -1,0 +1,93 @@
+"""Access control lists (KIP-140): created, listed, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.messages.acl_codes import WILDCARD, Operation, PatternType, Permission, ResourceType
+from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse
+from ottla.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """What a principal may do, or may not, with the resources that a pattern covers, from a host: an address, or ``*``."""
+
+    resource_type: ResourceType
+    resource_name: str
+    principal: str
+    operation: Operation
+    permission: Permission = Permission.ALLOW
+    host: str = WILDCARD
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Which ACLs are meant; what is left out fits all. With ``PatternType.MATCH`` the name is a resource's, and all that cover it fit."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+    host: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+
+
+class AclAdmin(AdminBase):
+    async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, Outcome]:
+        """They are in force where this broker asks; one that is there already is no error."""
+        wanted = list(dict.fromkeys(acls))
+        creations = [
+            AclCreation(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
+            for acl in wanted
+        ]
+        response = await self._cluster.ask(None, CreateAclsRequest(creations), CreateAclsResponse)
+        return {acl: error_of(result.error_code, result.error_message) for acl, result in zip(wanted, response.results, strict=True)}
+
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """Those that fit, in order; all without a filter."""
+        wanted = wanted or AclFilter()
+        request = DescribeAclsRequest(
+            wanted.resource_type, wanted.resource_name, wanted.pattern_type, wanted.principal, wanted.host, wanted.operation,
+            wanted.permission,
+        )  # fmt: skip
+        response = await self._cluster.ask(None, request, DescribeAclsResponse)
+        raise_for(response.error_code, response.error_message)
+        return sorted(
+            Acl(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                acl.principal,
+                Operation(acl.operation),
+                Permission(acl.permission_type),
+                acl.host,
+                PatternType(resource.pattern_type),
+            )
+            for resource in response.resources
+            for acl in resource.acls
+        )
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+        """The ACLs that fit each filter, which are removed, all or none. KafkaError of the first filter that is refused."""
+        asked = [
+            DeleteAclsFilter(
+                one.resource_type, one.resource_name, one.pattern_type, one.principal, one.host, one.operation, one.permission
+            )
+            for one in filters
+        ]  # fmt: skip
+        response = await self._cluster.ask(None, DeleteAclsRequest(asked), DeleteAclsResponse)
+        for result in response.filter_results:
+            raise_for(result.error_code, result.error_message)
+        return [sorted(map(_acl_of, result.matching_acls)) for result in response.filter_results]
+
+
+def _acl_of(found: DeleteAclsMatchingAcl) -> Acl:
+    return Acl(
+        ResourceType(found.resource_type), found.resource_name, found.principal, Operation(found.operation),
+        Permission(found.permission_type), found.host, PatternType(found.pattern_type),
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""``ottla acl`` as a shell runs it, against a broker whose authorizer takes everybody without authentication for a super user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.principals import STANDARD
+from tests.cli.test_commands import items, ottla
+
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Acl, Admin
+
+TOPIC = ResourceType.TOPIC
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Iterator[str]:
+    secured = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), **secured}) as thread:
+        yield thread.bootstrap
+
+
+def known(bootstrap: str) -> list[Acl]:
+    with Admin(bootstrap) as admin:
+        return admin.describe_acls()
+
+
+def test_what_a_producer_and_a_consumer_need_is_a_word(bootstrap: str) -> None:
+    planned = ottla(bootstrap, "acl", "allow", "User:a", "--producer", "--topic", "t", "--format", "json")
+    assert (planned.returncode, len(json.loads(planned.stdout)["items"]), known(bootstrap)) == (1, 3, [])
+    assert "add --yes to apply it" in planned.stderr
+    done = ottla(bootstrap, "acl", "allow", "User:a", "--producer", "--topic", "t", "--transactional-id", "x", "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = ottla(bootstrap, "acl", "allow", "User:b", "--consumer", "--topic", "t", "--group", "g", "--host", "127.0.0.1", "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert known(bootstrap) == sorted(
+        [
+            *(Acl(TOPIC, "t", "User:a", operation) for operation in (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)),
+            *(Acl(ResourceType.TRANSACTIONAL_ID, "x", "User:a", operation) for operation in (Operation.WRITE, Operation.DESCRIBE)),
+            *(Acl(TOPIC, "t", "User:b", operation, host="127.0.0.1") for operation in (Operation.READ, Operation.DESCRIBE)),
+            Acl(ResourceType.GROUP, "g", "User:b", Operation.READ, host="127.0.0.1"),
+        ]
+    )
+
+
+def test_acls_are_listed_by_what_they_cover_and_deleted_by_principal(bootstrap: str) -> None:
+    for arguments in (
+        ["allow", "User:a", "-o", "read", "--topic", "logs-", "--prefix"],
+        ["deny", "User:a", "User:b", "-o", "all", "--topic", "logs-secret"],
+        ["allow", "User:b", "-o", "alter-configs", "--cluster"],
+    ):
+        assert ottla(bootstrap, "acl", *arguments, "--yes").returncode == 0
+    listed = items(ottla(bootstrap, "acl", "list", "--topic", "logs-secret", "--format", "json"))
+    assert [(row["principal"], row["permission"], row["resource_name"], row["pattern_type"]) for row in listed] == [
+        ("User:a", "allow", "logs-", "prefixed"),
+        ("User:a", "deny", "logs-secret", "literal"),
+        ("User:b", "deny", "logs-secret", "literal"),
+    ]
+    text = ottla(bootstrap, "acl", "list", "--principal", "User:b").stdout.splitlines()
+    assert [line.split()[:5] for line in text[1:]] == [
+        ["User:b", "deny", "all", "topic", "logs-secret"],
+        ["User:b", "allow", "alter_configs", "cluster", CLUSTER],
+    ]
+    planned = ottla(bootstrap, "acl", "delete", "User:b", "--topic", "logs-secret")
+    assert (planned.returncode, "add --yes to delete these" in planned.stderr, len(known(bootstrap))) == (1, True, 4)
+    assert ottla(bootstrap, "acl", "delete", "User:b", "--topic", "logs-secret", "--yes").returncode == 0
+    assert ottla(bootstrap, "acl", "delete", "User:a", "--yes").returncode == 0
+    assert known(bootstrap) == [Acl(ResourceType.CLUSTER, CLUSTER, "User:b", Operation.ALTER_CONFIGS)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["allow", "alice", "-o", "read", "--topic", "t"], "as in User:alice"),
+        (["allow", "User:a", "-o", "read"], "no resource"),
+        (["allow", "User:a", "--topic", "t"], "--producer or --consumer"),
+        (["deny", "User:a", "--topic", "t"], "no operation: give --operation"),
+        (["allow", "User:a", "-o", "idempotent-write", "--topic", "t"], "is no operation on a topic; all, read"),
+        (["allow", "User:a", "-o", "any", "--topic", "t"], "is no operation on a topic"),
+        (["delete", "nobody"], "as in User:nobody"),
+    ],
+)
+def test_a_wrong_call_says_why(bootstrap: str, arguments: list[str], text: str) -> None:
+    done = ottla(bootstrap, "acl", *arguments, "--yes")
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+
+
+def test_a_broker_without_an_authorizer_says_so(tmp_path: Path) -> None:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as thread:
+        done = ottla(thread.bootstrap, "acl", "allow", "User:a", "-o", "read", "--topic", "t", "--yes")
+    assert (done.returncode, "SECURITY_DISABLED" in done.stderr) == (1, True)
