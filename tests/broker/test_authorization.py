@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.principals import ASK_MS, allow, connected, fill_as_admin, forget, until, with_secured
 
+from ottla.admin_http.kafka_names import broker_families
 from ottla.broker.audit import LINES_MAX, LOGGER
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
@@ -16,10 +17,15 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import send_to
 from ottla.messages.acl_codes import CLUSTER, Operation, Permission, ResourceType
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.records.builder import BatchBuilder
 from ottla.replication.fetch_sessions import FetchSession
+from ottla.security.principal import Principal
 from ottla.sim.cluster import SimBroker
+from ottla.types import TopicPartition
 
 
 async def fetched(client: Cluster, request: FetchRequest) -> FetchResponse:
@@ -210,5 +216,90 @@ def test_acls_outlive_a_restart() -> None:
         await broker.start()
         assert codes_of(await fetched(broker.client("alice"), a_fetch())) == [0]
         assert codes_of(await fetched(broker.client("bob"), a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+    with_secured(body)
+
+
+def test_a_transactional_id_is_asked_for_where_a_batch_is_transactional() -> None:
+    """Clients send their id with plain batches, too: those need the topic alone."""
+
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        await allow(admin, "alice", Operation.WRITE, ResourceType.TOPIC, "t")
+        connection = await connected(broker.client("alice"))
+
+        async def code_of(batch: bytearray) -> int:
+            topic = TopicProduceData("t", bytes(16), [PartitionProduceData(0, batch)])
+            answer = await connection.ask(ProduceRequest("x", -1, 1000, [topic]), ProduceResponse, timeout_ms=ASK_MS, version_max=9)
+            return answer.responses[0].partition_responses[0].error_code
+
+        plain, transactional = BatchBuilder(), BatchBuilder()
+        plain.append(None, b"v", timestamp_ms=1)
+        transactional.append(None, b"v", timestamp_ms=1)
+        assert await code_of(plain.build()) == 0
+        built = transactional.build(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+        assert await code_of(built) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    with_secured(body)
+
+
+def test_rights_to_one_type_are_none_to_another_of_the_same_name() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        connection = await connected(broker.client("alice"))
+        assert codes_of(await connection.ask(a_fetch(), FetchResponse, timeout_ms=ASK_MS, version_max=12)) == [0]
+        answer = await connection.ask(HeartbeatRequest("t", 1, "m"), HeartbeatResponse, timeout_ms=ASK_MS)
+        assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    with_secured(body)
+
+
+def test_a_super_user_is_one_with_its_type() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert broker.broker is not None
+        rights = broker.broker.parts.authorizer.rights
+        assert rights(Principal("User", "admin"), "h").may(Operation.READ, ResourceType.TOPIC, "t")
+        assert not rights(Principal("Group", "admin"), "h").may(Operation.READ, ResourceType.TOPIC, "t")
+
+    with_secured(body)
+
+
+def test_an_id_is_answered_without_its_name() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert broker.broker is not None
+        topic_id = broker.broker.image.topics["t"].topic_id
+        mallory = broker.client("mallory")
+        [topic] = (await mallory.ask(None, MetadataRequest([MetadataRequestTopic(topic_id, None)]), MetadataResponse)).topics
+        assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+
+    with_secured(body)
+
+
+def test_groups_that_may_not_be_described_are_not_listed() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        for group in ("g1", "g2"):
+            await Admin(admin).set_offsets(group, {TopicPartition("t", 0): 1})
+        await allow(admin, "alice", Operation.READ, ResourceType.GROUP, "g2")
+        await allow(admin, "bob", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
+        listed = [await Admin(broker.client(user)).list_groups() for user in ("alice", "bob", "mallory")]
+        assert [sorted(group.group_id for group in found) for found in listed] == [["g2"], ["g1", "g2"], []]
+
+    with_secured(body)
+
+
+def test_acls_and_answers_are_counted() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert broker.broker is not None
+        status = broker.broker.status
+        allowed, denied = status.authorization_counts
+        assert codes_of(await fetched(broker.client("mallory"), a_fetch())) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert status.authorization_counts == (allowed, denied + 1)
+        await allow(admin, "alice", Operation.READ, ResourceType.TOPIC, "t")
+        assert status.authorization_counts[0] > allowed
+        shown = {family.name: family.samples[0].value for family in broker_families(status, idle_share=1.0) if "authorizer" in family.name}
+        assert shown == {
+            "kafka_server_authorizer_metrics_acls_total_count": 1,
+            "kafka_server_authorizer_metrics_authorization_allowed_total": status.authorization_counts[0],
+            "kafka_server_authorizer_metrics_authorization_denied_total": denied + 1,
+        }
 
     with_secured(body)

@@ -41,6 +41,7 @@ def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
     yield from _replicated(status)
     yield from _requests(status)
     yield from _network(status, idle_share)
+    yield from _authorizer(status)
 
 
 def partition_families(status: Status) -> Iterator[Family]:
@@ -189,3 +190,12 @@ def _network(status: Status, idle_share: float) -> Iterator[Family]:
     yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", idle, idle_share)
     yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle, idle_share)
     yield gauge("kafka_network_requestchannel_requestqueuesize", "Requests that wait for the disk.", status.working_count)
+
+
+def _authorizer(status: Status) -> Iterator[Family]:
+    """Kafka's are rates a minute of the same."""
+    prefix = "kafka_server_authorizer_metrics"
+    yield gauge(f"{prefix}_acls_total_count", "Access control lists of the cluster.", len(status.image.acls))
+    allowed, denied = status.authorization_counts
+    yield counter(f"{prefix}_authorization_allowed_total", "Operations that principals were allowed.", allowed)
+    yield counter(f"{prefix}_authorization_denied_total", "Operations that principals were denied.", denied)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla.broker.authorization import AclAuthorizer
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.store import PartitionStore
@@ -79,6 +80,12 @@ class Status:
     def request_meters(self) -> list[tuple[str, RequestMeters]]:
         """Of each API, by its name, in the order of the keys."""
         return [(APIS[key].name, meters) for key, meters in sorted(self.router.meters.items())]
+
+    @property
+    def authorization_counts(self) -> tuple[int, int]:
+        """How many operations an authorizer has allowed, and how many it has denied, since the start."""
+        authorizer = self.parts.authorizer
+        return (authorizer.audit.allowed_count, authorizer.audit.denied_count) if isinstance(authorizer, AclAuthorizer) else (0, 0)
 
     @property
     def is_open(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.authorization import DENIED, denial
 from ottla.broker.requests.context import RequestContext, fail
@@ -27,6 +27,8 @@ from ottla.messages.acl_codes import CLUSTER, ResourceType
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
+
+_HANDLER: Final = Asks.HANDLER
 
 Forward = Callable[[RequestContext, bytes], None]
 """Passes a request on, as it came, to the active controller."""
@@ -47,7 +49,7 @@ class Gate:
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
         """The request is begun, or refused. ``kept`` is its frame, to be passed on if this node's controller turns out not to be active."""
-        if service.needs is not Asks.HANDLER and not is_allowed(service, context, request):
+        if service.needs is not _HANDLER and not is_allowed(service, context, request):
             refuse(service, context, request)
         elif self._throttling.times_requests:
             self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
