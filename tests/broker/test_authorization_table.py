@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from tests.broker.asked_requests import request_of
 from tests.broker.principals import ASK_MS, SECURED, connected, fill_as_admin, known_by_host, secured
 from tests.simulation.quorum_nodes import CONTROLLER_PORT, NODES, QuorumNode, started
@@ -190,3 +191,21 @@ def test_controllers_listeners_and_what_brokers_pass_on_are_judged_alike() -> No
     run(asyncio.wait_for(main(), 600))
     assert {"CreateAcls", "DeleteTopics", "IncrementalAlterConfigs", "ElectLeaders"} < set(compared)
     check_golden("controllers.txt", lines)
+
+
+def test_nodes_without_rights_say_so_and_name_the_way_out() -> None:
+    async def main() -> None:
+        simulation = Simulation(3)
+        nodes = [QuorumNode(simulation, node, SECURED) for node in range(1, NODES + 1)]
+        for node in nodes:
+            await node.format()
+            node.begin()
+        await asyncio.sleep(10)
+        assert all(node.broker is None for node in nodes), "none of them serves"
+
+    with known_by_host(), structlog.testing.capture_logs() as logs:
+        run(asyncio.wait_for(main(), 600))
+    refused = [dict(line) for line in logs if line["event"] == "node_refused"]
+    assert {line["api"] for line in refused} == {"Fetch"}
+    assert "super.users" in refused[0]["way_out"]
+    assert len(refused) <= NODES * NODES, "once a connection"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.peers.caller_name import CallerName
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsResponse
@@ -28,6 +28,10 @@ log = get_logger(__name__)
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 NAMED_SINCE: Final = 3
 """The version of ApiVersions in which a connection begins; every node serves it (Kafka since 2.4)."""
+
+_WAY_OUT: Final = (
+    "name the nodes' principals in super.users of every node, or give them CLUSTER_ACTION on the cluster; the peer's log names them"
+)
 
 OnAnswer = Callable[[Response | None], None]
 """Gets the answer; None when there will be none: the connection has ended, or the node does not serve the request."""
@@ -60,6 +64,7 @@ class PeerConnection:
         self._waiting: deque[tuple[Request, OnAnswer, int, Older | None]] = deque()
         self._sent: deque[_Sent] = deque()
         self._last_correlation_id = 0
+        self._is_refused = False  # as a client that may not ask what nodes ask: said once
         self.is_closed = False
 
     @property
@@ -136,6 +141,9 @@ class PeerConnection:
             raise DecodeError(f"answer {correlation_id} came where {sent.correlation_id} was due")
         response = decode(sent.api.response, sent.version, frame[position:])
         self._sent.popleft()
+        if not self._is_refused and getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._is_refused = True
+            log.warning("node_refused", api=sent.api.name, peer=self._transport and self._transport.peer, way_out=_WAY_OUT)
         sent.on_answer(response)
 
     def probe(self) -> None:
