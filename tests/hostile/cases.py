@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.hostile import batches, framing, requests, transactions
+from tests.hostile import acls, batches, framing, requests, transactions
 from tests.hostile.case import Case
 from tests.hostile.wire_bytes import RECOMPRESSED
 
@@ -21,6 +21,11 @@ def cases_of_transactions() -> list[Case]:
             transactions.markers_from_a_client, transactions.transactional_batches, transactions.inquiries,
         )
     )  # fmt: skip
+
+
+def cases_of_acls() -> list[Case]:
+    """For a broker with an authorizer: ACLs are kept, and one that denies something to everybody may be among them."""
+    return _named((acls.creations, acls.filters))
 
 
 def all_cases() -> list[Case]:

@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 from tests.foreign_clients.wire import RawClient, batch_of, produce_request
@@ -135,10 +136,9 @@ def memory_peak(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def judged_broker(folder: Path) -> Iterator[Judge]:
-    with BrokerProcess(
-        folder, socket_request_max_bytes=str(FRAME_BYTES_MAX), auto_create_topics_enable="false", ottla_admin_listener=str(lasting_port())
-    ) as broker:
+def judged_broker(folder: Path, **properties: Any) -> Iterator[Judge]:
+    given: dict[str, Any] = {"socket_request_max_bytes": str(FRAME_BYTES_MAX), "auto_create_topics_enable": "false"} | properties
+    with BrokerProcess(folder, **given, ottla_admin_listener=str(lasting_port())) as broker:
         judge = Judge(broker)
         try:
             yield judge
