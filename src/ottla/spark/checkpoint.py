@@ -26,6 +26,7 @@ class PlannedBatch:
     query: str
     sources: list[str | None]  # the end offset of each source as JSON; None of one that has none yet
     has_state: bool  # the query keeps state, which a batch that is skipped must bring up to date all the same
+    location: str = ""  # of the checkpoint
 
 
 def asked_of_spark(session: Any, number: int) -> PlannedBatch:
@@ -40,24 +41,30 @@ def asked_of_spark(session: Any, number: int) -> PlannedBatch:
     assert found.isDefined(), "Spark writes the offsets of a batch before it runs"
     offsets = found.get().offsets()
     sources = [offsets.apply(index) for index in range(offsets.size())]
-    path = session._jvm.org.apache.hadoop.fs.Path(execution.resolvedCheckpointRoot(), "state")
+    location = execution.resolvedCheckpointRoot()
+    path = session._jvm.org.apache.hadoop.fs.Path(location, "state")
     has_state = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).exists(path)
-    return PlannedBatch(query, [source.get().json() if source.isDefined() else None for source in sources], has_state)
+    return PlannedBatch(query, [source.get().json() if source.isDefined() else None for source in sources], has_state, location)
 
 
 def read_from(location: str | None, number: int) -> PlannedBatch:
     """Of the query that has its checkpoint there. KafkaError INVALID_CONFIG where that is no local directory."""
     if location is None:
         raise invalid(f"exactly once reads the batch's offsets in the checkpoint: give the sink the option {CHECKPOINT}, {_AT_LEAST_ONCE}")
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
-        raise invalid(f"{CHECKPOINT}={location} is not on this machine: use to_topic(...) in a classic session, {_AT_LEAST_ONCE}")
-    root = Path(unquote(parts.path) if parts.scheme else location)
+    root = local_directory(location, "use to_topic(...) in a classic session")
     query = json.loads((root / "metadata").read_text(encoding="utf-8"))["id"]
     version, _, *sources = (root / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     if version != _VERSION:
         raise invalid(f"the checkpoint {location} has offsets in form {version}, not {_VERSION}: use to_topic(...), {_AT_LEAST_ONCE}")
-    return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists())
+    return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists(), location)
+
+
+def local_directory(location: str, way_out: str) -> Path:
+    """The directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        raise invalid(f"{CHECKPOINT}={location} is not on this machine: {way_out}, {_AT_LEAST_ONCE}")
+    return Path(unquote(parts.path) if parts.scheme else location)
 
 
 def ends_of(sources: Sequence[str | None]) -> Offsets:

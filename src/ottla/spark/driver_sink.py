@@ -10,18 +10,24 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer import ProducerSettings
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, ends_of, read_from
+from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint_topic import CheckpointTopic
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed, hash_of
-from ottla.spark.options import CHECKPOINT, invalid
+from ottla.spark.mirror import Mirror
+from ottla.spark.options import CHECKPOINT, invalid, is_mirrored
+from ottla.spark.restoring import restore
+from ottla.spark.row_slice import RowSlice
 from ottla.spark.rows import RowWriter, check_columns, columns_of, topic_of
 from ottla.spark.transactional_delivery import TransactionalDelivery
 from ottla.spark.transactor import Transactor
+from ottla.types import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +54,7 @@ class Application:
         self._link: Link = link_for(settings)
         self._machine = ExactlyOnce(app)
         self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
+        self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
         self._turn = threading.Lock()
         atexit.register(self.close)
 
@@ -81,12 +88,19 @@ class Application:
                         rows = collect()
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
+                        self._write_checkpoint(planned, number)
                     else:
                         answer = self._link.run(self._transactor.perform(asked))
+                        if asked is Step.READ and self._mirror is not None:
+                            self._mirror.load()
                 except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
                     problem = error
         except StopIteration as done:
-            return row_count if done.value else None
+            if not done.value:
+                return None
+            if self._mirror is not None:
+                self._mirror.settle()
+            return row_count
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> int:
         delivery = TransactionalDelivery(self._link, self._transactor.producer, batch_bytes=batch_bytes_of(self._settings))
@@ -97,6 +111,25 @@ class Application:
             row_count += batch.num_rows
         delivery.flush()
         return row_count
+
+    def _write_checkpoint(self, planned: PlannedBatch, number: int) -> None:
+        """What the checkpoint has more than its topic is in the transaction."""
+        if self._mirror is None:
+            return
+        root = local_directory(planned.location, "checkpoint=topic needs one that the driver reads")
+        topic, producer = self._mirror.topic, self._transactor.producer
+        delivery = TransactionalDelivery(self._link, producer, batch_bytes=batch_bytes_of(self._settings))
+        is_tight = batch_bytes_of(self._settings) + topic.piece_bytes > topic.message_bytes_max
+        now_ms = time.time_ns() // 1_000_000
+
+        def send(key: bytes, value: bytes | None, headers: Headers) -> None:
+            delivery.add(RowSlice(topic.partition, [key], [value], [headers], 0, 1, now_ms))
+            if is_tight:  # a batch of the topic has room for one piece
+                delivery.flush()
+                self._link.run(producer.flush())
+
+        self._mirror.write(root, number, send)
+        delivery.flush()
 
 
 def app_of(settings: Mapping[str, str]) -> str:
@@ -136,6 +169,22 @@ class DriverSink:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_application": None}
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the checkpoint is in a topic, too."""
+        return is_mirrored(self._settings)
+
+    def prepare(self, location: str) -> int | None:
+        """With ``checkpoint=topic``, a checkpoint that is not there any more is written back; how many files, None where there was no need.
+
+        To be called before the query starts. StopError when the topic's checkpoint does not belong to what was written.
+        """
+        if not self.is_mirrored:
+            return None
+        app = app_of(self._settings)
+        directory = local_directory(location, "checkpoint=topic needs one that the driver reads")
+        return restore(app, self._settings, producer_settings(self._settings, app), directory)
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         """The batch's rows and its offsets are committed together, now or before."""
