@@ -26,7 +26,7 @@ Result = tuple[Any, ...]
 
 
 def event(number: int, second: float, key: str, value: int) -> bytes:
-    moment = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    moment = datetime.fromtimestamp(round(second, 3), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return json.dumps({"id": number, "k": key, "v": value, "t": moment}).encode()
 
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer import ProducerSettings
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, counts_of, ends_of, local_directory, read_from
 from ottla.spark.checkpoint_topic import CheckpointTopic
+from ottla.spark.dead_letters import dead_letters
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed, hash_of
@@ -63,19 +64,33 @@ class Application:
         with contextlib.suppress(Exception):
             self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
 
-    def deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+    def deliver(
+        self,
+        planned: PlannedBatch,
+        number: int,
+        collect: Callable[[], Iterable[pa.RecordBatch]],
+        dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
+    ) -> int | None:
         """How many rows were written; None when they had been before. StopError when the batch may not be written.
 
-        One batch at a time: a query that was stopped and started again may come while its last batch still ends in another thread.
+        ``dead_letters`` is called when the rows have been collected; these name their topics. One batch at a time: a query that was stopped
+        and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect)
+            return self._deliver(planned, number, collect, dead_letters)
 
-    def _deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+    def _deliver(
+        self,
+        planned: PlannedBatch,
+        number: int,
+        collect: Callable[[], Iterable[pa.RecordBatch]],
+        dead_letters: Callable[[], Iterable[pa.RecordBatch]],
+    ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
         asking = self._machine.deliver(Batch(planned.query, number, hash_of(planned.sources), begin, ends))
         rows: Iterable[pa.RecordBatch] = ()
+        letters: list[pa.RecordBatch] = []
         row_count = 0
         answer: Committed | None = None
         problem: BaseException | None = None
@@ -86,8 +101,10 @@ class Application:
                 try:
                     if asked is Step.COLLECT:
                         rows = collect()
+                        letters = list(dead_letters())
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
+                        self._write(letters, to_their_topics=True)
                         self._write_checkpoint(planned, number)
                     else:
                         answer = self._link.run(self._transactor.perform(asked))
@@ -102,9 +119,9 @@ class Application:
                 self._mirror.settle()
             return row_count
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> int:
+    def _write(self, batches: Iterable[pa.RecordBatch], *, to_their_topics: bool = False) -> int:
         delivery = TransactionalDelivery(self._link, self._transactor.producer, batch_bytes=batch_bytes_of(self._settings))
-        writer = RowWriter(delivery, self._topic)
+        writer = RowWriter(delivery, None if to_their_topics else self._topic)
         row_count = 0
         for batch in batches:
             writer.write(batch)
@@ -194,7 +211,12 @@ class DriverSink:
         planned = asked_of_spark(session, number) if is_classic else read_from(self._settings.get(CHECKPOINT), number)
         if self._application is None:
             self._application = Application(self._settings)
-        row_count = self._application.deliver(planned, number, lambda: collected(rows, number))
+        row_count = self._application.deliver(
+            planned,
+            number,
+            lambda: collected(rows, number),
+            lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
+        )
         if row_count is None:
             if planned.has_state:
                 rows.write.format("noop").mode("overwrite").save()  # the batch's state is not written before its rows are read

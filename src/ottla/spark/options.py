@@ -71,7 +71,8 @@ TABLE: Final = (
     _honoured("startingOffsetsByTimestamp", _READ, 'JSON {"topic": {"0": milliseconds}}; takes precedence over startingOffsets'),
     _honoured("startingTimestamp", _READ, "milliseconds since 1970, for all partitions; takes precedence over startingOffsetsByTimestamp"),
     _honoured("startingOffsetsByTimestampStrategy", _READ, "error or latest: where to start when there is no such record", "error"),
-    _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
+    _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest; follow: of a table that is joined to a stream, the latest offsets in "
+              "each batch", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
     _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
     _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs",
