@@ -1,8 +1,9 @@
 """Two queries over one topic, as a program that kills itself and its JVM at a named point: ``python -m tests.spark.doomed_queries JSON``.
 
 ``copy`` appends the rows to two topics, with their keys, headers and times; ``totals`` counts by key, in update mode; ``plain``, where it
-is wanted, appends with ``writeStream.format("ottla")``. The JSON names the broker, the directory of the checkpoints, the queries, and the
-point: the application, how many batches it has written before, and where it is.
+is wanted, appends with ``writeStream.format("ottla")``; those of ``operators`` are queries of these names, over a topic of events. The JSON
+names the broker, the directory of the checkpoints, the queries, whether checkpoints are in topics, too, and the point: the application,
+how many batches it has written before, and where it is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.spark.operators import OPERATORS, UPDATING, read_events
+
 from ottla.spark import driver_sink
 from ottla.spark.exactly_once import Seal, Step
 from ottla.spark.transactor import Transactor
 
 POINTS = ("collected", "half produced", "produced", "offsets sent", "committed", "before commits/N")
-SOURCE, EVEN, ODD, TOTALS, PLAIN = "in", "even", "odd", "totals", "plain"
+SOURCE, EVEN, ODD, TOTALS, PLAIN, EVENTS = "in", "even", "odd", "totals", "plain", "events"
 MASTER = "local[2]"
 ROWS_PER_BATCH, ROWS_PER_LAST_BATCH = 40, 4_000
 
@@ -51,7 +54,9 @@ class Doom:
                 self.at(transactor._app, "committed")
             return answer
 
-        def written(application: Any, batches: Any) -> int:
+        def written(application: Any, batches: Any, **more: Any) -> int:
+            if more:
+                return int(write(application, batches, **more))  # dead letters
             app = application._transactor._app
             rows = [batch for found in batches for batch in (found.slice(0, found.num_rows // 2), found.slice(found.num_rows // 2))]
             count = write(application, rows[: len(rows) // 2])
@@ -72,7 +77,7 @@ class Doom:
         planted.DriverSink.__call__ = called
 
 
-def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_batch: int) -> list[Any]:
+def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_batch: int, checkpoint: str) -> list[Any]:
     """The running queries; each ends when it has read all that is there."""
     from pyspark.sql import functions as F
 
@@ -81,12 +86,27 @@ def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_b
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": SOURCE, "startingOffsets": "earliest", "includeHeaders": "true"}
     rows = spark.readStream.format("ottla").options(maxOffsetsPerTrigger=str(rows_per_batch), **options).load()
     copied = rows.withColumn("topic", F.when(F.crc32("value") % 2 == 0, EVEN).otherwise(ODD)).drop("partition")
-    copy = copied.writeStream.foreachBatch(sink({"kafka.bootstrap.servers": bootstrap, "app": "copy"}))
+
+    def kept(name: str) -> dict[str, str]:
+        return {"app": name, "checkpoint": checkpoint, "checkpointLocation": str(folder / name)}
+
+    copier: Any = sink({"kafka.bootstrap.servers": bootstrap} | kept("copy"))
+    if "copy" in names:
+        copier.prepare(str(folder / "copy"))
+    copy = copied.writeStream.foreachBatch(copier)
     counts = rows.groupBy(F.col("key").cast("string").alias("name")).count()
-    totals = to_topic(counts, TOTALS, key="name", bootstrap=bootstrap, app="totals").outputMode("update")
+
+    def operator(name: str) -> Any:
+        frame = OPERATORS[name](read_events(spark, bootstrap, EVENTS, rows_per_batch))
+        return to_topic(frame, name, bootstrap=bootstrap, options=kept(name)).outputMode("update" if name in UPDATING else "append")
+
+    def totals() -> Any:
+        return to_topic(counts, TOTALS, key="name", bootstrap=bootstrap, options=kept("totals")).outputMode("update")
+
     plain = rows.drop("partition").writeStream.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap, "topic": PLAIN})
-    writers = {"copy": copy, "totals": totals, "plain": plain}
-    return [writers[name].option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start() for name in names]
+    writers = {"copy": lambda: copy, "totals": totals, "plain": lambda: plain}
+    made = {name: writers[name]() if name in writers else operator(name) for name in names}
+    return [made[name].option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start() for name in names]
 
 
 def main() -> None:
@@ -97,8 +117,9 @@ def main() -> None:
 
     # Most of a short life is the JVM's start: its second compiler and its parallel collector would not pay.
     java = settings_for(MASTER)["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    spark = session("doomed", master=MASTER, config={"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": java})
-    queries = start(spark, given["bootstrap"], Path(given["folder"]), given["queries"], given["rows_per_batch"])
+    config = {"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": java}
+    spark = session("doomed", master=MASTER, config=config | given["config"])
+    queries = start(spark, given["bootstrap"], Path(given["folder"]), given["queries"], given["rows_per_batch"], given["checkpoint"])
     print("queries run", flush=True)
     for query in queries:
         query.awaitTermination()

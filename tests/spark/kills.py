@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.foreign_clients.broker_process import BrokerProcess
-from tests.spark.doomed_queries import EVEN, ODD, PLAIN, ROWS_PER_BATCH, ROWS_PER_LAST_BATCH, SOURCE, TOTALS
+from tests.spark.doomed_queries import EVEN, EVENTS, ODD, PLAIN, ROWS_PER_BATCH, ROWS_PER_LAST_BATCH, SOURCE, TOTALS
+from tests.spark.operators import OPERATORS, check, event
 
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
@@ -27,18 +31,37 @@ Doom = tuple[str, int, str] | float
 
 
 def check_kills(
-    folder: Path, dooms: Iterable[Doom], *, queries: Sequence[str] = ("copy", "totals"), rows_per_run: int = ROWS_PER_RUN
+    folder: Path,
+    dooms: Iterable[Doom],
+    *,
+    queries: Sequence[str] = ("copy", "totals"),
+    rows_per_run: int = ROWS_PER_RUN,
+    loses_checkpoints: bool = False,
+    config: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """After the kills, and a last run that ends by itself, the output is what a batch computes."""
+    """After the kills, and a last run that ends by itself, the output is what a batch computes.
+
+    With ``loses_checkpoints`` they are in topics, too, and their directories are deleted after each kill.
+    """
+    checkpoint = "topic" if loses_checkpoints else "directory"
+    operators = [name for name in queries if name in OPERATORS]
     with BrokerProcess(folder) as broker:
         with Admin(broker.bootstrap) as admin:
             kept = {"retention.ms": "-1"}  # the records have times of their own
-            topics = [NewTopic(name, PARTITION_COUNT, 1, kept) for name in (SOURCE, EVEN, ODD, TOTALS, PLAIN)]
+            topics = [NewTopic(name, PARTITION_COUNT, 1, kept) for name in (SOURCE, EVEN, ODD, TOTALS, PLAIN, *operators)]
+            topics.append(NewTopic(EVENTS, 1, 1, kept))  # whose order is that of time
             assert set(admin.create_topics(topics).values()) == {None}
         for index, doom in enumerate([*dooms, None]):
             fill(broker.bootstrap, index * rows_per_run, rows_per_run)
-            run(broker.bootstrap, folder, doom, queries)
-        check_output(broker.bootstrap, folder, queries)
+            fill_events(broker.bootstrap, index * rows_per_run, rows_per_run, is_last=doom is None)
+            run(broker.bootstrap, folder, doom, queries, checkpoint=checkpoint, config=dict(config))
+            for name in queries if loses_checkpoints and doom is not None else ():
+                shutil.rmtree(folder / name, ignore_errors=True)
+        if "copy" in queries or "totals" in queries:
+            check_output(broker.bootstrap, folder, queries)
+        events = [json.loads(record.value) for record in read(broker.bootstrap, EVENTS, 1)]
+        for name in operators:
+            check(name, events, [record.value for record in read(broker.bootstrap, name)])
 
 
 def fill(bootstrap: str, first: int, count: int) -> None:
@@ -49,13 +72,25 @@ def fill(bootstrap: str, first: int, count: int) -> None:
             producer.send(SOURCE, b"%d" % number, key=key, headers=headers, timestamp_ms=1_700_000_000_000 + number)
 
 
-def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str]) -> None:
+def fill_events(bootstrap: str, first: int, count: int, *, is_last: bool) -> None:
+    """Events a quarter of a second apart, a little out of order; at the very end one that is late enough for all windows to end."""
+    with Producer(bootstrap, linger_ms=0) as producer:
+        for number in range(first, first + count):
+            rng = random.Random(number)
+            second = number / 4 + rng.uniform(-0.8, 0.8) + 100
+            producer.send(EVENTS, event(number, second, rng.choice("abcde"), rng.randint(1, 9)))
+        if is_last:
+            producer.send(EVENTS, event(first + count, first + count + 10_000, "z", 1))
+
+
+def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str], **more: Any) -> None:
     """The program has been killed at the point, or ends well without one."""
     log = folder / "spark.log"
     named = doom if isinstance(doom, tuple) else None
     with log.open("ab") as errors:
         rows_per_batch = ROWS_PER_LAST_BATCH if doom is None else ROWS_PER_BATCH
         given = {"bootstrap": bootstrap, "folder": str(folder), "doom": named, "queries": list(queries), "rows_per_batch": rows_per_batch}
+        given |= {"checkpoint": "directory", "config": {}} | more
         command = [sys.executable, "-m", "tests.spark.doomed_queries", json.dumps(given)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
         assert process.stdout is not None
@@ -102,9 +137,9 @@ def expected_totals(source: list[Any], folder: Path) -> Counter[tuple[Any, ...]]
     return found
 
 
-def read(bootstrap: str, topic: str) -> list[Any]:
+def read(bootstrap: str, topic: str, partition_count: int = PARTITION_COUNT) -> list[Any]:
     """The committed records."""
-    partitions = [TopicPartition(topic, index) for index in range(PARTITION_COUNT)]
+    partitions = [TopicPartition(topic, index) for index in range(partition_count)]
     with Admin(bootstrap) as admin:
         ends = {key: end for key, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP)).items()}
     with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:

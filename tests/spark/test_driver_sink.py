@@ -284,7 +284,7 @@ def test_a_checkpoint_that_cannot_be_read_names_the_ways_out(tmp_path: Path):
     with pytest.raises(KafkaError, match="in form v2"):
         read_from(str(tmp_path), 0)
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t": {"0": 5}}')
-    assert read_from(str(tmp_path), 0) == PlannedBatch("q", [None, '{"t": {"0": 5}}'], False)
+    assert read_from(str(tmp_path), 0) == PlannedBatch("q", [None, '{"t": {"0": 5}}'], False, str(tmp_path))
     (tmp_path / "state").mkdir()
     assert read_from(tmp_path.as_uri(), 0).has_state
 

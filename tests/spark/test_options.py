@@ -89,7 +89,12 @@ def test_an_ignored_option_warns_and_is_dropped(option):
 
 @pytest.mark.parametrize("option", [option for option in TABLE if option.fate is Fate.HONOURED], ids=lambda option: option.name)
 def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option):
-    words = {"kafka.security.protocol": "PLAINTEXT", "kafka.isolation.level": "read_committed", "delivery": "at_least_once"}
+    words = {
+        "kafka.security.protocol": "PLAINTEXT",
+        "kafka.isolation.level": "read_committed",
+        "delivery": "at_least_once",
+        "checkpoint": "directory",
+    }
     value = words.get(option.name, "1")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,6 +1,7 @@
 """``ottla pipeline`` as a program, on a user's file."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
+
+from ottla.sync import Admin
 
 FILE = """
 from pyspark.sql import functions as F
@@ -55,10 +58,22 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     assert (shown["query"], shown["batch"], shown["partitions"], shown["lag"], shown["writes_now"]) == ("orders-totals", 0, 2, 1, False)
     assert json.loads((data / "orders-totals" / "metadata").read_text())["id"] == shown["spark_id"]
 
-    assert "would delete the offsets of orders-totals" in ottla("pipeline", "reset", "orders", *where, expected=1)
+    lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}
+    shutil.rmtree(data)
+    assert "files written from topic orders-totals-checkpoint" in ottla("pipeline", "restore", "orders", *where)
+    assert {path: (data / "orders-totals" / path).read_bytes() for path in lost} == lost
+    assert "would replace" in ottla("pipeline", "restore", "orders", *where, expected=1)
+    (data / "orders-totals" / "offsets" / "0").unlink()
+    ottla("pipeline", "restore", "orders", "--yes", *where)
+    assert (data / "orders-totals" / "offsets" / "0").read_bytes() == lost["offsets/0"]
+    assert "there is no topic with a checkpoint" in ottla("pipeline", "restore", "others", *where, expected=1)
+
+    assert "topic orders-totals-checkpoint, and" in ottla("pipeline", "reset", "orders", *where, expected=1)
     assert data.exists()
     assert "orders-totals: offsets deleted" in ottla("pipeline", "reset", "orders", "--yes", *where)
     assert not data.exists()
+    with Admin(topics.bootstrap) as admin:
+        assert "orders-totals-checkpoint" not in admin.list_topics()
     assert json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"] == []
 
 

@@ -13,6 +13,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import Delivery
 from ottla.spark.link import link_for
 from ottla.spark.offsets import LATEST
+from ottla.spark.row_slice import RowSlice
 from ottla.spark.rows import check_columns, write_rows
 from ottla.spark.source import OttlaDataSource
 from ottla.sync import Admin, Consumer
@@ -170,7 +171,7 @@ def test_batches_after_a_refused_one_are_as_small_as_the_topic_wants(topics: Top
     assert delivery.partition_counts([topic]) == [1]
     refused = []
     for _ in range(2):
-        delivery.add(TopicPartition(topic, 0), [None] * 100, [bytes(400)] * 100, None, start=0, end=100, timestamp_ms=0)
+        delivery.add(RowSlice(TopicPartition(topic, 0), [None] * 100, [bytes(400)] * 100, None, 0, 100, 0))
         delivery.flush()
         refused.append(delivery.refused)
     assert refused[0] > 0
@@ -183,7 +184,7 @@ def test_what_open_batches_of_all_partitions_hold_is_bounded(topics: Topics):
     settings = options(topics, topic=topic, **{"kafka.buffer.memory": "20000"})
     delivery = Delivery(link_for(settings), settings)
     for number in range(200):
-        delivery.add(TopicPartition(topic, number % 40), [None], [b"%03d" % number + bytes(997)], None, start=0, end=1, timestamp_ms=0)
+        delivery.add(RowSlice(TopicPartition(topic, number % 40), [None], [b"%03d" % number + bytes(997)], None, 0, 1, 0))
         open_bytes = sum(builder.size_bytes for builder in delivery._builders.values())
         assert delivery._open_bytes == open_bytes <= 20_000
     delivery.flush()
@@ -231,7 +232,7 @@ def test_a_batch_that_is_sent_again_keeps_its_place(topics: Topics):
     delivery = FailingDelivery(link_for(settings), settings)
     assert delivery.partition_counts([topic]) == [1]
     for number in range(50):
-        delivery.add(TopicPartition(topic, 0), [None], [b"%050d" % number], None, start=0, end=1, timestamp_ms=0)
+        delivery.add(RowSlice(TopicPartition(topic, 0), [None], [b"%050d" % number], None, 0, 1, 0))
     delivery.flush()
     assert delivery.tries > 10
     assert [int(record.value) for record in stored(topics, topic)[0]] == list(range(50))

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import KafkaError
-from ottla.spark.pipelines import brokers, name_of, next_name, pipeline, pipelines_of, running
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark import pipelines as pipelines_module
+from ottla.spark.exactly_once import StopError
+from ottla.spark.pipelines import name_of, pipeline, pipelines_of, running
 from ottla.spark.runner import Runner, lag_of, progress_line, reason_of
 from ottla.spark.writer import sink
 
@@ -82,11 +84,47 @@ def runner(tmp_path: Path, pipelines: Any, clock: Clock, said: list[str], *, unt
         pipelines,
         checkpoints=tmp_path,
         bootstrap="broker:1",
+        checkpoint="topic",
         until_caught_up=until_caught_up,
         say=said.append,
         now_s=lambda: clock.now_s,
         pause=clock.pause,
     )
+
+
+class Sink:
+    """Of a query whose checkpoint is in a topic; what it says, in turn, of writing it back."""
+
+    def __init__(self, said: list[Any]) -> None:
+        self._said = said
+        self.locations: list[str] = []
+
+    def prepare(self, location: str) -> int | None:
+        self.locations.append(location)
+        found = self._said.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        assert found is None or isinstance(found, int)
+        return found
+
+
+def test_a_checkpoint_that_was_lost_is_written_back_before_its_query_starts(tmp_path: Path):
+    away, stop = KafkaError(ErrorCode.NETWORK_EXCEPTION, "away"), StopError("it does not belong to it")
+    sinks = [Sink([away, 7, None]), Sink([stop])]
+    writers, lines = [Writer([AWAY, None]), Writer([])], list[str]()
+
+    def several(session: Any) -> list[Writer]:
+        found = pipelines_module.runner()
+        assert found is not None
+        found.sinks.extend(sinks)
+        return writers
+
+    assert not runner(tmp_path, {"several": several}, Clock(), lines).run()
+    assert [len(writer.queries) for writer in writers] == [2, 0]
+    assert sinks[0].locations == [str(tmp_path / "app-several")] * 3
+    assert "app-several  had lost its checkpoint; 7 files are written back from its topic" in lines
+    assert any("failed, and is started again in 1 s: KafkaError: NETWORK_EXCEPTION: away" in line for line in lines)
+    assert "app-several-2  stopped, and is not started again: it does not belong to it" in lines
 
 
 def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_path: Path):
@@ -111,14 +149,16 @@ def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_p
     writers, seen = [Writer([None]), Writer([None])], []
 
     def several(session: Any) -> list[Writer]:
-        seen.append((next_name(), next_name(), brokers()))
+        found = pipelines_module.runner()
+        assert found is not None
+        seen.append((next(found.names), next(found.names), found.bootstrap, found.checkpoint))
         return writers
 
     assert runner(tmp_path, {"several": several}, Clock(), [], until_caught_up=True).run()
-    assert set(seen) == {("app-several", "app-several-2", "broker:1")}
+    assert set(seen) == {("app-several", "app-several-2", "broker:1", "topic")}
     assert [writer.said["name"] for writer in writers] == ["app-several", name_of("app", "several", 1)]
     assert writers[0].said["trigger"] == {"availableNow": True}
-    assert next_name() is None
+    assert pipelines_module.runner() is None
 
 
 def test_a_ctrl_c_stops_all_queries(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""``ottla pipeline``: run the pipelines of a file; show what an application has written, and let it begin again."""
+"""``ottla pipeline``: run the pipelines of a file; show what an application has written, write its checkpoints back, let it begin again."""
 
 from __future__ import annotations
 
@@ -39,26 +39,34 @@ def pipeline() -> None:
 @click.option("--app", help="The application's name.  [default: the file's name without its end]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@click.option(
+    "--checkpoint",
+    type=click.Choice(["topic", "directory"]),
+    help="Keep the checkpoints in topics, too, or in their directories alone.  [default: topic where the master is local]",
+)
 @data_option
 @bootstrap_option
-def run(file: Path, app: str | None, until_caught_up: bool, master: str, data: Path | None, bootstrap: str) -> None:
+def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpoint: str | None, data: Path | None, bootstrap: str) -> None:
     """Run the functions of FILE that have @pipeline, and start their queries again when they fail.
 
     A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 1. Ctrl-C stops
-    all of them between two steps; the next run goes on from there.
+    all of them between two steps; the next run goes on from there, also on another machine: a checkpoint that is not there is written
+    back from its topic.
     """
     name = app or file.stem
     try:
         from ottla.runtime.java import JavaMissingError
-        from ottla.spark.defaults import session, stop_session
+        from ottla.spark.defaults import MIRRORED, session, stop_session
+        from ottla.spark.executors import is_local
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.runner import Runner
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
+    kind = checkpoint or ("topic" if is_local(master) else "directory")
     folder = folder_of(name, data)
     with held(folder):
         try:
-            spark = session(name, master=master, log_file=folder / "spark.log")
+            spark = session(name, master=master, config=MIRRORED if kind == "topic" else None, log_file=folder / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
@@ -68,6 +76,7 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, data: P
                 pipelines_of(file),
                 checkpoints=folder,
                 bootstrap=bootstrap,
+                checkpoint=kind,
                 until_caught_up=until_caught_up,
                 say=click.echo,
             )
@@ -106,7 +115,7 @@ def status(app: str, bootstrap: str, output: str) -> None:
 @data_option
 @bootstrap_option
 def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
-    """Delete the offsets and the checkpoints of APP, so that its next run begins again; its topics are kept.
+    """Delete the offsets and the checkpoints of APP, also those in topics, so that its next run begins again; its results are kept.
 
     Refused while it runs on this machine, or has a transaction open.
     """
@@ -115,19 +124,72 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     folder = folder_of(app, data)
     with Admin(bootstrap, client_id="ottla-cli") as admin:
         groups = list(applications(admin, app))
+        topics = checkpoint_topics(admin, app)
         busy = [group for group in groups if admin.pending_offsets(group)]
         if busy:
             raise click.ClickException(f"{', '.join(busy)} writes a batch now; stop it first")
         if not yes:
-            click.echo(f"would delete the offsets of {', '.join(groups) or 'no query'}, and {folder}; add --yes to apply it", err=True)
+            also = "".join(f", topic {topic}" for topic in topics.values())
+            offsets = f"the offsets of {', '.join(groups) or 'no query'}"
+            click.echo(f"would delete {offsets}{also}, and {folder}; add --yes to apply it", err=True)
             sys.exit(1)
         with held(folder):
             for group, problem in admin.delete_groups(groups).items():
                 if problem is not None:
                     raise problem
                 click.echo(f"{group}: offsets deleted")
+            for topic, problem in admin.delete_topics(list(topics.values())).items() if topics else ():
+                if problem is not None:
+                    raise problem
+                click.echo(f"topic {topic}: deleted")
             shutil.rmtree(folder)
     click.echo(f"{folder}: deleted")
+
+
+@pipeline.command()
+@click.argument("app")
+@yes_option
+@data_option
+@bootstrap_option
+def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
+    """Write the checkpoints of APP back from their topics, in place of those that are there, such as ones from a backup.
+
+    'ottla pipeline run' does it by itself for a checkpoint that is missing. Refused while APP runs on this machine; one that runs elsewhere
+    is stopped.
+    """
+    try:
+        from ottla.spark.driver_sink import producer_settings
+        from ottla.spark.restoring import restore as write_back
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} {NEEDS}") from None
+    from ottla.spark.exactly_once import StopError
+    from ottla.sync import Admin
+
+    folder = folder_of(app, data)
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        topics = checkpoint_topics(admin, app)
+    if not topics:
+        raise click.ClickException(f"there is no topic with a checkpoint of application {app!r}")
+    replaced = [str(folder / name) for name in topics if (folder / name).exists()]
+    if replaced and not yes:
+        click.echo(f"would replace {', '.join(replaced)}; add --yes to apply it", err=True)
+        sys.exit(1)
+    settings = {"kafka.bootstrap.servers": bootstrap, "kafka.client.id": "ottla-cli"}
+    with held(folder):
+        for name, topic in topics.items():
+            try:
+                count = write_back(name, settings, producer_settings(settings, name), folder / name, replaces=True)
+            except StopError as error:
+                raise click.ClickException(str(error)) from None
+            click.echo(f"{folder / name}: {count or 'no'} files written from topic {topic}")
+
+
+def checkpoint_topics(admin: Admin, app: str) -> dict[str, str]:
+    """The topics that have checkpoints of the application, by the names of their queries."""
+    from ottla.spark.marker import CHECKPOINT_SUFFIX
+
+    names = [name for name in sorted(admin.list_topics()) if name.startswith(f"{app}-") and name.endswith(CHECKPOINT_SUFFIX)]
+    return {name.removesuffix(CHECKPOINT_SUFFIX): name for name in names}
 
 
 def applications(admin: Admin, app: str) -> dict[str, Committed]:

@@ -25,12 +25,18 @@ from ottla.spark.interpreter import share_python
 if TYPE_CHECKING:
     from ottla.spark.defaults import session
     from ottla.spark.pipelines import pipeline
+    from ottla.spark.routes import route
+    from ottla.spark.streams import read_topic
+    from ottla.spark.tables import read_table
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["pipeline", "session", "sink", "to_topic"]
+__all__ = ["pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
 
 _HOMES: Final = {
     "pipeline": "ottla.spark.pipelines",
+    "read_table": "ottla.spark.tables",
+    "read_topic": "ottla.spark.streams",
+    "route": "ottla.spark.routes",
     "session": "ottla.spark.defaults",
     "sink": "ottla.spark.writer",
     "to_topic": "ottla.spark.writer",

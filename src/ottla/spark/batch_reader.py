@@ -10,8 +10,17 @@ from pyspark.sql.datasource import DataSourceReader
 from ottla.spark.columns import arrow_schema
 from ottla.spark.lookup import Lookup
 from ottla.spark.narrowing import Narrowing, narrowing_of
-from ottla.spark.offsets import ending_bound, falls_back, starting_bound
-from ottla.spark.planning import OffsetRanges, planned, ranges_between
+from ottla.spark.offsets import Offsets, ending_bound, falls_back, follows, starting_bound
+from ottla.spark.options import positive
+from ottla.spark.planning import (
+    ROWS_PER_TASK_MIN,
+    OffsetRange,
+    OffsetRanges,
+    packed,
+    planned,
+    ranges_between,
+    task_count_default,
+)
 from ottla.spark.reading import read_ranges
 
 if TYPE_CHECKING:
@@ -21,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class TopicReader(DataSourceReader):
-    """A batch read. Its end is settled when it is planned: a topic joined to a stream as a table stays as it was at the start."""
+    """A batch read. Its end is settled when it is planned: a topic joined to a stream as a table stays as it was at the start.
+
+    With ``endingOffsets=follow`` it is settled when it is read: Spark plans such a table once, and reads it again in each batch.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
@@ -37,10 +49,32 @@ class TopicReader(DataSourceReader):
         end = lookup.resolve(last, partitions, none_is_latest=True)
         if self._narrowing is not None:
             start, end = self._narrowing.narrowed(start, end, lookup)
+        if follows(self._options):
+            return _followed(start, end, self._options)
         return planned(ranges_between(start, end), self._options, lookup.weigh) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        if follows(self._options):
+            partition = _as_of_now(partition, Lookup(self._options))
         return read_ranges(partition, self._options, arrow_schema(self._schema))
+
+
+def _followed(start: Offsets, end: Offsets, options: dict[str, str]) -> list[OffsetRanges]:
+    """Tasks by what is there now; each partition is in one, in one piece."""
+    sizes = [OffsetRange(partition, start[partition], max(end[partition], start[partition])) for partition in sorted(start)]
+    count = max(
+        1,
+        min(len(sizes), sum(found.size for found in sizes) // ROWS_PER_TASK_MIN, positive(options, "defaultTasks") or task_count_default()),
+    )
+    return [OffsetRanges(tuple(group)) for group in packed(sizes, count)] or [OffsetRanges(())]
+
+
+def _as_of_now(task: OffsetRanges, lookup: Lookup) -> OffsetRanges:
+    """From where it was planned to begin, or the log begins by now, to where it ends now."""
+    partitions = [found.partition for found in task.ranges]
+    first, last = lookup.earliest(partitions), lookup.latest(partitions)
+    ranges = (OffsetRange(found.partition, max(found.start, first[found.partition]), last[found.partition]) for found in task.ranges)
+    return OffsetRanges(tuple(found for found in ranges if found.size > 0))
 
 
 class FilteredTopicReader(TopicReader):

@@ -17,6 +17,8 @@ from ottla.spark.offsets import BEGAN_AT, Offsets, batch_start, from_json
 from ottla.spark.options import CHECKPOINT, invalid
 
 QUERY_ID: Final = "sql.streaming.queryId"
+COUNTED: Final = "ottla.bad_rows."
+"""What the names of counts of bad rows begin with."""
 _VERSION: Final = "v1"
 _AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'
 
@@ -26,45 +28,80 @@ class PlannedBatch:
     query: str
     sources: list[str | None]  # the end offset of each source as JSON; None of one that has none yet
     has_state: bool  # the query keeps state, which a batch that is skipped must bring up to date all the same
+    location: str = ""  # of the checkpoint
+    before: tuple[str | None, ...] = ()  # where the batch before ended, of each source
 
 
 def asked_of_spark(session: Any, number: int) -> PlannedBatch:
     """Of the query whose batch runs in this thread."""
+    query, execution = _running(session)
+    sources = _offsets_of(execution, number)
+    assert sources is not None, "Spark writes the offsets of a batch before it runs"
+    location = execution.resolvedCheckpointRoot()
+    path = session._jvm.org.apache.hadoop.fs.Path(location, "state")
+    has_state = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).exists(path)
+    before = _offsets_of(execution, number - 1) if number else None
+    return PlannedBatch(query, sources, has_state, location, tuple(before or ()))
+
+
+def counts_of(session: Any) -> dict[str, int]:
+    """What Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
+    if session.sparkContext.getLocalProperty(QUERY_ID) is None:
+        return {}
+    _, execution = _running(session)
+    found = execution.lastExecution().observedMetrics().iterator()
+    rows = {}
+    while found.hasNext():
+        pair = found.next()
+        rows[pair._1()] = pair._2()
+    return {name: int(row.get(0) or 0) for name, row in rows.items() if name.startswith(COUNTED)}
+
+
+def _running(session: Any) -> tuple[str, Any]:
+    """The query whose batch runs in this thread: its id, and Spark's own object of it."""
     query = session.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         raise invalid(f"exactly once needs a streaming query: call the sink by writeStream.foreachBatch, {_AT_LEAST_ONCE}")
     # The session of a batch is a copy of the query's, and its own list of queries is empty: what they share has all of them.
     active = session._jsparkSession.sharedState().activeStreamingQueries()
-    execution = active.get(session._jvm.java.util.UUID.fromString(query))
+    return query, active.get(session._jvm.java.util.UUID.fromString(query))
+
+
+def _offsets_of(execution: Any, number: int) -> list[str | None] | None:
+    """Where the batch ends, of each source; None when the checkpoint does not have it."""
     found = execution.offsetLog().get(number)
-    assert found.isDefined(), "Spark writes the offsets of a batch before it runs"
+    if not found.isDefined():
+        return None
     offsets = found.get().offsets()
     sources = [offsets.apply(index) for index in range(offsets.size())]
-    path = session._jvm.org.apache.hadoop.fs.Path(execution.resolvedCheckpointRoot(), "state")
-    has_state = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).exists(path)
-    return PlannedBatch(query, [source.get().json() if source.isDefined() else None for source in sources], has_state)
+    return [source.get().json() if source.isDefined() else None for source in sources]
 
 
 def read_from(location: str | None, number: int) -> PlannedBatch:
     """Of the query that has its checkpoint there. KafkaError INVALID_CONFIG where that is no local directory."""
     if location is None:
         raise invalid(f"exactly once reads the batch's offsets in the checkpoint: give the sink the option {CHECKPOINT}, {_AT_LEAST_ONCE}")
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
-        raise invalid(f"{CHECKPOINT}={location} is not on this machine: use to_topic(...) in a classic session, {_AT_LEAST_ONCE}")
-    root = Path(unquote(parts.path) if parts.scheme else location)
+    root = local_directory(location, "use to_topic(...) in a classic session")
     query = json.loads((root / "metadata").read_text(encoding="utf-8"))["id"]
     version, _, *sources = (root / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     if version != _VERSION:
         raise invalid(f"the checkpoint {location} has offsets in form {version}, not {_VERSION}: use to_topic(...), {_AT_LEAST_ONCE}")
-    return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists())
+    return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists(), location)
+
+
+def local_directory(location: str, way_out: str) -> Path:
+    """The directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        raise invalid(f"{CHECKPOINT}={location} is not on this machine: {way_out}, {_AT_LEAST_ONCE}")
+    return Path(unquote(parts.path) if parts.scheme else location)
 
 
 def ends_of(sources: Sequence[str | None]) -> Offsets:
     """The end offsets of those sources that are topics; of a partition that two of them read, the lower one."""
     ends: Offsets = {}
     for text in sources:
-        found = _of_topics(text)
+        found = topics_of(text)
         for partition, offset in (from_json(found) if found is not None else {}).items():
             ends[partition] = min(offset, ends.get(partition, offset))
     return ends
@@ -74,7 +111,7 @@ def begin_of(sources: Sequence[str | None]) -> Offsets | None:
     """Where a first batch began, in all of its sources; None where one of them does not say, or two read the same partition."""
     begin: Offsets = {}
     for text in sources:
-        found = _of_topics(text)
+        found = topics_of(text)
         if found is None or BEGAN_AT not in found:
             return None
         start = batch_start({}, found)
@@ -84,7 +121,7 @@ def begin_of(sources: Sequence[str | None]) -> Offsets | None:
     return begin
 
 
-def _of_topics(text: str | None) -> dict[str, dict[str, int]] | None:
+def topics_of(text: str | None) -> dict[str, dict[str, int]] | None:
     """A source's offset where that is one of topics, as ottla's and Spark's own connector write them."""
     try:
         value = json.loads(text or "")

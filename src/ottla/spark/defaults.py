@@ -56,6 +56,13 @@ _LOCAL_DEFAULTS: Final = {
 }
 
 
+MIRRORED: Final = {
+    "spark.sql.streaming.minBatchesToRetain": "5",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
+}
+"""Of a session whose checkpoints are in topics, too: how little of the past they have decides how large the topics are."""
+
+
 def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
     """The process's SparkSession, made with these defaults; ``config`` takes precedence over them. JavaMissingError without a Java.
 

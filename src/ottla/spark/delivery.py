@@ -26,8 +26,9 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
 from ottla.spark.options import invalid
+from ottla.spark.row_slice import RowSlice
 from ottla.spark.splitting import halves
-from ottla.types import Headers, TopicPartition
+from ottla.types import TopicPartition
 
 UNSENT_BATCHES_MAX: Final = 8
 ACKS_ALL: Final = -1
@@ -71,18 +72,9 @@ class Delivery:
             found = self._sticky[topic] = random.randrange(count)
         return found
 
-    def add(
-        self,
-        target: TopicPartition,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        headers: list[Headers] | None,
-        *,
-        start: int,
-        end: int,
-        timestamp_ms: int,
-    ) -> None:
-        """The rows from ``start`` to ``end`` are in their partition's batches, which go out when they are full."""
+    def add(self, rows: RowSlice) -> None:
+        """The rows are in their partition's batches, which go out when they are full."""
+        target, start, end = rows.target, rows.start, rows.end
         while start < end:
             size_max = self._topic_bytes.get(target.topic, self.batch_bytes)
             builder = self._builders.get(target)
@@ -91,7 +83,9 @@ class Delivery:
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes < size_max:
                 self._open_bytes -= builder.size_bytes
-                start = builder.extend(keys, values, headers, start=start, end=end, timestamp_ms=timestamp_ms, size_max=size_max)
+                start = builder.extend(
+                    rows.keys, rows.values, rows.headers, start=start, end=end, timestamp_ms=rows.timestamp_ms, size_max=size_max
+                )
                 self._open_bytes += builder.size_bytes
             if builder.size_bytes >= size_max:
                 self._send(target)

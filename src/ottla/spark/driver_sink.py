@@ -10,18 +10,25 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer import ProducerSettings
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, ends_of, read_from
+from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, counts_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint_topic import CheckpointTopic
+from ottla.spark.dead_letters import dead_letters
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed, hash_of
-from ottla.spark.options import CHECKPOINT, invalid
+from ottla.spark.mirror import Mirror
+from ottla.spark.options import CHECKPOINT, invalid, is_mirrored
+from ottla.spark.restoring import restore
+from ottla.spark.row_slice import RowSlice
 from ottla.spark.rows import RowWriter, check_columns, columns_of, topic_of
 from ottla.spark.transactional_delivery import TransactionalDelivery
 from ottla.spark.transactor import Transactor
+from ottla.types import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +55,7 @@ class Application:
         self._link: Link = link_for(settings)
         self._machine = ExactlyOnce(app)
         self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
+        self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
         self._turn = threading.Lock()
         atexit.register(self.close)
 
@@ -56,19 +64,33 @@ class Application:
         with contextlib.suppress(Exception):
             self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
 
-    def deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+    def deliver(
+        self,
+        planned: PlannedBatch,
+        number: int,
+        collect: Callable[[], Iterable[pa.RecordBatch]],
+        dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
+    ) -> int | None:
         """How many rows were written; None when they had been before. StopError when the batch may not be written.
 
-        One batch at a time: a query that was stopped and started again may come while its last batch still ends in another thread.
+        ``dead_letters`` is called when the rows have been collected; these name their topics. One batch at a time: a query that was stopped
+        and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect)
+            return self._deliver(planned, number, collect, dead_letters)
 
-    def _deliver(self, planned: PlannedBatch, number: int, collect: Callable[[], Iterable[pa.RecordBatch]]) -> int | None:
+    def _deliver(
+        self,
+        planned: PlannedBatch,
+        number: int,
+        collect: Callable[[], Iterable[pa.RecordBatch]],
+        dead_letters: Callable[[], Iterable[pa.RecordBatch]],
+    ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
         asking = self._machine.deliver(Batch(planned.query, number, hash_of(planned.sources), begin, ends))
         rows: Iterable[pa.RecordBatch] = ()
+        letters: list[pa.RecordBatch] = []
         row_count = 0
         answer: Committed | None = None
         problem: BaseException | None = None
@@ -79,24 +101,52 @@ class Application:
                 try:
                     if asked is Step.COLLECT:
                         rows = collect()
+                        letters = list(dead_letters())
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
+                        self._write(letters, to_their_topics=True)
+                        self._write_checkpoint(planned, number)
                     else:
                         answer = self._link.run(self._transactor.perform(asked))
+                        if asked is Step.READ and self._mirror is not None:
+                            self._mirror.load()
                 except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
                     problem = error
         except StopIteration as done:
-            return row_count if done.value else None
+            if not done.value:
+                return None
+            if self._mirror is not None:
+                self._mirror.settle()
+            return row_count
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> int:
+    def _write(self, batches: Iterable[pa.RecordBatch], *, to_their_topics: bool = False) -> int:
         delivery = TransactionalDelivery(self._link, self._transactor.producer, batch_bytes=batch_bytes_of(self._settings))
-        writer = RowWriter(delivery, self._topic)
+        writer = RowWriter(delivery, None if to_their_topics else self._topic)
         row_count = 0
         for batch in batches:
             writer.write(batch)
             row_count += batch.num_rows
         delivery.flush()
         return row_count
+
+    def _write_checkpoint(self, planned: PlannedBatch, number: int) -> None:
+        """What the checkpoint has more than its topic is in the transaction."""
+        if self._mirror is None:
+            return
+        root = local_directory(planned.location, "checkpoint=topic needs one that the driver reads")
+        topic, producer = self._mirror.topic, self._transactor.producer
+        delivery = TransactionalDelivery(self._link, producer, batch_bytes=batch_bytes_of(self._settings))
+        is_tight = batch_bytes_of(self._settings) + topic.piece_bytes > topic.message_bytes_max
+        now_ms = time.time_ns() // 1_000_000
+
+        def send(key: bytes, value: bytes | None, headers: Headers) -> None:
+            delivery.add(RowSlice(topic.partition, [key], [value], [headers], 0, 1, now_ms))
+            if is_tight:  # a batch of the topic has room for one piece
+                delivery.flush()
+                self._link.run(producer.flush())
+
+        self._mirror.write(root, number, send)
+        delivery.flush()
 
 
 def app_of(settings: Mapping[str, str]) -> str:
@@ -137,6 +187,22 @@ class DriverSink:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_application": None}
 
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the checkpoint is in a topic, too."""
+        return is_mirrored(self._settings)
+
+    def prepare(self, location: str) -> int | None:
+        """With ``checkpoint=topic``, a checkpoint that is not there any more is written back; how many files, None where there was no need.
+
+        To be called before the query starts. StopError when the topic's checkpoint does not belong to what was written.
+        """
+        if not self.is_mirrored:
+            return None
+        app = app_of(self._settings)
+        directory = local_directory(location, "checkpoint=topic needs one that the driver reads")
+        return restore(app, self._settings, producer_settings(self._settings, app), directory)
+
     def __call__(self, rows: DataFrame, number: int) -> None:
         """The batch's rows and its offsets are committed together, now or before."""
         check_columns(rows.schema, self._settings)
@@ -145,7 +211,12 @@ class DriverSink:
         planned = asked_of_spark(session, number) if is_classic else read_from(self._settings.get(CHECKPOINT), number)
         if self._application is None:
             self._application = Application(self._settings)
-        row_count = self._application.deliver(planned, number, lambda: collected(rows, number))
+        row_count = self._application.deliver(
+            planned,
+            number,
+            lambda: collected(rows, number),
+            lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
+        )
         if row_count is None:
             if planned.has_state:
                 rows.write.format("noop").mode("overwrite").save()  # the batch's state is not written before its rows are read

@@ -148,7 +148,8 @@ def _told(app: str, batch: Batch, committed: Committed, why: str) -> str:
     if committed.marker is not None:
         last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"
         offsets = json.dumps(as_json(committed.offsets))
-        follow = f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
+        follow = "With checkpoint=topic, delete the checkpoint's directory and start again: it is written back as it was then. "
+        follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
     return f"{text}{follow}To write from the start again, use a new checkpoint after: ottla group delete {app} --yes"
 

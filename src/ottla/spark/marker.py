@@ -17,6 +17,8 @@ from ottla.spark.offsets import Offsets
 from ottla.types import TopicPartition
 
 FORM: Final = "ottla 1"
+CHECKPOINT_SUFFIX: Final = "-checkpoint"
+"""Of the topic that has an application's checkpoint, with that of the marker; the rest is the application's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ Offsets = dict[TopicPartition, int]
 BEGAN_AT: Final = "began at"  # which no topic is called, for it has a blank
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
+FOLLOW: Final = "follow"
 OFFSET: Final = "an offset; -2 is the earliest one, -1 the latest"
 TIME: Final = "a time in milliseconds since 1970"
 
@@ -128,6 +129,13 @@ def falls_back(options: Mapping[str, str]) -> bool:
     return strategy == "latest"
 
 
+def follows(options: Mapping[str, str]) -> bool:
+    """Whether a batch read ends where its topics do when it runs, each time that it does."""
+    return not any(name in options for name in ("endingTimestamp", "endingOffsetsByTimestamp")) and (
+        options.get("endingOffsets", "").strip().lower() == FOLLOW
+    )
+
+
 def ending_bound(options: Mapping[str, str]) -> Bound:
     bound = _bound(options, "ending", "latest")
     if bound.everywhere == EARLIEST or EARLIEST in (bound.offsets or {}).values():
@@ -149,7 +157,7 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
     text = options.get(name, default).strip()
     if text.lower() == "earliest":
         return Bound(name, everywhere=EARLIEST)
-    if text.lower() == "latest":
+    if text.lower() == "latest" or (prefix == "ending" and text.lower() == FOLLOW):
         return Bound(name, everywhere=LATEST)
     return Bound(name, offsets=parse(name, text))
 

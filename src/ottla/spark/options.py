@@ -71,7 +71,8 @@ TABLE: Final = (
     _honoured("startingOffsetsByTimestamp", _READ, 'JSON {"topic": {"0": milliseconds}}; takes precedence over startingOffsets'),
     _honoured("startingTimestamp", _READ, "milliseconds since 1970, for all partitions; takes precedence over startingOffsetsByTimestamp"),
     _honoured("startingOffsetsByTimestampStrategy", _READ, "error or latest: where to start when there is no such record", "error"),
-    _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest", "latest"),
+    _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest; follow: of a table that is joined to a stream, the latest offsets in "
+              "each batch", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
     _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
     _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs",
@@ -96,6 +97,8 @@ TABLE: Final = (
             "these tries", "60000"),
     _honoured("delivery", (SINK,), "of a stream: exactly_once (one transaction a batch) or at_least_once; a batch is written at least once",
               "exactly_once for streams"),
+    _honoured("checkpoint", (SINK,), "of a stream that is exactly once: directory, or topic, which keeps the checkpoint in the topic "
+              "APP-checkpoint, too; with to_topic and sink", "directory; topic by ottla pipeline run on one machine"),
     _honoured("app", (SINK,), "the name of an application that is exactly once, whatever its checkpoint: transactional id, and group of "
               "its offsets", "to-TOPIC, with the option topic"),
     _honoured("topic", (SINK,), "the topic of all rows; takes precedence over a column topic"),
@@ -164,6 +167,7 @@ _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
 CHECKPOINT: Final = "checkpointLocation"
 """Which Spark adds to the options of a sink; of no other use it is one."""
 DELIVERIES: Final = ("exactly_once", "at_least_once")
+CHECKPOINTS: Final = ("directory", "topic")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -202,7 +206,16 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
     if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:
         raise invalid(f"delivery={taken['delivery']} is neither {' nor '.join(DELIVERIES)}")
+    if taken.get("checkpoint", CHECKPOINTS[0]) not in CHECKPOINTS:
+        raise invalid(f"checkpoint={taken['checkpoint']} is neither {' nor '.join(CHECKPOINTS)}")
+    if is_mirrored(taken) and taken.get("delivery", DELIVERIES[0]) != DELIVERIES[0]:
+        raise invalid("checkpoint=topic needs delivery=exactly_once: the checkpoint is in the transaction of its batch")
     return taken
+
+
+def is_mirrored(settings: Mapping[str, str]) -> bool:
+    """Whether a sink keeps its checkpoint in a topic, too."""
+    return settings.get("checkpoint") == CHECKPOINTS[1]
 
 
 def _nearest(key: str) -> str:

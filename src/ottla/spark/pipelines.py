@@ -20,11 +20,12 @@ import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.options import CHECKPOINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ottla_pipeline__"
@@ -60,32 +61,30 @@ def name_of(app: str, function: str, index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class Running:
+    """What a runner says to the sinks that a pipeline makes, and which they are."""
+
     names: Iterator[str]
     bootstrap: str
+    checkpoint: str  # directory or topic, of sinks that do not say
+    sinks: list[Any] = field(default_factory=list)  # in the order of their names
 
 
-_RUNNING: Final[ContextVar[_Running | None]] = ContextVar("ottla_pipeline", default=None)
+_RUNNING: Final[ContextVar[Running | None]] = ContextVar("ottla_pipeline", default=None)
 
 
 @contextlib.contextmanager
-def running(app: str, function: str, bootstrap: str) -> Iterator[None]:
-    """Sinks that are made within take their names, in order, and these brokers."""
+def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0]) -> Iterator[Running]:
+    """Sinks that are made within take their names, in order, these brokers and this kind of checkpoint."""
     names = (name_of(app, function, index) for index in itertools.count())
-    token = _RUNNING.set(_Running(names, bootstrap))
+    found = Running(names, bootstrap, checkpoint)
+    token = _RUNNING.set(found)
     try:
-        yield
+        yield found
     finally:
         _RUNNING.reset(token)
 
 
-def next_name() -> str | None:
-    """The name of the next sink; None where no runner runs the program."""
-    found = _RUNNING.get()
-    return None if found is None else next(found.names)
-
-
-def brokers() -> str | None:
-    """The runner's; None without one."""
-    found = _RUNNING.get()
-    return None if found is None else found.bootstrap
+def runner() -> Running | None:
+    """None where no runner runs the program."""
+    return _RUNNING.get()

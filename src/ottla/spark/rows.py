@@ -19,6 +19,7 @@ from ottla.spark.delivery import Delivery
 from ottla.spark.key_hashes import positive_hashes
 from ottla.spark.link import link_for
 from ottla.spark.options import invalid
+from ottla.spark.row_slice import RowSlice
 from ottla.types import Headers, TopicPartition
 
 if TYPE_CHECKING:
@@ -105,18 +106,8 @@ class RowDelivery(Protocol):
     def any_partition(self, topic: str, count: int) -> int:
         """The partition that records without a key go to at present."""
 
-    def add(
-        self,
-        target: TopicPartition,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        headers: list[Headers] | None,
-        *,
-        start: int,
-        end: int,
-        timestamp_ms: int,
-    ) -> None:
-        """The rows from ``start`` to ``end`` are on their way."""
+    def add(self, rows: RowSlice) -> None:
+        """The rows are on their way."""
 
 
 class RowWriter:
@@ -160,7 +151,7 @@ class RowWriter:
         for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
             row = order[start]
             target = TopicPartition(topics[codes[row]], int(partitions[row]))
-            self._delivery.add(target, keys, values, headers, start=start, end=end, timestamp_ms=int(times[start]))
+            self._delivery.add(RowSlice(target, keys, values, headers, start, end, int(times[start])))
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """KafkaError for a header without a key, or a time that no record may have, with its row and column."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.errors import KafkaError
+from ottla.spark.exactly_once import StopError
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import name_of, running, writers_of
 
@@ -44,6 +46,7 @@ class Runner:
         *,
         checkpoints: Path,
         bootstrap: str,
+        checkpoint: str,
         until_caught_up: bool,
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
@@ -54,6 +57,7 @@ class Runner:
         self._pipelines = pipelines
         self._checkpoints = checkpoints
         self._bootstrap = bootstrap
+        self._checkpoint = checkpoint
         self._until_caught_up = until_caught_up
         self._say = say
         self._now_s = now_s
@@ -64,7 +68,7 @@ class Runner:
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
         for function in self._pipelines:
-            for index in range(len(self._writers(function))):
+            for index in range(len(self._made(function)[0])):
                 self._queries.append(RunningQuery(function, index))
         try:
             while self._queries:
@@ -77,14 +81,20 @@ class Runner:
                     found.query.stop()
         return not self._is_stopped
 
-    def _writers(self, function: str) -> list[Any]:
-        with running(self._app, function, self._bootstrap):
-            return writers_of(self._pipelines[function](self._session))
+    def _made(self, function: str) -> tuple[list[Any], list[Any]]:
+        """The writers that the function returns, and the sinks that it makes."""
+        with running(self._app, function, self._bootstrap, self._checkpoint) as found:
+            return writers_of(self._pipelines[function](self._session)), found.sinks
 
     def _start(self, found: RunningQuery) -> None:
         name = name_of(self._app, found.function, found.index)
-        writer = self._writers(found.function)[found.index]
-        writer = writer.queryName(name).option(CHECKPOINT, str(self._checkpoints / name))
+        location = str(self._checkpoints / name)
+        writers, sinks = self._made(found.function)
+        if found.index < len(sinks) and sinks[found.index] is not None:
+            count = sinks[found.index].prepare(location)
+            if count is not None:
+                self._say(f"{name}  had lost its checkpoint; {count} files are written back from its topic")
+        writer = writers[found.index].queryName(name).option(CHECKPOINT, location)
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
         found.query, found.started_s, found.shown_batch = writer.start(), self._now_s(), -1
@@ -94,7 +104,10 @@ class Runner:
         name = name_of(self._app, found.function, found.index)
         if found.query is None:
             if self._now_s() >= found.due_s:
-                self._start(found)
+                try:
+                    self._start(found)
+                except (StopError, KafkaError) as error:  # the checkpoint cannot be written back, or not yet
+                    self._on_failure(found, type(error).__name__, str(error))
             return
         progress = found.query.lastProgress
         if progress is not None and progress["batchId"] != found.shown_batch:
@@ -102,12 +115,16 @@ class Runner:
             self._say(progress_line(name, progress))
         if found.query.isActive:
             return
-        error = found.query.exception()
-        if error is None:
+        ended = found.query.exception()
+        if ended is None:
             self._queries.remove(found)
             self._say(f"{name}  has caught up" if self._until_caught_up else f"{name}  has ended")
             return
-        kind, reason = reason_of(str(error))
+        self._on_failure(found, *reason_of(str(ended)))
+
+    def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
+        """The query waits for its next start, or is not among the queries any more."""
+        name = name_of(self._app, found.function, found.index)
         if kind in FINAL:
             self._queries.remove(found)
             self._is_stopped = True

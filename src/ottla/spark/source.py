@@ -66,15 +66,15 @@ class OttlaDataSource(DataSource):
         return TopicWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        if overwrite:
-            from ottla.spark.options import invalid
-
-            way_out = "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"
-            raise invalid(f'outputMode("complete") is refused: Spark lets format("ottla") append only; {way_out}')
-        from ottla.spark.options import DELIVERIES
+        from ottla.spark.options import DELIVERIES, invalid, is_mirrored
         from ottla.spark.stream_writer import ExactlyOnceStreamWriter, TopicStreamWriter
 
+        if overwrite:
+            way_out = "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"
+            raise invalid(f'outputMode("complete") is refused: Spark lets format("ottla") append only; {way_out}')
         options = self._writing_options(schema)
+        if is_mirrored(options):
+            raise invalid("checkpoint=topic is for to_topic(...) and foreachBatch(sink(...)), which restore one before the query starts")
         is_exactly_once = options.get("delivery", DELIVERIES[0]) == DELIVERIES[0]
         return (ExactlyOnceStreamWriter if is_exactly_once else TopicStreamWriter)(options)
 

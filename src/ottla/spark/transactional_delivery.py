@@ -13,7 +13,8 @@ from ottla.client.outgoing import Outgoing
 from ottla.client.producer import Producer
 from ottla.spark.delivery import partition_counts
 from ottla.spark.link import Link
-from ottla.types import Headers, TopicPartition
+from ottla.spark.row_slice import RowSlice
+from ottla.types import Headers
 
 ROWS_AT_ONCE: Final = 2_000
 
@@ -37,7 +38,6 @@ class _Unasked:
 
 
 _UNASKED: Final = _Unasked()
-_Rows = tuple[TopicPartition, list[bytes | None], list[bytes | None], list[Headers] | None, int, int, int]
 
 
 class TransactionalDelivery:
@@ -47,7 +47,7 @@ class TransactionalDelivery:
         self._link = link
         self._producer = producer
         self._batch_bytes = batch_bytes
-        self._waiting: list[_Rows] = []
+        self._waiting: list[RowSlice] = []
         self._waiting_count = 0
 
     @property
@@ -62,20 +62,10 @@ class TransactionalDelivery:
         """The partition that records without a key go to at present: another one for each slice of rows."""
         return random.randrange(count)
 
-    def add(
-        self,
-        target: TopicPartition,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        headers: list[Headers] | None,
-        *,
-        start: int,
-        end: int,
-        timestamp_ms: int,
-    ) -> None:
-        """The rows from ``start`` to ``end`` are in their partition's batches, or will be with the next call."""
-        self._waiting.append((target, keys, values, headers, start, end, timestamp_ms))
-        self._waiting_count += end - start
+    def add(self, rows: RowSlice) -> None:
+        """The rows are in their partition's batches, or will be with the next call."""
+        self._waiting.append(rows)
+        self._waiting_count += rows.end - rows.start
         if self._waiting_count >= ROWS_AT_ONCE:
             self.flush()
 
@@ -85,15 +75,15 @@ class TransactionalDelivery:
         if waiting:
             self._link.run(self._send(waiting))
 
-    async def _send(self, waiting: list[_Rows]) -> None:
+    async def _send(self, waiting: list[RowSlice]) -> None:
         producer: Any = self._producer
-        for target, keys, values, headers, start, end, timestamp_ms in waiting:
-            topic, partition = target.topic, target.partition
-            for row in range(start, end):
-                key, value = keys[row], values[row]
-                of_row: Headers = headers[row] if headers is not None else ()
+        for rows in waiting:
+            topic, partition = rows.target.topic, rows.target.partition
+            for row in range(rows.start, rows.end):
+                key, value = rows.keys[row], rows.values[row]
+                of_row: Headers = rows.headers[row] if rows.headers is not None else ()
                 size = len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in of_row)
-                record = Outgoing(topic, partition, key, value, of_row, timestamp_ms, size)
+                record = Outgoing(topic, partition, key, value, of_row, rows.timestamp_ms, size)
                 if not producer.is_admitted(record):
                     await producer.admit(record)
                 producer.add(record, _UNASKED)

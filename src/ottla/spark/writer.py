@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.checkpoint import asked_of_spark, counts_of
+from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
-from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked
-from ottla.spark.pipelines import brokers, next_name
+from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
+from ottla.spark.pipelines import runner
+from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 
 if TYPE_CHECKING:
@@ -27,10 +30,19 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
     """
-    name = next_name()
-    settings = checked(options if name is None else {"app": name} | dict(options), SINK)
-    if settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]:
-        return DriverSink(settings, on_batch)
+    found = runner()
+    given = dict(options)
+    if found is not None:
+        given = {"app": next(found.names)} | given
+        if given.get("delivery", DELIVERIES[0]) == DELIVERIES[0]:
+            given = {"checkpoint": found.checkpoint} | given
+    settings = checked(given, SINK)
+    is_exactly_once = settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]
+    made = DriverSink(settings, on_batch) if is_exactly_once else None
+    if found is not None:
+        found.sinks.append(made)
+    if made is not None:
+        return made
 
     def write(rows: DataFrame, batch_id: int) -> None:
         check_columns(rows.schema, settings)
@@ -41,6 +53,12 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
             yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
 
         written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
+        session: Any = rows.sparkSession
+        counts = counts_of(session) if hasattr(session, "_jsparkSession") else {}
+        if any(counts.values()):
+            planned = asked_of_spark(session, batch_id)
+            to_their_topics = {name: value for name, value in settings.items() if name not in ("topic", "path")}
+            write_rows(dead_letters(session, counts, planned.before, planned.sources), to_their_topics)
         if on_batch is not None:
             on_batch(batch_id, sum(row["rows"] for row in written))
 
@@ -49,30 +67,39 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
 
 def to_topic(
     frame: DataFrame,
-    topic: str,
+    topic: str | None = None,
     *,
     key: str | None = None,
     value: str | None = None,
     bootstrap: str | None = None,
     app: str | None = None,
     delivery: str | None = None,
+    checkpoint: str | None = None,
     options: Mapping[str, str] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> DataStreamWriter:
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
-    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns. ``app`` names the application
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns; a key has to be a plain value.
+    Without a topic the columns are those of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
-    the brokers; in a pipeline it may be left out.
+    the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
+    where the option checkpointLocation says that it was and it is not there any more.
     """
-    from pyspark.sql import functions as F
-
-    columns: list[Any] = [F.to_json(F.struct("*")).alias("value") if value is None else F.col(value).alias("value")]
-    if key is not None:
-        kind = frame.schema[key].dataType.simpleString()
-        columns.append((F.col(key) if kind == "binary" else F.col(key).cast("string")).alias("key"))
-    wanted = {"topic": topic, "kafka.bootstrap.servers": bootstrap or brokers(), "app": app, "delivery": delivery}
+    if topic is None and (key is not None or value is not None):
+        raise invalid("key and value are for rows of one topic; without a topic give them to route")
+    found = runner()
+    brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
+    wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
     given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
-    writer = frame.select(*columns).writeStream.foreachBatch(sink(given, on_batch=on_batch))
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
+    made = sink(given, on_batch=on_batch)
+    if found is None and isinstance(made, DriverSink) and made.is_mirrored:
+        if location is None:
+            raise invalid(
+                f'checkpoint="topic" needs options={{"{CHECKPOINT}": ...}}: a checkpoint that was lost is written back before the start'
+            )
+        made.prepare(location)
+    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value))
+    writer = rows.writeStream.foreachBatch(made)
     return writer if location is None else writer.option(CHECKPOINT, location)

@@ -1,0 +1,103 @@
+"""Records whose values do not fit, on their way to a topic of their own, in the transaction of the batch that has met them.
+
+``read_topic`` leaves them out of its rows, wherever these go: into an aggregate, a join, a state. It has Spark count them in passing
+(``observe``). When a batch's rows have been computed, the sink looks at the counts; where one is not 0, it reads the batch's own
+offsets again and takes what does not fit. So a batch without bad rows costs nothing, and one that comes again finds the same ones.
+
+A dead letter is the record as it was, key, value, headers and time, with more headers: topic, partition, offset, error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.checkpoint import COUNTED, topics_of
+from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
+from ottla.spark.options import invalid
+from ottla.spark.values import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
+_SOURCES: Final[dict[str, BadRows]] = {}
+_NUMBERS: Final = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """The bad rows of one source, and where they go."""
+
+    topics: frozenset[str]
+    values: Json
+    dead_letter_topic: str
+    options: Mapping[str, str]  # of the source
+
+
+def named(found: BadRows) -> str:
+    """The name under which Spark counts them: for the sink, which meets it in the plan of its batch."""
+    name = f"{COUNTED}{next(_NUMBERS)}"
+    _SOURCES[name] = found
+    return name
+
+
+def dead_letters(
+    session: Any, counts: Mapping[str, int], before: Sequence[str | None], after: Sequence[str | None]
+) -> Iterator[pa.RecordBatch]:
+    """The dead letters of a batch, with their topics, by what Spark has counted, and by where its sources began and end.
+
+    KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
+    """
+    for name, count in counts.items():
+        if count == 0:
+            continue
+        bad = _SOURCES[name]
+        found = [index for index, text in enumerate(after) if _is_of(bad, topics_of(text))]
+        if len(found) > 1:
+            raise invalid(f"bad_rows={bad.dead_letter_topic}: two sources of the query read {', '.join(sorted(bad.topics))}; use one twice")
+        for index in found:
+            start = before[index] if index < len(before) else None
+            yield from _read(session, bad, topics_of(start) or {}, topics_of(after[index]) or {})
+
+
+def _is_of(bad: BadRows, offsets: Mapping[str, Any] | None) -> bool:
+    topics = {partition.topic for partition in from_json(offsets or {})}
+    return bool(topics) and topics <= bad.topics
+
+
+def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    from pyspark.sql import functions as F
+
+    end = from_json(after)
+    begin = batch_start(before, after)
+    start: Offsets = {partition: begin.get(partition, EARLIEST) for partition in end}
+    options = {name: bad.options[name] for name in _KEPT if name in bad.options} | {
+        "assign": json.dumps({topic: [int(index) for index in by_index] for topic, by_index in as_json(end).items()}),
+        "startingOffsets": json.dumps(as_json(start)),
+        "endingOffsets": json.dumps(as_json(end)),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+    }
+    rows: DataFrame = session.read.format("ottla").options(**options).load()
+    parsed = rows.withColumn("parsed", bad.values.parsed(F.col("value")))
+    table: pa.Table = parsed.where(bad.values.is_bad(F.col("value"), F.col("parsed"))).drop("parsed").toArrow()
+    for batch in table.to_batches():
+        yield _letters(batch, bad)
+
+
+def _letters(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    headers = []
+    for row in batch.select(["topic", "partition", "offset", "value", "headers"]).to_pylist():
+        said = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"], "error": bad.values.problem(row["value"])}
+        headers.append([*row["headers"], *({"key": key, "value": str(value).encode()} for key, value in said.items())])
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    columns = {name: batch.column(name) for name in ("key", "value", "timestamp")}
+    columns |= {"topic": pa.array([bad.dead_letter_topic] * batch.num_rows, pa.string()), "headers": pa.array(headers, kind)}
+    return pa.RecordBatch.from_pydict(columns)

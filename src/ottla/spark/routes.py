@@ -1,0 +1,53 @@
+"""Rows to the topics that their conditions name, in one pass: ``route``; and keys as records have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.options import invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PLAIN: Final = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal", "char", "varchar")
+
+
+def route(
+    frame: DataFrame, topics: Mapping[str, Column] | None = None, *, key: str | None = None, value: str | None = None, **more: Column
+) -> DataFrame:
+    """A row of topic, key and value for each topic whose condition is true of a row; for none a row is left out.
+
+    ``key`` and ``value`` name columns, as in ``to_topic``, which writes the result where it is given no topic. ``topics`` is for names
+    that are no Python names.
+    """
+    from pyspark.sql import functions as F
+
+    conditions = dict(topics or {}) | more
+    if not conditions:
+        raise invalid("route needs a topic with its condition, such as big=F.col('amount') > 1000")
+    each = [F.struct(F.lit(name).alias("topic"), condition.alias("is_meant")) for name, condition in conditions.items()]
+    meant = F.filter(F.array(*each), lambda one: one["is_meant"])
+    columns = record_columns(frame, key=key, value=value)
+    return frame.select(F.explode(meant).alias("meant"), *columns).select("meant.topic", *(["key"] if key is not None else []), "value")
+
+
+def record_columns(frame: DataFrame, *, key: str | None, value: str | None) -> list[Column]:
+    """The columns value, which is a JSON object of all columns without one that is named, and key, where one is named."""
+    from pyspark.sql import functions as F
+
+    columns = [F.to_json(F.struct("*")).alias("value") if value is None else F.col(value).alias("value")]
+    return columns if key is None else [*columns, key_column(frame, key)]
+
+
+def key_column(frame: DataFrame, key: str) -> Column:
+    """The column as a record's key, text or binary. KafkaError INVALID_CONFIG for one that is no plain value: its text would be Spark's."""
+    from pyspark.sql import functions as F
+
+    kind: Any = frame.schema[key].dataType.simpleString()
+    if kind.partition("(")[0] not in _PLAIN:
+        raise invalid(
+            f"key={key} is {kind}, which has no text that all clients would write: give a column of {', '.join(_PLAIN[:8])}, "
+            f"such as F.to_json({key!r}) or F.date_format({key!r}, ...)"
+        )
+    return (F.col(key) if kind == "binary" else F.col(key).cast("string")).alias("key")

@@ -1,0 +1,86 @@
+"""Topics as streams of columns: ``read_topic``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.dead_letters import BadRows, named
+from ottla.spark.options import STREAM, checked, invalid
+from ottla.spark.pipelines import runner
+from ottla.spark.values import values_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_DEFAULTS: Final = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+_RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
+
+
+def read_topic(
+    spark: SparkSession,
+    topic: str,
+    schema: str | StructType | None = None,
+    *,
+    bad_rows: str | None = None,
+    record: str | None = None,
+    bootstrap: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A stream of the topic's committed records (topics with commas between them), from the earliest one on.
+
+    With a ``schema`` (``"id string, amount double"``) the values are JSON objects, and its columns are those of the stream; a record
+    without a value has nulls. ``record`` names a column more, a struct of key, topic, partition, offset, timestamp and headers. Without a
+    schema the columns are those of ``format("ottla")`` with headers.
+
+    A value that does not fit fails the query, with its place. With ``bad_rows`` such records go to the topic of that name, in the
+    transaction of the rows of their batch, with the headers topic, partition, offset and error. It is ``to_topic`` and ``sink``
+    that write them; other sinks do not. ``bootstrap`` names the brokers; in a pipeline it may be left out. ``options`` are the
+    source's, such as startingOffsets and maxOffsetsPerTrigger.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.utils import is_remote
+
+    settings = source_options(topic, bootstrap, options, _DEFAULTS)
+    checked(settings, STREAM)
+    if schema is None and (bad_rows is not None or record is not None):
+        raise invalid("bad_rows and record are for values with a schema; without one all columns of the record are there")
+    if bad_rows is not None and is_remote():
+        raise invalid("bad_rows needs a classic session: with Spark Connect the sink cannot ask what was counted")
+    rows = spark.readStream.format("ottla").options(**settings).load()
+    if schema is None:
+        return rows
+    values = values_of(schema)
+    if record is not None and record in values.names:
+        raise invalid(f"record={record}: the schema has a column of that name")
+    parsed: Any = values.parsed(F.col("value"))
+    made = rows.select(F.struct(*_RECORD).alias("record"), "value", parsed.alias("parsed"))
+    is_bad = values.is_bad(F.col("value"), F.col("parsed"))
+    content: Any = F.col("parsed")
+    if bad_rows is None:
+        content = F.when(is_bad, F.raise_error(_place_of_bad())).otherwise(content)
+    else:
+        topics = frozenset(name.strip() for name in topic.split(","))
+        name = named(BadRows(topics, values, bad_rows, settings))
+        made = made.observe(name, F.count_if(is_bad).alias("count")).where(~is_bad)
+    columns = [content[field].alias(field) for field in values.names]
+    return made.select(*columns, *([] if record is None else [F.col("record").alias(record)]))
+
+
+def _place_of_bad() -> Any:
+    from pyspark.sql import functions as F
+
+    place = [F.col("record.topic"), F.lit(" partition "), F.col("record.partition"), F.lit(" offset "), F.col("record.offset")]
+    text = ": its value does not fit the schema; bad_rows=TOPIC of read_topic sends such records to a topic and goes on"
+    return F.concat(F.lit("topic "), *place, F.lit(text))
+
+
+def source_options(topic: str, bootstrap: str | None, options: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
+    """The options of a source; those that are given count before the defaults, whatever their case."""
+    given = dict(options or {})
+    found = runner()
+    brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
+    said = {name.lower() for name in given}
+    wanted = dict(defaults) | {"subscribe": topic} | ({} if brokers is None else {"kafka.bootstrap.servers": brokers})
+    return {name: value for name, value in wanted.items() if name.lower() not in said} | given

@@ -1,0 +1,55 @@
+"""Topics as tables: ``read_table``, the newest value of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.options import BATCH, checked, invalid
+from ottla.spark.streams import source_options
+from ottla.spark.values import values_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_COLUMNS: Final = "key binary, value binary, partition int, offset long"
+_DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": "follow"}
+
+
+def read_table(
+    spark: SparkSession,
+    topic: str,
+    schema: str | StructType,
+    *,
+    key: str | None = None,
+    bootstrap: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A batch of the newest committed value of each key of the topic; keys whose newest record has no value are not in it.
+
+    The columns are those of the ``schema``, of JSON values, and ``key`` names one more, the record's key as text. Joined to a stream the
+    table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables that are
+    read in a moment. A record without a key fails the query, and so does a value that does not fit.
+    """
+    from pyspark.sql import functions as F
+
+    settings = source_options(topic, bootstrap, options, _DEFAULTS)
+    checked(settings, BATCH)
+    values = values_of(schema)
+    if key is not None and key in values.names:
+        raise invalid(f"key={key}: the schema has a column of that name")
+    rows: Any = (
+        spark.read.format("ottla").options(**settings).schema("key binary, value binary, topic string, partition int, offset long").load()
+    )
+    place = F.concat(F.lit(f"topic {topic} partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
+    named = F.when(F.col("key").isNull(), F.raise_error(F.concat(place, F.lit(": a record of a table has no key")))).otherwise(F.col("key"))
+    newest = rows.groupBy(named.alias("key")).agg(F.max_by(F.struct("value", "partition", "offset"), F.col("offset")).alias("newest"))
+    there = newest.select("key", "newest.*").where("value is not null")
+    parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))
+    is_bad = values.is_bad(F.col("value"), F.col("parsed"))
+    text = F.concat(place, F.lit(": its value does not fit the schema"))
+    content: Any = F.when(is_bad, F.raise_error(text)).otherwise(F.col("parsed"))
+    columns = [content[field].alias(field) for field in values.names]
+    made: DataFrame = parsed.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
+    return made

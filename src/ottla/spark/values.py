@@ -1,0 +1,64 @@
+"""How the value of a record becomes columns: JSON, by a schema of Spark's.
+
+A value that does not fit is bad: text that is no JSON object, a field of another type, bytes that are no UTF-8. A field that is missing is
+null; one that the schema does not have, and what comes after the object, is left out, as in ``from_json``. A record without a value has no
+columns either: all are null.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.options import invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+_CORRUPT: Final = "__ottla_corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Values that are JSON objects of this schema."""
+
+    schema: StructType
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def parsed(self, value: Column) -> Column:
+        """A struct of the columns, and of what ``is_bad`` looks at."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        schema = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
+        text = F.when(F.is_valid_utf8(value.cast("string")), value.cast("string")).otherwise(F.lit(""))
+        return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+
+    def is_bad(self, value: Column, parsed: Column) -> Column:
+        """Whether the value does not fit."""
+        return value.isNotNull() & (parsed.isNull() | parsed[_CORRUPT].isNotNull())
+
+    def problem(self, value: bytes) -> str:
+        """In words, of a value that is bad."""
+        try:
+            found: Any = json.loads(value.decode())
+        except UnicodeDecodeError as error:
+            return f"no UTF-8: {error}"
+        except ValueError as error:
+            return f"no JSON: {error}"
+        return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
+
+
+def values_of(schema: str | StructType) -> Json:
+    """The form of values of a schema, which is DDL (``id string, amount double``) or a StructType; INVALID_CONFIG for another one."""
+    from pyspark.sql.types import StructType
+
+    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(found, StructType):
+        raise invalid(f"schema={schema!r} is no schema of columns, such as 'id string, amount double'")
+    return Json(found)

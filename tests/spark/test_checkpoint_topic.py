@@ -1,0 +1,234 @@
+"""A checkpoint in its topic, without Spark: what a batch's transaction has of the directory is what comes back."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.spark.conftest import Topics
+from tests.spark.test_driver_sink import Query, values_of
+from tests.waiting import eventually
+
+from ottla.errors import KafkaError
+from ottla.spark.checkpoint import PlannedBatch
+from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic
+from ottla.spark.driver_sink import DriverSink
+from ottla.spark.exactly_once import StopError
+from ottla.spark.writer import sink, to_topic
+from ottla.sync import Admin, Producer
+
+STORE = "state/0/0"
+
+
+class Mirrored(Query):
+    """A query with state, whose checkpoint is a directory that this class writes as Spark does."""
+
+    def __init__(self, topics: Topics, source: str, root: Path, **options: str) -> None:
+        super().__init__(topics, source, checkpoint="topic", **options)
+        self.root = root
+
+    def write(self, path: str, content: bytes) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_bytes(content)
+
+    def planned(self, number: int, end: int, begin: int | None = None) -> PlannedBatch:
+        planned = super().planned(number, end, begin)
+        return PlannedBatch(planned.query, planned.sources, True, str(self.root))
+
+    def run(self, number: int, end: int, values: list, *, begin: int | None = None, **columns: Any) -> int | None:
+        self.write("metadata", json.dumps({"id": self.query}).encode())
+        self.write(f"offsets/{number}", f"v1\n{{}}\n{self.planned(number, end, begin).sources[0]}".encode())
+        self.write(f"{STORE}/{number + 1}.changelog", b"%d %r" % (number, values))
+        found = super().run(number, end, values, begin=begin, **columns)
+        self.write(f"commits/{number}", b"v1")
+        return found
+
+    def prepare(self) -> int | None:
+        return DriverSink(self.options).prepare(self.root.as_uri())
+
+    def files(self) -> dict[str, bytes]:
+        return files_of(self.root)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def query(topics: Topics, tmp_path: Path) -> Mirrored:
+    return Mirrored(topics, topics.create(), tmp_path / "checkpoint", topic=topics.create())
+
+
+def test_what_was_lost_is_as_it_was_when_the_last_batch_was_committed(query: Mirrored):
+    query.run(0, 2, [b"0", b"1"], begin=0)
+    query.write(".hidden.tmp", b"of Spark")
+    query.write("offsets/.0.crc", b"of Hadoop")
+    query.write(f"{STORE}/_metadata/schema", b"schema")
+    query.run(1, 3, [b"2"])
+    query.write(f"{STORE}/SSTs/a.sst", bytes(3_000_000))  # in pieces, for records have 1 MiB
+    query.write(f"{STORE}/2.zip", random.Random(1).randbytes(700_000))
+    (query.root / STORE / "1.changelog").unlink()
+    query.run(2, 5, [b"3", b"4"])
+    expected = query.files()
+    for name in ("commits/2", ".hidden.tmp", "offsets/.0.crc"):
+        del expected[name]
+    assert f"{STORE}/1.changelog" not in expected
+    assert query.prepare() is None  # it is there
+    shutil.rmtree(query.root)
+    assert query.prepare() == len(expected)
+    assert query.files() == expected
+    assert query.restart().run(2, 5, [b"3", b"4"]) is None  # as Spark does it again
+    assert query.run(3, 6, [b"5"]) == 1
+    assert values_of(query.topics, query.options["topic"]) == [b"%d" % number for number in range(6)]
+
+
+def test_a_copy_that_goes_on_from_the_topic_stops_the_one_that_runs(query: Mirrored, tmp_path: Path):
+    query.run(0, 1, [b"0"], begin=0)
+    copy = Mirrored(query.topics, query.source, tmp_path / "elsewhere", topic=query.options["topic"])
+    assert copy.prepare() is not None
+    with pytest.raises(StopError, match="another producer has its transactional id"):
+        query.run(1, 2, [b"1"])
+    assert copy.run(0, 1, [b"0"], begin=0) is None
+    assert copy.run(1, 2, [b"1"]) == 1
+    assert values_of(query.topics, query.options["topic"]) == [b"0", b"1"]
+
+
+def test_a_batch_that_was_aborted_leaves_nothing_in_the_topic(query: Mirrored):
+    query.run(0, 1, [b"0"], begin=0)
+    query.write(f"{STORE}/1.changelog", b"as the batch had it that is aborted")
+    with pytest.raises(KafkaError):
+        query.run(1, 2, [b"1"], partition=pa.array([7], pa.int32()))
+    (query.root / "offsets" / "1").unlink()
+    (query.root / STORE / "2.changelog").unlink()
+    query.write(f"{STORE}/1.changelog", b"0 [b'0']")
+    expected = query.files().keys() - {"commits/0"}
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected
+    assert query.files()[f"{STORE}/1.changelog"] == b"0 [b'0']"
+    assert query.restart().run(0, 1, [b"0"], begin=0) is None
+    assert query.run(1, 2, [b"1"]) == 1
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected | {f"{STORE}/2.changelog", "offsets/1", "commits/0"}
+
+
+def test_a_file_that_was_deleted_while_its_query_runs_is_not_deleted_in_the_topic(query: Mirrored):
+    for number in range(3):
+        query.run(number, number + 1, [b"%d" % number], begin=None if number else 0)
+    expected = query.files().keys() - {"commits/2"}
+    shutil.rmtree(query.root / "commits")
+    with pytest.raises(FileNotFoundError, match="was deleted while its query runs"):
+        query.run(3, 4, [b"3"])
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected
+
+
+def test_pieces_are_below_what_the_topic_takes_and_shrink_with_their_file(query: Mirrored):
+    query.run(0, 1, [b"0"], begin=0)
+    with Admin(query.topics.bootstrap) as admin:
+        admin.alter_configs(2, f"to-{query.options['topic']}-checkpoint", [("max.message.bytes", 0, "1000")])
+    for number, size in ((1, 30_000), (2, 700), (3, 1_300)):
+        query.write("sources/0/0", random.Random(number).randbytes(size))
+        query.restart().run(number, number + 1, [b"%d" % number])
+        expected = query.files()
+        shutil.rmtree(query.root)
+        query.prepare()
+        query.write(f"commits/{number}", expected[f"commits/{number}"])  # as Spark does when the batch has been skipped
+        assert query.files() == expected
+
+
+def test_a_checkpoint_that_does_not_belong_to_what_was_written_is_not_written_back(query: Mirrored):
+    query.run(0, 1, [b"0"], begin=0)
+    without = Query(query.topics, query.source, topic=query.options["topic"])
+    assert without.run(1, 2, [b"1"]) == 1  # checkpoint=directory, for once
+    shutil.rmtree(query.root)
+    with pytest.raises(StopError, match=r"has the checkpoint of batch 0 .* is batch 1 .*ottla topic delete to-.*-checkpoint --yes"):
+        query.prepare()
+    assert not query.root.exists()
+
+
+def test_neither_a_topic_of_another_kind_nor_a_directory_of_something_else_is_used(query: Mirrored):
+    other = Mirrored(query.topics, query.source, query.root, app="plain")
+    query.topics.create(1, "plain-checkpoint")
+    with pytest.raises(KafkaError, match=r"cleanup\.policy=delete; a checkpoint needs compact"):
+        other.run(0, 1, [b"0"], begin=0, topic=["x"])
+    shutil.rmtree(query.root)
+    query.run(0, 1, [b"0"], begin=0)
+    (query.root / "metadata").unlink()
+    query.write("thesis.txt", b"precious")
+    with pytest.raises(KafkaError, match=r"has 'thesis\.txt', which is of no checkpoint"):
+        query.prepare()
+    assert (query.root / "thesis.txt").read_bytes() == b"precious"
+
+
+def test_a_record_of_another_writer_leads_nowhere(query: Mirrored):
+    query.run(0, 1, [b"0"], begin=0)
+    expected = query.files().keys() - {"commits/0"}
+    name = f"to-{query.options['topic']}-checkpoint"
+    query.topics.produce(name, [(b"metadata#7", b"note"), (b"\xff", b"x")])
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected
+    with Producer(query.topics.bootstrap) as producer:
+        headers = [("file", b"../../out"), ("at", b"0"), ("size", b"1"), ("digest", b"")]
+        producer.send(name, b"x", key=b"../../out", headers=headers).result()
+    shutil.rmtree(query.root)
+    with pytest.raises(StopError, match="which is of no checkpoint"):
+        query.prepare()
+
+
+def test_the_topic_is_bounded_by_what_is_live_whatever_was_written(own_broker: Callable[..., Topics], tmp_path: Path):
+    topics = own_broker(**{"log.cleaner.backoff.ms": "100"})
+    query = Mirrored(topics, topics.create(), tmp_path / "checkpoint", topic=topics.create())
+    rng = random.Random(1)
+    for number in range(60):
+        query.write(f"{STORE}/{number + 1}.zip", rng.randbytes(1_000_000))  # two are live: they replace what was there before
+        query.write(f"{STORE}/SSTs/always.sst", b"as it was")
+        for version in range(1, number):
+            for kind in ("zip", "changelog"):
+                (query.root / STORE / f"{version}.{kind}").unlink(missing_ok=True)
+        query.run(number, number + 1, [b"x"], begin=None if number else 0)
+    live = sum(map(len, query.files().values()))
+    name = f"to-{query.options['topic']}-checkpoint"
+
+    def size_bytes() -> int:
+        with Admin(topics.bootstrap) as admin:
+            [found] = admin.describe_log_dirs()[1]
+        return sum(partition.partition_size for topic in found.topics if topic.name == name for partition in topic.partitions)
+
+    bound = 1.25 * live + 2 * SEGMENT_BYTES
+    assert bound < 20_000_000 < 60_000_000
+    eventually(size_bytes, lambda size: live < size < bound)
+    expected = query.files().keys() - {"commits/59"}
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected
+
+
+def test_the_topic_is_made_with_its_settings_once(query: Mirrored):
+    topic = CheckpointTopic("once", query.options)
+    topic.ensure()
+    topic.ensure()
+    with Admin(query.topics.bootstrap) as admin:
+        for name, value in CONFIGS.items():
+            assert admin.describe_config_of_topics(["once-checkpoint"], name) == {"once-checkpoint": value}
+
+
+def test_what_a_checkpoint_in_a_topic_needs_is_refused_where_it_is_missing(topics: Topics):
+    base = {"kafka.bootstrap.servers": topics.bootstrap, "topic": "t", "checkpoint": "topic"}
+    with pytest.raises(KafkaError, match="needs delivery=exactly_once"):
+        sink(base | {"delivery": "at_least_once"})
+    with pytest.raises(KafkaError, match="checkpoint=disk is neither directory nor topic"):
+        sink(base | {"checkpoint": "disk"})
+    frame: Any = None
+    with pytest.raises(KafkaError, match=r"needs options=.*written back before the start"):
+        to_topic(frame, "t", value="value", bootstrap=topics.bootstrap, checkpoint="topic")
+    made: Any = sink(base)
+    with pytest.raises(KafkaError, match="is not on this machine"):
+        made.prepare("s3a://bucket/checkpoint")

@@ -1,0 +1,150 @@
+"""Topics as streams and tables of columns, their rows to several topics, and what does not fit to a topic of its own."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from tests.spark.conftest import Topics
+from tests.spark.test_rows import stored
+
+from ottla.errors import KafkaError
+from ottla.spark import read_table, read_topic, route, to_topic
+from ottla.sync import Producer
+
+pytestmark = pytest.mark.spark
+ORDERS = "id string, amount double"
+
+
+def written(topics: Topics, topic: str, partition_count: int = 1) -> list[Any]:
+    return [record for records in stored(topics, topic, partition_count, "read_committed").values() for record in records]
+
+
+def run(writer: Any, folder: Path) -> None:
+    writer.trigger(availableNow=True).option("checkpointLocation", str(folder)).start().awaitTermination()
+
+
+def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_transaction(spark, topics: Topics, tmp_path: Path):
+    orders, big, audit, letters = topics.create(2), topics.create(), topics.create(), topics.create()
+    with Producer(topics.bootstrap) as producer:
+        values = [b'{"id":"a","amount":5}', b"not JSON", b'{"id":"b","amount":5000}', b'{"id":"c","amount":"much"}', b'{"id":"d"}']
+        for number, value in enumerate(values):
+            producer.send(orders, value, key=b"%d" % number, partition=number % 2, headers=[("h", b"1")], timestamp_ms=1_000 + number)
+
+    def split(rows_per_batch: int, **more: Any) -> Any:
+        options = {"maxOffsetsPerTrigger": str(rows_per_batch)}
+        frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap, options=options)
+        routed = route(frame, {big: F.col("amount") > 1000, audit: F.lit(True)}, key="id")
+        return to_topic(routed, bootstrap=topics.bootstrap, app="split", **more)
+
+    def check() -> None:
+        assert sorted(record.key for record in written(topics, audit)) == [b"a", b"b", b"d"]
+        assert [json.loads(record.value) for record in written(topics, big)] == [{"id": "b", "amount": 5000.0}]
+        found = {record.value: record for record in written(topics, letters)}
+        assert len(written(topics, letters)) == 2
+        said = {value: dict(record.headers) for value, record in found.items()}
+        assert said[b"not JSON"] == {
+            "h": b"1", "topic": orders.encode(), "partition": b"1", "offset": b"0",
+            "error": b"no JSON: Expecting value: line 1 column 1 (char 0)",
+        }  # fmt: skip
+        wrong = found[b'{"id":"c","amount":"much"}']
+        assert (wrong.key, wrong.timestamp_ms, dict(wrong.headers)["offset"]) == (b"3", 1_003, b"1")
+        assert dict(wrong.headers)["error"] == b"a field does not fit struct<id:string,amount:double>"
+
+    def leave(number: int, rows: int) -> None:
+        if number == 1:
+            raise RuntimeError("the driver leaves before Spark notes it")
+
+    with pytest.raises(StreamingQueryException, match="leaves before"):
+        run(split(2, on_batch=leave), tmp_path / "checkpoint")
+    run(split(2), tmp_path / "checkpoint")
+    check()
+
+
+def test_bad_rows_of_an_aggregate_are_written_also_at_least_once(spark, topics: Topics, tmp_path: Path):
+    orders, totals, letters = topics.create(), topics.create(), topics.create()
+    topics.produce(orders, [(None, b'{"id":"a","amount":1}'), (None, b"?"), (None, b'{"id":"a","amount":2}'), (None, None)])
+    for delivery in ("exactly_once", "at_least_once"):
+        frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap).where("id is not null")
+        per_id = frame.groupBy("id").agg(F.sum("amount").alias("total"))
+        writer = to_topic(per_id, totals, key="id", bootstrap=topics.bootstrap, delivery=delivery).outputMode("update")
+        run(writer, tmp_path / delivery)
+    assert [json.loads(record.value) for record in written(topics, totals)] == [{"id": "a", "total": 3.0}] * 2
+    assert [record.value for record in written(topics, letters)] == [b"?"] * 2
+
+
+def test_a_value_that_does_not_fit_ends_the_query_with_its_place_and_the_way_out(spark, topics: Topics, tmp_path: Path):
+    orders, target = topics.create(), topics.create()
+    topics.produce(orders, [(None, b'{"id":"a"}'), (None, b"?")])
+    writer = to_topic(read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap), target, bootstrap=topics.bootstrap)
+    with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset 1: its value does not fit .* bad_rows=TOPIC"):
+        run(writer, tmp_path)
+    assert written(topics, target) == []
+
+
+def test_a_table_is_the_newest_value_of_each_key_and_follows_its_topic_beside_a_stream(spark, topics: Topics, tmp_path: Path):
+    names, orders, target = topics.create(2, None, **{"cleanup.policy": "compact"}), topics.create(), topics.create()
+    topics.produce(
+        names, [(b"a", b'{"name":"Ada"}'), (b"b", b'{"name":"Bob"}'), (b"a", b'{"name":"Anna"}'), (b"c", b'{"name":"Cyd"}'), (b"c", None)]
+    )
+    table = read_table(spark, names, "name string", key="id", bootstrap=topics.bootstrap)
+    assert sorted(map(tuple, table.collect())) == [("a", "Anna"), ("b", "Bob")]
+    topics.produce(orders, [(None, b'{"id":"a"}'), (None, b'{"id":"c"}')])
+
+    def change(number: int, rows: int) -> None:
+        if number == 0:
+            topics.produce(names, [(b"c", b'{"name":"Cleo"}'), (b"a", None)])
+            topics.produce(orders, [(None, b'{"id":"a"}'), (None, b'{"id":"c"}')])
+
+    stream = read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap)
+    writer = to_topic(stream.join(table, "id").select("id", "name"), target, bootstrap=topics.bootstrap, on_batch=change)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        query.processAllAvailable()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [json.loads(record.value) for record in written(topics, target)] == [{"id": "a", "name": "Anna"}, {"id": "c", "name": "Cleo"}]
+
+
+def test_a_record_has_its_place_and_its_key_beside_its_columns(spark, topics: Topics, tmp_path: Path):
+    orders, target = topics.create(), topics.create()
+    topics.produce(orders, [(b"k", b'{"id":"a"}'), (b"k", None)])
+    frame = read_topic(spark, orders, ORDERS, record="at", bootstrap=topics.bootstrap)
+    assert frame.columns == ["id", "amount", "at"]
+    shown = frame.select("id", F.col("at.key").cast("string").alias("key"), "at.offset")
+    run(to_topic(shown, target, bootstrap=topics.bootstrap), tmp_path)
+    assert [json.loads(record.value) for record in written(topics, target)] == [
+        {"id": "a", "key": "k", "offset": 0},
+        {"key": "k", "offset": 1},
+    ]
+    assert "headers" in read_topic(spark, orders, bootstrap=topics.bootstrap).columns
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["struct<a:int>", "array<int>", "map<string,int>", "double", "timestamp"])
+def test_a_key_that_is_no_plain_value_is_refused(spark, kind: str):
+    frame = spark.range(1).select(F.lit(None).cast(kind).alias("k"), F.lit("v").alias("v"))
+    for make in (lambda: to_topic(frame, "t", key="k", bootstrap="127.0.0.1:1"), lambda: route(frame, key="k", t=F.lit(True))):
+        with pytest.raises(KafkaError, match="which has no text that all clients would write: give a column of string"):
+            make()
+
+
+def test_what_makes_no_sense_is_refused(spark):
+    brokers: Any = {"bootstrap": "127.0.0.1:1"}
+    number: Any = 7
+    for make, word in (
+        (lambda: read_topic(spark, "t", bad_rows="dlq", **brokers), "are for values with a schema"),
+        (lambda: read_topic(spark, "t", ORDERS, record="id", **brokers), "has a column of that name"),
+        (lambda: read_topic(spark, "t", ORDERS), "kafka.bootstrap.servers is missing"),
+        (lambda: read_topic(spark, "t", ORDERS, options={"kafka.group.ids": "x"}, **brokers), "unknown option"),
+        (lambda: read_topic(spark, "t", number, **brokers), "is no schema of columns"),
+        (lambda: read_table(spark, "t", ORDERS, key="id", **brokers), "has a column of that name"),
+        (lambda: route(spark.range(1)), "route needs a topic with its condition"),
+        (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
+    ):
+        with pytest.raises(KafkaError, match=word):
+            make()
