@@ -27,6 +27,7 @@ from ottla.messages.produce import ProduceRequest
 from ottla.metrics import RequestMeters
 from ottla.net.request_memory import RequestMemory
 from ottla.ports import Connection, World
+from ottla.security.principal import Principal
 from ottla.wire.compiler import decode_from
 from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.generator import Form
@@ -117,6 +118,12 @@ class Router(Part):
         self.connections[connection] = None
         self.timing.share_among(len(self.connections))
         return connection
+
+    def introduce(self, connection: BrokerConnection, principal: Principal) -> None:
+        """The connection's requests are the principal's from now on."""
+        connection.principal = principal
+        connection.rights = self._authorizer.rights(principal, connection.client_host)
+        connection.repeated = None
 
     def forget(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
