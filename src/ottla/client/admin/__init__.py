@@ -11,6 +11,7 @@ from ottla.client.admin.groups import CommittedOffset, GroupAdmin
 from ottla.client.admin.hanging import HangingAdmin, HangingTransaction, Outcome
 from ottla.client.admin.topics import NewTopic
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
+from ottla.client.admin.users import UserAdmin, UserChange
 
 __all__ = [
     "RESOURCE_BROKER",
@@ -26,8 +27,9 @@ __all__ = [
     "NewTopic",
     "Outcome",
     "TransactionDescription",
+    "UserChange",
 ]
 
 
-class Admin(HangingAdmin, GroupAdmin, ConfigAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, UserAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""
