@@ -33,6 +33,7 @@ from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
+from ottla.client.security import security_of
 from ottla.client.settings import divided
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -77,6 +78,7 @@ def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) 
         client_id=settings.client_id,
         request_timeout_ms=settings.request_timeout_ms,
         metadata_max_age_ms=settings.metadata_max_age_ms,
+        security=security_of(settings),
     )
     if settings.on_connectivity is not None:
         cluster.watch(settings.on_connectivity)

@@ -318,5 +318,7 @@ class World:
     timers: Timers
     disk: Disk
     network: Network
+    secret_bytes: Callable[[int], bytes]
+    """So many bytes that nobody can foresee: for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""

@@ -6,6 +6,7 @@ Offsets are exclusive ends where they end something (``end_offset``), and -1 mea
 from __future__ import annotations
 
 import base64
+import hmac
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,3 +69,36 @@ def uuid_bytes(text: str) -> bytes:
     if len(decoded) != 16:
         raise ValueError(f"{text!r} is not an id of 22 characters")
     return decoded
+
+
+class Secret:
+    """A password or a key: shown as ``[hidden]`` wherever it is printed, logged or formatted; compared in constant time."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for who computes with it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __format__(self, spec: str) -> str:
+        return format("[hidden]", spec)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._text.encode("utf-8", "surrogatepass"), other._text.encode("utf-8", "surrogatepass"))
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        raise TypeError("a secret is not pickled")

@@ -166,9 +166,9 @@ def test_controllers_listeners_and_what_brokers_pass_on_are_judged_alike() -> No
         return await Admin(client.cluster()).create_topics([NewTopic(name, 1)])
 
     async def ask_all(client: SimClient, active: QuorumNode, other: QuorumNode, topic_id: bytes) -> None:
-        network = client._world.network
+        world = client._world
         at_controller, directly, passed_on = [
-            await ClientConnection.connect(network, node.machine.name, port, client_id="s", timeout_ms=ASK_MS)
+            await ClientConnection.connect(world, node.machine.name, port, client_id="s", timeout_ms=ASK_MS)
             for node, port in ((active, CONTROLLER_PORT), (active, PORT), (other, PORT))
         ]
         assert active.broker is not None

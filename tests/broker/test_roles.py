@@ -91,7 +91,10 @@ def test_the_controllers_listener_is_not_advertised_to_clients_of_the_broker() -
     [
         ({"listeners": "SSL://:9093"}, "speaks SSL"),
         ({"listeners": "INSIDE://:9093"}, "no protocol for the listener INSIDE"),
-        ({"listeners": "INSIDE://:9093", "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT"}, "speaks SASL_PLAINTEXT"),
+        (
+            {"listeners": "INSIDE://:9093", "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT"},
+            "sasl.enabled.mechanisms=GSSAPI is not",
+        ),
     ],
 )
 def test_a_listener_that_should_be_guarded_is_not_opened_without_its_guard(given: dict[str, str], why: str) -> None:

@@ -8,10 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+import pytest
+from tests.broker.sasl import authenticate_by_scram
 from tests.foreign_clients.wire import RawClient
 
+from ottla.cli.scram_argument import credential_of
+from ottla.errors import ErrorCode
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.runtime.serve import BrokerThread
+from ottla.security.scram import ScramMechanism
 from ottla.sync import Admin, Producer
 
 
@@ -152,3 +158,38 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
     assert not (tmp_path / "b").exists(), "nothing is made where something is wrong"
     assert format_(tmp_path, "--ignore-formatted") == (0, f"formatted {tmp_path}/a, {tmp_path}/b for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     assert storage("info", "-X", f"log.dirs={tmp_path}/a,{tmp_path}/b")[0] == 0
+
+
+def test_a_directory_is_formatted_with_users(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("from-a-file\n")
+    given = ["-X", f"log.dirs={tmp_path / 'data'}", "-S", "SCRAM-SHA-256=[name=alice,password=alice-secret]"]
+    given += ["-S", f"SCRAM-SHA-512=[name='bob',iterations=8192,password-file={tmp_path / 'password'}]"]
+    done = subprocess.run([sys.executable, "-m", "ottla", "storage", "format", *given], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    guarded = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}
+    with BrokerThread({**guarded, "log.dirs": str(tmp_path / "data")}) as broker:
+        port = int(broker.bootstrap.rpartition(":")[2])
+        for name, password, mechanism, code in [
+            ("alice", "alice-secret", ScramMechanism.SHA_256, 0),
+            ("bob", "from-a-file", ScramMechanism.SHA_512, 0),
+            ("alice", "alice-secret", ScramMechanism.SHA_512, ErrorCode.SASL_AUTHENTICATION_FAILED),
+        ]:
+            with RawClient(port) as client:
+                assert authenticate_by_scram(client, name, password, mechanism).error_code == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alice", "PLAIN=[name=a,password=hush]", "SCRAM-SHA-256=[password=hush]", "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=,password=hush]",
+        "SCRAM-SHA-256=[name=a,password=hush,iterations=1]", "SCRAM-SHA-256=[name=a,password=hush,iterations=1000000]",
+        "SCRAM-SHA-256=[name=a,password=hush,colour=red]", "SCRAM-SHA-256=[name=a,password=hush,password=hush]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=aHVzaA==]", "SCRAM-SHA-256=[name=a,saltedpassword=hush!,salt=AAAA]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=aHVzaA==,salt=AAAA]", "SCRAM-SHA-256=[name=a,password-file=/nowhere/hush]",
+    ],
+)  # fmt: skip
+def test_a_user_that_cannot_be_read_is_not_shown(text: str) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        credential_of(text)
+    assert "hush" not in caught.value.message

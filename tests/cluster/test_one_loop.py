@@ -122,7 +122,7 @@ def test_every_controller_is_known_to_every_node_and_a_tool_may_ask_any_of_them(
 
             await eventually_is(is_another, True)
             for port in ports.values():
-                connection = await ClientConnection.connect(real_world().network, "127.0.0.1", port, client_id="tool", timeout_ms=10_000)
+                connection = await ClientConnection.connect(real_world(), "127.0.0.1", port, client_id="tool", timeout_ms=10_000)
                 answer = await connection.ask(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse, timeout_ms=10_000)
                 assert {node.broker_id: node.port for node in answer.brokers} == ports
                 connection.close()

@@ -25,9 +25,8 @@ REFUSED: Final = {
     "ssl.client.auth": "required",
     "listener.name.plaintext.ssl.client.auth": "requested",
     "security.inter.broker.protocol": "SASL_SSL",
-    "connections.max.reauth.ms": "3600000",
-    "listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": "1000",
     "principal.builder.class": "com.example.Builder",
+    "listener.name.plaintext.plain.sasl.server.callback.handler.class": "com.example.Callbacks",
 }
 TAKEN: Final = {
     "ssl.client.auth": "none",
@@ -147,3 +146,58 @@ def test_a_listener_that_should_be_guarded_is_refused_and_nothing_is_touched(tmp
     before = sorted(tmp_path.rglob("*"))
     asyncio.run(start())
     assert sorted(tmp_path.rglob("*")) == before
+
+
+SASL: Final = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required;"
+SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"connections.max.reauth.ms": "3600000"}, "connections.max.reauth.ms=3600000 would protect nothing"),
+        ({"listener.name.plaintext.scram-sha-256.connections.max.reauth.ms": "1000"}, "would protect nothing"),
+        ({**SASL, "listener.name.other.connections.max.reauth.ms": "1000"}, "listener.name.other.connections.max.reauth.ms=1000"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}, "sasl.enabled.mechanisms=GSSAPI is not supported"),
+        ({**SASL, "sasl.enabled.mechanisms": "SCRAM-SHA-256,GSSAPI"}, "sasl.enabled.mechanisms=SCRAM-SHA-256,GSSAPI is not supported"),
+        ({**SASL, "sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms= is not supported"),
+        ({**SASL, "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "plain"}, "sasl.enabled.mechanisms=plain is not supported"),
+        ({**SASL, "sasl.enabled.mechanisms": "PLAIN"}, "listener.name.sasl_plaintext.plain.sasl.jaas.config is not set"),
+        ({**SASL, "sasl.jaas.config": PLAIN}, "as listener.name.NAME.plain.sasl.jaas.config"),
+        ({**SASL, "listener.name.sasl_plaintext.sasl.jaas.config": PLAIN}, "as listener.name.NAME.plain.sasl.jaas.config"),
+        ({**SASL, "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": PLAIN}, "ScramLoginModule is the module of SCRAM-SHA-256"),
+        (
+            {**SASL, "sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl_plaintext.plain.sasl.jaas.config": SCRAM},
+            "PlainLoginModule is the",
+        ),
+        ({"listeners": "X://127.0.0.1:0"}, "has no protocol for the listener X"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_TLS"}, "PLAINTEXT:SASL_TLS is not of the form NAME:PROTOCOL"),
+    ],
+)
+def test_what_a_listener_cannot_ask_for_is_refused(tmp_path: Path, given: dict[str, str], says: str) -> None:
+    async def start() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path) | given))
+        with pytest.raises(KafkaError) as caught:
+            await broker.start()
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+        assert says in caught.value.message
+
+    asyncio.run(start())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("sasl.enabled.mechanisms", "GSSAPI", ErrorCode.INVALID_REQUEST),
+        ("listener.name.x.sasl.enabled.mechanisms", "", ErrorCode.INVALID_REQUEST),
+        ("listener.name.x.plain.sasl.jaas.config", "com.sun.security.auth.module.JndiLoginModule required;", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_not_supported_is_refused_while_the_broker_runs(key: str, value: str, code: ErrorCode) -> None:
+    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, fenced=False)])
+    change = ConfigChange(key, Operation.SET, value)
+    with pytest.raises(KafkaError) as caught:
+        change_configs(image, resource_type=RESOURCE_BROKER, name="1", changes=[change], config=BrokerConfig({}))
+    assert caught.value.code == code

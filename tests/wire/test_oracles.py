@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_message import ApiMessage
 from kio.index import UnknownEntity, load_entity_schema
 from kio.serial import entity_reader, entity_writer
@@ -59,7 +59,7 @@ from ottla.wire.schema import ZERO_UUID, Message, Request, Response
 
 KAFKA_PYTHON: dict[str, Any] = {
     name: value
-    for package in (admin, consumer, metadata, producer)
+    for package in (admin, consumer, metadata, producer, sasl)
     for name, value in vars(package).items()
     if isinstance(value, type) and issubclass(value, ApiMessage)
 }

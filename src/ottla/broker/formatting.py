@@ -14,8 +14,9 @@ from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
 from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION, TRANSACTION_VERSION, supported_features
 from ottla.controller.metadata_versions import LEVELS
+from ottla.controller.scram_users import SCRAM_SINCE
 from ottla.errors import ErrorCode, KafkaError, StorageError
-from ottla.messages.metadata_records import FeatureLevelRecord
+from ottla.messages.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from ottla.ports import Disk, World
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
 from ottla.types import uuid_text
@@ -36,14 +37,23 @@ class FolderState:
 
 
 async def format_log_dirs(
-    world: World, config: BrokerConfig, *, cluster_id: str | None, features: Mapping[str, int], passes_over: bool = False
+    world: World,
+    config: BrokerConfig,
+    *,
+    cluster_id: str | None,
+    features: Mapping[str, int],
+    passes_over: bool = False,
+    credentials: Sequence[UserScramCredentialRecord] = (),
 ) -> str:
     """Each directory of log.dirs is this node's, and the cluster begins with these levels; its id is returned.
 
+    Users with ``credentials`` are there from the beginning (KIP-900).
     With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
     is made, when one is formatted otherwise or holds something else; INVALID_CONFIG for a feature or level that is not served.
     """
     levels = first_levels(features, supported_features(config))
+    if credentials and levels[METADATA_VERSION] < SCRAM_SINCE:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "SCRAM users need a metadata.version of Kafka 3.5 or later")
     found = await inspect_log_dirs(world.disk, config)
     formatted = [state for state in found if state.identity is not None]
     if formatted and not passes_over:
@@ -60,7 +70,8 @@ async def format_log_dirs(
             await _format(world, state.path, FolderIdentity(chosen, config.node_id, random_uuid(world)))
     first = config.log_dirs[0]
     if not await has_metadata(world.disk, first):
-        await format_metadata(world.disk, first, [FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level])
+        records = [*(FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level), *credentials]
+        await format_metadata(world.disk, first, records)
     return chosen
 
 

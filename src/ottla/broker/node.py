@@ -21,10 +21,10 @@ from ottla.broker.parts import Parts
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
-from ottla.broker.requests.listeners import controller_listeners, listeners
+from ottla.broker.requests.listeners import check_between_nodes, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
-from ottla.broker.roles import read_roles
+from ottla.broker.roles import HomeKind, read_roles
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
 from ottla.broker.upkeep.housekeeping import Housekeeping
@@ -136,6 +136,8 @@ class Broker:
         roles = read_roles(config)
         if roles.is_broker:
             listeners(config)
+        if roles.is_broker and roles.home is not HomeKind.LONE:
+            check_between_nodes(config)
         controller_listeners(config)  # before anything is touched: what would protect nothing is refused
         home = await open_home(Basis(self.world, config, roles, self, self._failure))
         self._made = made = await assemble(self.world, config, home)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import CLUSTER, OPERATIONS, Operation, PatternType, Permission, ResourceType
@@ -54,7 +55,7 @@ def list_acls(principal: str | None, bootstrap: str, output: str, prefix: bool, 
     pattern_type = PatternType.PREFIXED if prefix else PatternType.MATCH
     wanted = [AclFilter(kind, name, principal, pattern_type=pattern_type) for kind, name in _resources(cluster, names)]
     found: set[Acl] = set()
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         for one in wanted or [AclFilter(principal=principal)]:
             found.update(admin.describe_acls(one))
     _show(output, "acl list", sorted(found))
@@ -128,7 +129,7 @@ def _create(
         _show(output, "acl plan", wanted)
         click.echo("add --yes to apply it", err=True)
         sys.exit(1)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         results = admin.create_acls(wanted)
     _show(output, "acl create", [one for one, error in results.items() if error is None])
     _report({str(error): error for error in results.values() if error is not None}.values())
@@ -152,7 +153,7 @@ def delete(
     filters = [
         AclFilter(kind, name, principal, pattern_type=pattern_type) for principal in map(_principal, principals) for kind, name in resources
     ]
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         if not yes:
             _show(output, "acl plan", sorted({one for wanted in filters for one in admin.describe_acls(wanted)}))
             click.echo("add --yes to delete these", err=True)

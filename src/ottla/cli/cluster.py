@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from ottla.cli.client_settings import client_options, client_settings
 from ottla.cli.output import complain, format_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, as_json: bo
 
 @cluster.command()
 @data_option
+@client_options
 @click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
 @format_option
 def status(data: str | None, bootstrap: str | None, output: str) -> None:
@@ -295,6 +297,7 @@ def status_from_outside(bootstrap: str, output: str) -> None:
 
 @cluster.command()
 @data_option
+@client_options
 @click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for other programs.")
 def health(data: str | None, bootstrap: str | None, as_json: bool) -> None:
@@ -310,7 +313,7 @@ def health(data: str | None, bootstrap: str | None, as_json: bool) -> None:
     servers = bootstrap or msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap
     with wrong_call():
         parse_bootstrap(servers)
-    with Admin(servers, client_id="ottla-cli", request_timeout_ms=HEALTH_TIMEOUT_MS) as admin:
+    with Admin(servers, **client_settings(request_timeout_ms=HEALTH_TIMEOUT_MS)) as admin:
         seen = look(admin)
     found = list(findings(seen))
     if as_json:

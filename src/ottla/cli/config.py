@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
 
@@ -106,7 +107,7 @@ def set_values(
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
             hint = nearest(key, BROKER_KEYS)
             click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs(kind, name, changes, validate_only=dry_run)
     click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
 
@@ -181,7 +182,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 def _described(bootstrap: str, resource: Resource) -> list[Any]:
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         return admin.describe_configs(*resource)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -49,12 +50,15 @@ def consume(
     """Read records from TOPICS until -n, the end of a range, or Ctrl-C."""
     from ottla.cli.offsets import parse_offsets
     from ottla.cli.record_format import RecordFormat
+    from ottla.client.consumer_settings import ConsumerSettings
+    from ottla.client.fetcher import FetchSettings
+    from ottla.client.membership import MembershipSettings
     from ottla.sync import Consumer
 
     with wrong_call():
         record_format = RecordFormat(layout)
         asked = parse_offsets(offset, time.time_ns() // 1_000_000)
-    settings: ConsumerOptions = {"client_id": "ottla-cli", "on_connectivity": say_connectivity}
+    settings: ConsumerOptions = client_settings(ConsumerSettings, FetchSettings, MembershipSettings, on_connectivity=say_connectivity)
     settings["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
     if group_id is not None:
         if offset != "start" or partitions or exit_at_end:
@@ -76,7 +80,7 @@ def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) 
     from ottla.sync import Admin
 
     wanted = []
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         for topic in topics:
             known = admin.describe_topic(topic).partitions
             missing = [index for index in only if index not in known]

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, wrong_call, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -24,7 +25,7 @@ def list_groups(bootstrap: str, output: str) -> None:
     """List every group, with its state."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         groups = admin.list_groups()
     rows = [(found.group_id, found.group_state, found.protocol_type, found.group_type) for found in groups]
     print_rows(output, "group list", ("group", "state", "protocol_type", "type"), rows)
@@ -39,7 +40,7 @@ def describe(group_id: str, bootstrap: str, output: str) -> None:
     from ottla.client.consumer_protocol import decode_assignment
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_group(group_id)
         if found.group_state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist; `ottla group list` shows those that do")
@@ -92,7 +93,7 @@ def seek(group_id: str, target: str, topics: tuple[str, ...], yes: bool, bootstr
     """Set an empty group's offsets. Prints the plan; --yes applies it."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         committed = admin.committed_offsets(group_id)
         keys = [key for key in committed if not topics or key.topic in topics]
         for topic in topics:
@@ -140,5 +141,5 @@ def delete(group_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -
     if not yes:
         click.echo(f"would delete {', '.join(group_ids)} with their offsets; add --yes to apply it", err=True)
         sys.exit(1)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         report(output, "group delete", admin.delete_groups(group_ids), "deleted")

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
+    "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
     "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),
 }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from ottla.cli.client_settings import client_options
 from ottla.errors import KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +40,7 @@ def override_option(function: F) -> F:
 
 
 def bootstrap_option(function: F) -> F:
-    """``-B host:port``, or OTTLA_BOOTSTRAP."""
+    """``-B host:port``, or OTTLA_BOOTSTRAP, and how brokers are reached (``client_settings.py``)."""
     option = click.option(
         "-B",
         "--bootstrap-server",
@@ -50,7 +51,7 @@ def bootstrap_option(function: F) -> F:
         callback=_checked,
         help="Bootstrap servers: host:port, comma-separated.",
     )
-    return option(function)
+    return option(client_options(function))
 
 
 def _checked(context: click.Context, parameter: click.Parameter, servers: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def status(app: str, bootstrap: str, output: str) -> None:
     from ottla.types import LATEST_TIMESTAMP
 
     rows = []
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         for group, committed in applications(admin, app).items():
             marker = committed.marker
             assert marker is not None, "applications have markers"
@@ -122,7 +123,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     from ottla.sync import Admin
 
     folder = folder_of(app, data)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         groups = list(applications(admin, app))
         topics = checkpoint_topics(admin, app)
         busy = [group for group in groups if admin.pending_offsets(group)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, say_connectivity, wrong_call
 from ottla.errors import KafkaError
 
@@ -49,6 +50,7 @@ def produce(
 ) -> None:
     """Write records from standard input to TOPIC, one per line unless -f is given."""
     from ottla.cli.record_parser import RecordParser
+    from ottla.client.producer import ProducerSettings
     from ottla.sync import Producer
 
     with wrong_call():
@@ -56,7 +58,7 @@ def produce(
     if topic is None and "%t" not in layout:
         raise click.UsageError("name a TOPIC, or have %t in the format")
     fixed_headers = [_header(text) for text in headers]
-    settings: ProducerOptions = {"client_id": "ottla-cli", "on_connectivity": say_connectivity}
+    settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
     settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
     tally = Tally()
     with Producer(bootstrap, **settings) as producer:

@@ -29,6 +29,14 @@ def storage() -> None:
 @click.option("-r", "--release-version", metavar="X.Y", help="The Kafka release whose metadata.version the cluster begins with.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
 @click.option("-g", "--ignore-formatted", "passes_over", is_flag=True, help="Leave this node's formatted directories as they are.")
+@click.option(
+    "-S",
+    "--add-scram",
+    "scram",
+    multiple=True,
+    metavar="MECHANISM=[name=NAME,password-file=FILE]",
+    help="A user that there is from the beginning, as kafka-storage takes it. A file keeps the password out of lists of processes.",
+)
 def format_(
     file: str | None,
     overrides: tuple[str, ...],
@@ -36,6 +44,7 @@ def format_(
     release_version: str | None,
     features: tuple[str, ...],
     passes_over: bool,
+    scram: tuple[str, ...],
 ) -> None:
     """Create the log directories of a node.
 
@@ -43,6 +52,7 @@ def format_(
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
     """
     from ottla.broker.formatting import format_log_dirs
+    from ottla.cli.scram_argument import credential_of
     from ottla.controller.features import METADATA_VERSION
     from ottla.controller.metadata_versions import level_of
     from ottla.runtime.world import real_world
@@ -54,9 +64,12 @@ def format_(
             raise click.UsageError(f"--feature {feature}: expected NAME=LEVEL, each name once")
         levels[name] = int(level)
     config = _config(file, overrides)
+    credentials = [credential_of(text) for text in scram]
 
     async def run() -> str:
-        return await format_log_dirs(real_world(), config, cluster_id=cluster_id, features=levels, passes_over=passes_over)
+        return await format_log_dirs(
+            real_world(), config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
+        )  # fmt: skip
 
     click.echo(f"formatted {', '.join(config.log_dirs)} for cluster {asyncio.run(run())}")
 

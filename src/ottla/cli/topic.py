@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
 from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
@@ -27,7 +28,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
     """List every topic, with its partitions and replicas."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         topics = admin.list_topics()
     rows = [
         (name, len(found.partitions), len(next(iter(found.partitions.values())).replicas) if found.partitions else 0)
@@ -49,7 +50,7 @@ def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tupl
     from ottla.sync import Admin, NewTopic
 
     pairs = dict(map(key_and_value, configs))
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names])
     report(output, "topic create", results, "created")
 
@@ -67,7 +68,7 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstr
     changes += [(key, DELETE, None) for key in deleted]
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs(TOPIC, name, changes)
     click.echo(f"changed {', '.join(key for key, *_ in changes)}", err=True)
 
@@ -85,7 +86,7 @@ def add_partitions(names: tuple[str, ...], added: int | None, total: int | None,
 
     if (added is None) == (total is None):
         raise click.UsageError("give --num or --partitions")
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         counts = {name: total if total is not None else len(admin.describe_topic(name).partitions) + (added or 0) for name in names}
         results = admin.create_partitions(counts, validate_only=dry_run)
     report(output, "topic add-partitions", results, "possible" if dry_run else "done")
@@ -102,7 +103,7 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
     """Delete the records before an offset, permanently."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         indexes = partitions or tuple(sorted(admin.describe_topic(name).partitions))
         if not yes:
             what = "all records" if offset is None else f"the records before offset {offset}"
@@ -131,7 +132,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> No
     if not yes:
         click.echo(f"would delete {', '.join(names)} with all data; add --yes to apply it", err=True)
         sys.exit(1)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         results = admin.delete_topics(names)
     report(output, "topic delete", results, "deleted")
 
@@ -152,12 +153,12 @@ def describe(name: str | None, states: tuple[str, ...], bootstrap: str, output: 
     from ottla.sync import Admin
 
     if states:
-        with Admin(bootstrap, client_id="ottla-cli") as admin:
+        with Admin(bootstrap, **client_settings()) as admin:
             print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, name, states))
         return
     if name is None:
         raise click.UsageError("NAME is missing; only --under-replicated and the other filters describe all topics")
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
         led = [key for key in keys if found.partitions[key.partition].leader >= 0]  # no other broker knows the offsets

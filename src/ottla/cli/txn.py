@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -57,7 +58,7 @@ def list_transactions(
     from ottla.sync import Admin
 
     longer_than_ms = None if minutes is None else int(minutes * MINUTE_MS)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
     columns = ("transactional_id", "producer_id", "state", "coordinator")
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator_id) for each in found]
@@ -73,7 +74,7 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str, as
     """Describe transactional ids: producer, state, timeout, and the partitions of an open transaction."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_transactions(transactional_ids)
     columns = ("transactional_id", "coordinator", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "partitions")
     rows = []
@@ -99,7 +100,7 @@ def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output:
     if not yes:
         click.echo(f"would fence the producers of {', '.join(transactional_ids)}; add --yes to apply it", err=True)
         sys.exit(1)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.fence_producers(transactional_ids)
     rows = [(name, now.producer_id, now.producer_epoch) for name, now in _good(found).items()]
     print_rows(_output(output, as_json), "txn fence", ("transactional_id", "producer_id", "producer_epoch"), rows)
@@ -127,7 +128,7 @@ def find_hanging(
     from ottla.client.admin import Outcome
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         found = admin.find_hanging_transactions(_partitions(admin, topics, indexes), longer_than_ms=int(minutes * MINUTE_MS))
         print_rows(_output(output, as_json), "txn find-hanging", HANGING, [_row(hanging) for hanging in found])
         known = [hanging for hanging in found if hanging.outcome is not Outcome.UNKNOWN]
@@ -156,7 +157,7 @@ def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootst
     from ottla.sync import Admin
 
     key = TopicPartition(topic, partition)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         every = admin.find_hanging_transactions([key], longer_than_ms=0)
         found = [hanging for hanging in every if producer_id in (None, hanging.producer_id)]
         if not found:

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from ottla.client.backoff import Backoff
 from ottla.client.connection import ClientConnection
+from ottla.client.security import ClientSecurity
 from ottla.client.watch import OnConnectivity, watch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -99,8 +100,10 @@ class Cluster:
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
         metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
+        security: ClientSecurity | None = None,
     ) -> None:
         self.world = world
+        self._security = ClientSecurity() if security is None else security
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.backoff = Backoff()
@@ -140,7 +143,7 @@ class Cluster:
     def open_connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection | None:
         """The connection to the broker, if there is one now."""
         found = self._connections.get((node_id, lane))
-        return None if found is None or found.is_closed else found
+        return None if found is None or found.is_retired else found
 
     async def connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection:
         """An open connection to the broker; concurrent callers share one attempt."""
@@ -158,7 +161,12 @@ class Cluster:
 
     async def _connect(self, node: Node) -> ClientConnection:
         return await ClientConnection.connect(
-            self.world.network, node.host, node.port, client_id=self.client_id, timeout_ms=self._connect_timeout_ms
+            self.world,
+            node.host,
+            node.port,
+            client_id=self.client_id,
+            timeout_ms=self._connect_timeout_ms,
+            security=self._security,
         )
 
     def _connected(self, place: tuple[int, str], task: asyncio.Task[ClientConnection]) -> None:
@@ -169,7 +177,7 @@ class Cluster:
     async def any_connection(self) -> ClientConnection:
         """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
         for (_, lane), connection in self._connections.items():
-            if lane == MAIN_LANE and not connection.is_closed:
+            if lane == MAIN_LANE and not connection.is_retired:
                 return connection
         problem: KafkaError | None = None
         for node_id in sorted(self.nodes):

@@ -3,6 +3,9 @@
 The first exchange is ApiVersions, asked in the newest version and again in version 0 when the broker does not know it
 (KIP-511). From then on each request is sent in the newest version that both sides have. Responses come in the order of
 the requests; one that does not is the end of the connection.
+
+Where the client has credentials, they are shown next (``authenticate``). A broker may ask for them again after some time: the connection is
+retired before that, so that another one is made, and closed when all that was asked on it is answered.
 """
 
 from __future__ import annotations
@@ -14,18 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ottla import __version__
+from ottla.client.authentication import authenticate
+from ottla.client.security import ClientSecurity
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
-from ottla.ports import Connection, Network
+from ottla.ports import Connection, TimerHandle, World
 from ottla.wire.compiler import decode, encode_into
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 SOFTWARE_NAME: Final = "ottla"
+RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
+"""Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
 
 
@@ -50,7 +57,8 @@ class FinalizedFeatures:
 class ClientConnection:
     """A ``ports.ConnectionHandler``. Made by ``connect``."""
 
-    def __init__(self, transport: Connection, client_id: str) -> None:
+    def __init__(self, world: World, transport: Connection, client_id: str) -> None:
+        self._world = world
         self._transport = transport
         self._client_id = client_id
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
@@ -59,25 +67,60 @@ class ClientConnection:
         self._versions: Mapping[int, tuple[int, int]] = {}
         self.features = FinalizedFeatures()
         self.is_closed = False
+        self._is_retired = False
+        self._retiring: TimerHandle | None = None
 
     @classmethod
-    async def connect(cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int) -> ClientConnection:
-        """An open connection whose broker's versions are known. KafkaError NETWORK_EXCEPTION when no server answers."""
+    async def connect(
+        cls, world: World, host: str, port: int, *, client_id: str, timeout_ms: int, security: ClientSecurity | None = None
+    ) -> ClientConnection:
+        """An open connection whose broker's versions are known, and which has shown who it is.
+
+        KafkaError NETWORK_EXCEPTION when no server answers; SASL_AUTHENTICATION_FAILED and UNSUPPORTED_SASL_MECHANISM, which are not to
+        be tried again, when it does not let the client in.
+        """
         made: list[ClientConnection] = []
 
         def make(transport: Connection) -> ClientConnection:
-            made.append(cls(transport, client_id))
+            made.append(cls(world, transport, client_id))
             return made[0]
 
+        credentials = None if security is None else security.credentials
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await network.connect(host, port, make)
+                await world.network.connect(host, port, make)
                 await made[0]._negotiate()
+                if credentials is not None:
+                    made[0]._retire_after(await authenticate(made[0]._send_exactly, credentials, world))
         except (OSError, TimeoutError) as error:
             for connection in made:
                 connection.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {error or 'timed out'}") from error
+        except KafkaError:
+            made[0].close()
+            raise
         return made[0]
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether another connection is to be made for what is asked next."""
+        return self._is_retired or self.is_closed
+
+    def _retire_after(self, lifetime_ms: int) -> None:
+        if lifetime_ms > 0:
+            share = RETIRED_AT + RETIRED_WITHIN * self._world.random.random()
+            self._retiring = self._world.timers.call_later_ms(int(lifetime_ms * share), self._retire)
+
+    def _retire(self) -> None:
+        self._is_retired = True
+        if not self._sent:
+            self.close()
+
+    async def _send_exactly(self, request: Request, version: int) -> Any:
+        api = API_OF_REQUEST[type(request)]
+        if self.version_of(api) < version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} v{version} is needed, and the broker does not have it")
+        return await self._send(request, api, version)
 
     async def _negotiate(self) -> None:
         api = APIS[ApiKey.API_VERSIONS]
@@ -194,6 +237,8 @@ class ClientConnection:
             raise
         if not sent.future.done():
             sent.future.set_result(response)
+        if self._is_retired and not self._sent:
+            self._world.timers.call_later_ms(0, self.close)  # the caller may still read what it was given
         return sent.api.key == ApiKey.FETCH
 
     def on_drain(self) -> None:
@@ -209,6 +254,8 @@ class ClientConnection:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._retiring is not None:
+            self._retiring.cancel()
         self._transport.abort()
         self._cutter.close()
         sent, self._sent = self._sent, deque()

@@ -9,12 +9,14 @@ from typing import Literal, TypedDict
 from ottla.client.buffer import Deserializer
 from ottla.client.cluster import METADATA_MAX_AGE_MS
 from ottla.client.outgoing import Serializer
-from ottla.client.settings import Settings, function, integer, text
+from ottla.client.security import SecuritySettings
+from ottla.client.settings import function, integer, text
 from ottla.client.watch import OnConnectivity
+from ottla.types import Secret
 
 
 @dataclass(frozen=True)
-class ClusterSettings(Settings):
+class ClusterSettings(SecuritySettings):
     """What all clients have."""
 
     client_id: str = text("ottla")
@@ -30,6 +32,11 @@ class ClusterOptions(TypedDict, total=False):
     request_timeout_ms: int
     metadata_max_age_ms: int
     on_connectivity: OnConnectivity | None
+    security_protocol: str
+    sasl_mechanism: str | None
+    sasl_jaas_config: str | Secret | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | Secret | None
 
 
 class ProducerOptions(ClusterOptions, total=False):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.types import Secret
 
 INT_MAX: Final = 2**31 - 1
 _CHECK: Final = "check"
@@ -87,6 +88,17 @@ def text(default: str | None) -> Any:
         return value
 
     return _field(default, check)
+
+
+def secret() -> Any:
+    """A text that is never shown, or None."""
+
+    def check(name: str, value: Any) -> Secret | None:
+        if value is not None and not isinstance(value, str | Secret):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: expected a string")
+        return Secret(value) if isinstance(value, str) else value
+
+    return _field(None, check)
 
 
 def function() -> Any:

@@ -84,6 +84,11 @@ class BrokerConfig:
         return name in self._given
 
     @property
+    def given(self) -> Mapping[str, Any]:
+        """What the broker was started with."""
+        return self._given
+
+    @property
     def names(self) -> set[str]:
         """The keys that have a value of their own."""
         return {*self._dynamic_own, *self._dynamic_default, *self._given}

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.types import Secret
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
@@ -68,6 +69,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
     is_shown_when_set: bool = False  # returned by DescribeConfigs only where it has a value of its own, and without its default
     broker_key: str | None = None  # of a topic's or group's key: where its default comes from
     without_effect: str | None = None  # why the value is accepted and changes nothing
+    check: Callable[[str], object] | None = None  # raises INVALID_CONFIG, with the key's name, for a text that is not taken
     harmless: tuple[str, ...] | None = None  # the only values taken: any other would be believed to protect, and protects nothing
 
     @property
@@ -101,6 +103,8 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
                 raise self.refuse(raw, f"is not one of {', '.join(self.choices)}")
             if self.pattern is not None and not re.fullmatch(self.pattern, item):
                 raise self.refuse(raw, f"is not of the form {self.pattern}")
+        if self.check is not None:
+            self.check(text)
         if self.harmless is not None and text not in self.harmless:
             raise self.refuse(raw, f"would protect nothing: {UNPROTECTED}")
         return value
@@ -169,7 +173,7 @@ _PARSERS: Final[Mapping[ConfigType, Callable[[str], Any]]] = {
     ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: parse_list,
     ConfigType.CLASS: str,
-    ConfigType.PASSWORD: str,
+    ConfigType.PASSWORD: Secret,
 }
 
 

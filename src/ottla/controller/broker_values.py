@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.config import BrokerConfig
-from ottla.config.definition import UNPROTECTED, parse_list
+from ottla.config.definition import parse_list
+from ottla.config.jaas import MECHANISMS
 from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
 
+ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 PROTOCOLS: Final = "listener.security.protocol.map"
 CLEANER_BUFFER: Final = "log.cleaner.dedupe.buffer.size"
 CLEANER_BUFFER_BYTES_MIN: Final = 1 << 20  # for each thread
@@ -24,9 +26,12 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     bare = sorted(OF_LISTENERS & changed.keys())
     if bare:
         raise _refused(f"{', '.join(bare)}: set for one listener, as listener.name.<listener>.{bare[0]}")
-    guarded = [pair for pair in parse_list(changed.get(PROTOCOLS, "")) if _is_guarded(pair, config)]
-    if guarded:
-        raise _refused(f"{PROTOCOLS}: {guarded[0]} would protect nothing: {UNPROTECTED}")
+    other = [pair for pair in parse_list(changed.get(PROTOCOLS, "")) if _is_other(pair, config)]
+    if other:
+        raise _refused(f"{PROTOCOLS}: {other[0]} is of a listener in use, whose protocol changes with a restart")
+    for key, value in changed.items():
+        if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in MECHANISMS for mechanism in value)):
+            raise _refused(f"{key}={','.join(value)}: some of {', '.join(MECHANISMS)} are expected")
     for name in THREADS:
         if name in changed:
             _check_threads(name, changed[name], config[name])
@@ -39,11 +44,17 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
         raise _refused(f"{CLEANER_BUFFER}={buffer} is below {CLEANER_BUFFER_BYTES_MIN} for each of {threads} cleaner threads")
 
 
-def _is_guarded(pair: str, config: BrokerConfig) -> bool:
-    """Whether the pair of listener and protocol is about a listener that is in use, and has it guarded."""
+def _is_other(pair: str, config: BrokerConfig) -> bool:
+    """Whether the pair of listener and protocol is about a listener that is in use, and has another protocol than that one."""
     name, _, protocol = (part.strip().upper() for part in pair.partition(":"))
     used = {listener.partition("://")[0].upper() for listener in config["listeners"]}
-    return protocol != "PLAINTEXT" and name in used | {other.upper() for other in config["controller.listener.names"] or ()}
+    return name in used | {other.upper() for other in config["controller.listener.names"] or ()} and protocol != _protocol(name, config)
+
+
+def _protocol(name: str, config: BrokerConfig) -> str:
+    """What the listener has spoken since the start."""
+    pairs = (pair.partition(":") for pair in parse_list(config.static(PROTOCOLS)))
+    return next((protocol.strip().upper() for other, _, protocol in pairs if other.strip().upper() == name), "PLAINTEXT")
 
 
 def _check_threads(name: str, wanted: int, current: int) -> None:

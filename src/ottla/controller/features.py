@@ -12,7 +12,7 @@ from ottla.controller.decided import Recorded
 from ottla.controller.eligibility import end_eligibility
 from ottla.controller.metadata_versions import is_lossy
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
+from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord, UserScramCredentialRecord
 from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
 
 METADATA_VERSION: Final = "metadata.version"
@@ -49,15 +49,17 @@ class FeatureUpdate:
     upgrade_type: int
 
 
-def first_features(image: ClusterImage, *, min_isr: int, levels: Mapping[str, int] | None = None) -> Recorded:
+def first_features(
+    image: ClusterImage, *, min_isr: int, levels: Mapping[str, int] | None = None, users: Sequence[UserScramCredentialRecord] = ()
+) -> Recorded:
     """What a controller records when it becomes active: the features of a new cluster, and what those ask for.
 
-    ``levels`` is what the cluster was formatted for; without it, a new one has the highest levels.
+    ``levels`` and ``users`` are what the cluster was formatted with; without levels, a new one has the highest ones.
     """
     wanted = levels or {name: high for name, (_, high) in FEATURES.items()}
     records = [] if image.features else [FeatureLevelRecord(name, level) for name, level in sorted(wanted.items())]
     values = _min_isr_for_elr(image, records, min_isr)
-    return Recorded((*records, *values, *(end_eligibility(image) if values else ())))
+    return Recorded((*records, *(() if image.features else users), *values, *(end_eligibility(image) if values else ())))
 
 
 def update_features(

@@ -22,7 +22,9 @@ from ottla.messages.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from ottla.metadata import znodes
 from ottla.metadata.image import CLIENT_ID, IP, RESOURCE_BROKER, RESOURCE_TOPIC, USER, ClusterImage, PartitionImage, QuotaEntity, TopicImage
@@ -70,6 +72,8 @@ class ZnodeWriter:
         for record in records:
             if isinstance(record, ConfigRecord) and record.resource_type not in CONFIG_TYPES:
                 raise _refused("a configuration of this kind has no place in ZooKeeper; groups and client metrics need a quorum")
+            if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+                raise _refused("SCRAM users need a quorum: in ZooKeeper mode they are not supported yet; PLAIN is")
             if isinstance(record, FeatureLevelRecord) and IMPLIED_FEATURES.get(record.name, record.feature_level) != record.feature_level:
                 raise _refused(f"{record.name} is at level {IMPLIED_FEATURES[record.name]} in ZooKeeper mode, and stays there")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.ports import World
@@ -22,5 +23,6 @@ def real_world(*, io_threads: int = 8, network_threads: int = 3) -> World:
         timers=LoopTimers(),
         disk=RealDisk(pool),
         network=RealNetwork(Warmer(network_threads)),
+        secret_bytes=secrets.token_bytes,
         coordination=ZooKeeper(),
     )

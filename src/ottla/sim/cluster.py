@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from ottla.broker.node import Broker
 from ottla.client.cluster import Cluster
+from ottla.client.security import ClientSecurity
 from ottla.config import BrokerConfig
 from ottla.ports import World
 from ottla.sim.network import Fabric
@@ -95,10 +96,10 @@ class SimBroker:
             self.machine.kill_process()
         self.broker = None
 
-    def client(self, name: str, **settings: int) -> Cluster:
+    def client(self, name: str, *, security: ClientSecurity | None = None, **settings: int) -> Cluster:
         """A client's view of the cluster, on a machine of its own."""
         world = self._simulation.machine(name).boot()
-        return Cluster(world, self.bootstrap, client_id=name, **settings)
+        return Cluster(world, self.bootstrap, client_id=name, security=security, **settings)
 
     async def logs(self) -> dict[TopicPartition, list[tuple[int, bytes]]]:
         """Offset and value of every record that a reader would find; those of internal topics are left out."""
@@ -124,4 +125,4 @@ class SimClient:
 
     def cluster(self) -> Cluster:
         """The process's view of the cluster, for one producer, consumer or admin."""
-        return Cluster(self._world, self._bootstrap, client_id=self.machine.name, **self._settings)
+        return Cluster(self._world, self._bootstrap, client_id=self.machine.name, security=None, **self._settings)

@@ -58,7 +58,9 @@ class Machine:
         self._fabric.switch_on(self.name)
         process = self.process = Process(self.name, self.clock)
         random = self._random_of(f"{self._component}/process-{self._boots}")
-        return World(self.clock, random, SimTimers(process), self.disk, SimNetwork(self._fabric, process))
+        return World(
+            self.clock, random, SimTimers(process), self.disk, SimNetwork(self._fabric, process), lambda count: _drawn(random, count)
+        )
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the process makes of it. PowerCut when it dies meanwhile, or is dead."""
@@ -106,3 +108,8 @@ class Machine:
         if self.process is not None:
             self.process.kill()
             self.process = None
+
+
+def _drawn(source: random.Random, count: int) -> bytes:
+    """What the real world's secrets are in this one: drawn from the seed."""
+    return source.getrandbits(8 * count).to_bytes(count, "big")

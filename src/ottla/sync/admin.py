@@ -55,4 +55,6 @@ class Admin(Blocking[aio.Admin]):
     fence_producers = blocking(aio.Admin.fence_producers)
     abort_transaction = blocking(aio.Admin.abort_transaction)
     find_hanging_transactions = blocking(aio.Admin.find_hanging_transactions)
+    describe_users = blocking(aio.Admin.describe_users)
+    alter_users = blocking(aio.Admin.alter_users)
     end_hanging_transaction = blocking(aio.Admin.end_hanging_transaction)

@@ -126,9 +126,10 @@ class ActiveController(Part):
         await self._append([broker_record(broker)])
 
     async def activate(self) -> None:
-        """A new cluster has its features, and every cluster what its features ask for."""
-        levels = await self._replica.first_levels()
-        await self.decide([partial(first_features, min_isr=self.static_min_isr, levels=levels)])
+        """A new cluster has its features and its first users, and every cluster what its features ask for."""
+        first = await self._replica.first_image()
+        users = tuple(first.scram_credentials.values())
+        await self.decide([partial(first_features, min_isr=self.static_min_isr, levels=first.features, users=users)])
 
     @property
     def static_min_isr(self) -> int:

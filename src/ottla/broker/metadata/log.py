@@ -271,10 +271,10 @@ class MetadataLog:
         found = await self.snapshots.all()
         return await self.snapshots.read(found[-1]) if found else EMPTY_IMAGE
 
-    async def bootstrap_levels(self) -> dict[str, int]:
-        """The feature levels that the directory was formatted for; empty when nothing was said."""
+    async def bootstrap_image(self) -> ClusterImage:
+        """The feature levels and users that the directory was formatted for; empty when nothing was said."""
         path = f"{self.folder}/{BOOTSTRAP_NAME}"
-        return dict((await read_image(self._disk, path)).features) if await self._disk.exists(path) else {}
+        return await read_image(self._disk, path) if await self._disk.exists(path) else EMPTY_IMAGE
 
     async def close(self) -> None:
         await self.snapshots.forget_arriving()

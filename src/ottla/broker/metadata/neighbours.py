@@ -71,8 +71,8 @@ class MetadataStore(Protocol):
         """Whether the node has fetched the metadata from this one, while this one is active."""
         ...
 
-    async def first_levels(self) -> dict[str, int]:
-        """The feature levels that a new cluster begins with; empty when nothing was said."""
+    async def first_image(self) -> ClusterImage:
+        """The feature levels and users that a new cluster begins with; empty when nothing was said."""
         ...
 
     def append(self, records: Sequence[Stored]) -> int:

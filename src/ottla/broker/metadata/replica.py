@@ -107,8 +107,8 @@ class MetadataReplica(Part):
     def has_fetched(self, node_id: int) -> bool:
         return has_fetched(self._quorum, node_id)
 
-    async def first_levels(self) -> dict[str, int]:
-        return await self._log.bootstrap_levels()
+    async def first_image(self) -> ClusterImage:
+        return await self._log.bootstrap_image()
 
     # -- life
 

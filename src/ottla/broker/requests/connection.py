@@ -126,6 +126,10 @@ class BrokerConnection:
         """Whether it has so many open requests that no more are begun."""
         return len(self._responses) > OPEN_REQUESTS_MAX
 
+    def limit_frames(self, bytes_max: int) -> None:
+        """Requests are no longer than that, from the next one on."""
+        self._cutter.limit_bytes = bytes_max
+
     def room(self) -> memoryview | None:
         return self._cutter.room()
 

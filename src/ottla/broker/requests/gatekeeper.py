@@ -11,12 +11,14 @@ from typing import Final
 
 from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
-from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
+from ottla.broker.requests.listener_security import used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
+from ottla.broker.requests.threshold import Threshold
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
@@ -30,6 +32,7 @@ from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerH
 log = get_logger(__name__)
 
 
+DECOY_BYTES: Final = 32
 SEND_BUFFER_BYTES: Final = 320 << 10
 """More leaves the processor's caches before the reader takes it: cached fetches of a mebibyte ran at 2.4 GB/s with what the system
 gives, at 3.2 to 4.0 with 192 to 384 KiB, at 1.9 with Kafka's 100 KiB (docs/performance.md)."""
@@ -63,6 +66,8 @@ class Gatekeeper(Part):
             requests_max=config["queued.max.requests"],
             request_bytes_max=config["queued.max.request.bytes"],
         )
+        self.threshold = Threshold(self.router, world, config, self._dispatcher)
+        self._guarded: set[str] = set()
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
@@ -94,6 +99,12 @@ class Gatekeeper(Part):
         backlog = self._given("socket.listen.backlog.size", BACKLOG)  # Kafka's 50 are few for one loop that does it all
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
+        used = used_protocols(self._config, [address.name for address in addresses])
+        guarded = {name: protocol for name, protocol in used.items() if protocol.has_sasl}
+        decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
+        for name, protocol in guarded.items():
+            self.threshold.guard(name, protocol, decoy_key)
+        self._guarded = set(guarded)
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
@@ -121,7 +132,10 @@ class Gatekeeper(Part):
         self._let_in()
 
     def say_who(self, incarnation_id: bytes) -> None:
-        """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else."""
+        """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else.
+
+        A listener that asks who somebody is does not say it to everybody: it stays closed.
+        """
         if self._doorstep is None and Role.BROKER not in self._serving:
             self._doorstep = Doorstep(self.router, incarnation_id)
             self._let_in()
@@ -129,6 +143,7 @@ class Gatekeeper(Part):
     async def stop(self) -> None:
         """No connection is accepted any more; open ones stay."""
         self._serving.clear()
+        self.threshold.stop()
         if self._timer is not None:
             self._timer.cancel()
         for listener in self._listeners.values():
@@ -146,7 +161,7 @@ class Gatekeeper(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas of addresses are in force."""
-        image = delta.new
+        image = self.threshold.image = delta.new
         if image.quotas is self._followed:
             return
         self._followed = image.quotas
@@ -155,6 +170,7 @@ class Gatekeeper(Part):
 
     def left(self, connection: BrokerConnection) -> None:
         """A connection has ended: one that waited for its place is accepted."""
+        self.threshold.gone(connection)
         self._admission.left(connection.listener, connection.client_host)
         self._let_in()
 
@@ -177,12 +193,18 @@ class Gatekeeper(Part):
                     log.info("connection_refused", listener=name, peer=handler.client_host, reason=CONNECTION_RATE)
                     handler.mute_for_good()
                     self._world.timers.call_later_ms(pause_ms, connection.close)
-                if self._doorstep is not None and listener.role is Role.BROKER:
+                if name in self._guarded:
+                    self.threshold.enter(handler)
+                elif self._doorstep is not None and listener.role is Role.BROKER:
                     self._doorstep.enter(handler)
             self._let_in()
             return handler
 
         return accept
+
+    def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
+        """Who begins the requests of a connection that has authenticated."""
+        return self.router
 
     def _close_least_recently_used(self, *, besides: str) -> None:
         others = [connection for connection in self.router.connections if connection.listener != besides]
@@ -194,7 +216,8 @@ class Gatekeeper(Part):
         now_ms = self._world.clock.monotonic_ms()
         wait_ms = 0
         for name, listener in self._listeners.items():
-            is_served = self._roles[name] in self._serving or (self._doorstep is not None and self._roles[name] is Role.BROKER)
+            role = self._roles[name]
+            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._guarded)
             may_come = is_served and not self._is_held and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ottla.broker.requests.listener_security import Protocol, check_listeners, enabled_mechanisms, protocols, used_protocols
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
-from ottla.config.definition import UNPROTECTED, parse_list
+from ottla.config.definition import UNPROTECTED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
+from ottla.security.scram import ScramMechanism
 
 EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -40,12 +42,11 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """
     own = controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]
-    protocols = _protocols(config)
-    for listener in parsed:
-        protocol = protocols.get(listener.name)
-        if protocol is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener.security.protocol.map has no protocol for the listener {listener.name}")
-        _check_plaintext(listener.name, protocol)
+    used = used_protocols(config, [listener.name for listener in parsed])
+    for name, protocol in used.items():
+        if protocol.has_tls:
+            raise _unprotected(name, protocol)
+    check_listeners(config, used)
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")
@@ -57,9 +58,10 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
     INVALID_CONFIG as for ``listeners``, also for the controllers' listeners of other nodes, which this one would connect to.
     """
-    protocols, own = _protocols(config), controller_names(config)
+    known, own = protocols(config), controller_names(config)
     for name in sorted(own):
-        _check_plaintext(name, protocols.get(name, "PLAINTEXT"))
+        if known.get(name, Protocol.PLAINTEXT) is not Protocol.PLAINTEXT:
+            raise _unprotected(name, known[name])
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
     return [replace(listener, role=Role.CONTROLLER) for listener in parsed]
 
@@ -97,13 +99,17 @@ def controller_names(config: BrokerConfig) -> set[str]:
     return {name.upper() for name in config["controller.listener.names"] or ()}
 
 
-def _check_plaintext(name: str, protocol: str) -> None:
-    if protocol != "PLAINTEXT":
-        text = f"listener {name} speaks {protocol}, and only PLAINTEXT is supported: {UNPROTECTED}"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+def check_between_nodes(config: BrokerConfig) -> None:
+    """INVALID_CONFIG when brokers would reach each other by a listener that asks who they are."""
+    name = config["inter.broker.listener.name"]
+    for listener in listeners(config):
+        protocol = protocols(config)[listener.name]
+        if (name is None or listener.name == name.upper()) and protocol is not Protocol.PLAINTEXT:
+            raise _unprotected(listener.name, protocol)
+        if config["zookeeper.connect"] and protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, listener.name))):
+            text = f"listener {listener.name} offers SCRAM, whose users need a quorum: in ZooKeeper mode PLAIN is supported"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def _protocols(config: BrokerConfig) -> dict[str, str]:
-    """Security protocol by listener name."""
-    pairs = (pair.partition(":") for pair in parse_list(config["listener.security.protocol.map"]))
-    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+def _unprotected(name: str, protocol: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"listener {name} speaks {protocol}, which is not supported there: {UNPROTECTED}")

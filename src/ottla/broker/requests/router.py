@@ -120,9 +120,10 @@ class Router(Part):
         return connection
 
     def introduce(self, connection: BrokerConnection, principal: Principal) -> None:
-        """Who is at the other end of the connection is known from now on."""
+        """The connection's requests are the principal's from now on."""
         connection.principal = principal
         connection.rights = self._authorizer.rights(principal, connection.client_host)
+        connection.repeated = None
 
     def forget(self, connection: BrokerConnection) -> None:
         """The connection has ended."""

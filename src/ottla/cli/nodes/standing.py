@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.nodes.place import NodeStatus, PlaceState
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -48,7 +49,7 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
         return Standing(None, None, frozenset(), "no node serves; the cluster cannot be asked")
     brokers: frozenset[int] | None = None
     try:
-        with Admin(serving, client_id="ottla-cli", request_timeout_ms=timeout_ms) as admin:
+        with Admin(serving, **client_settings(request_timeout_ms=timeout_ms)) as admin:
             described = admin.describe_cluster()
             brokers = frozenset(node.node_id for node in described.nodes)
             if state.home != QUORUM:
@@ -78,7 +79,7 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
     """Brokers that serve, voters, and who follows the metadata log. A broker that is fenced is in no answer, unless it follows."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli", request_timeout_ms=timeout_ms) as admin:
+    with Admin(bootstrap, **client_settings(request_timeout_ms=timeout_ms)) as admin:
         described = admin.describe_cluster()
         brokers = {node.node_id: node for node in described.nodes}
         try:

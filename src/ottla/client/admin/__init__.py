@@ -12,6 +12,7 @@ from ottla.client.admin.groups import CommittedOffset, GroupAdmin
 from ottla.client.admin.hanging import HangingAdmin, HangingTransaction, Outcome
 from ottla.client.admin.topics import NewTopic
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
+from ottla.client.admin.users import UserAdmin, UserChange
 
 __all__ = [
     "RESOURCE_BROKER",
@@ -29,8 +30,9 @@ __all__ = [
     "NewTopic",
     "Outcome",
     "TransactionDescription",
+    "UserChange",
 ]
 
 
-class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import ConfigKey, Scope, class_name, double, int16, int32, int64, password, string, strings
+from ottla.config.jaas import parse_jaas
 from ottla.config.keys.reasons import JAVA, SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -20,8 +21,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "connections.max.reauth.ms",
         0,
         "How long a SASL session lasts before the client has to authenticate again; 0 for no limit.",
-        without_effect=SECURITY,
-        harmless=("0",),
     ),
     string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
     password(
@@ -45,17 +44,20 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         without_effect=SECURITY,
     ),
     strings(
-        "sasl.enabled.mechanisms", ["GSSAPI"], "SASL mechanisms that clients may use.", scope=Scope.PER_BROKER, without_effect=SECURITY
+        "sasl.enabled.mechanisms",
+        ["GSSAPI"],
+        "SASL mechanisms that clients may use: some of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. The default, Kafka's, is not supported.",
+        scope=Scope.PER_BROKER,
     ),
     string(
         "sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
     ),
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers.", without_effect=SECURITY),
-    password("sasl.jaas.config", None, "Login modules and their options, in JAAS format.", scope=Scope.PER_BROKER, without_effect=SECURITY),
-    class_name("sasl.client.callback.handler.class", None, "The Java callback handler of SASL clients.", without_effect=SECURITY),
-    class_name("sasl.server.callback.handler.class", None, "The Java callback handler of SASL servers.", without_effect=SECURITY),
-    class_name("sasl.login.callback.handler.class", None, "The Java callback handler of logins.", without_effect=SECURITY),
-    class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=SECURITY),
+    password("sasl.jaas.config", None, "A login module and its options, in JAAS format.", scope=Scope.PER_BROKER, check=parse_jaas),
+    class_name("sasl.client.callback.handler.class", None, "The callback handler of SASL clients.", without_effect=JAVA, harmless=("",)),
+    class_name("sasl.server.callback.handler.class", None, "The callback handler of SASL servers.", without_effect=JAVA, harmless=("",)),
+    class_name("sasl.login.callback.handler.class", None, "The callback handler of logins.", without_effect=JAVA, harmless=("",)),
+    class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=JAVA, harmless=("",)),
     int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),
     int32("sasl.login.read.timeout.ms", None, "How long reading from a login's server may take.", without_effect=SECURITY),
     int16(
@@ -92,7 +94,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "sasl.server.max.receive.size",
         524288,
         "The largest SASL message accepted before a client is authenticated.",
-        without_effect=SECURITY,
     ),
     string(
         "sasl.kerberos.service.name", None, "The Kerberos principal name of the brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY

@@ -111,7 +111,18 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "How long a connection that failed to authenticate stays open before it is closed.",
         low=0,
-        without_effect=SECURITY,
+    ),
+    int64(
+        "ottla.authentication.timeout.ms",
+        10000,
+        "How long a connection may take from accept until it has authenticated. A key of ottla's own.",
+        low=1,
+    ),
+    int32(
+        "ottla.unauthenticated.connections.max",
+        1000,
+        "How many connections may be there that have not authenticated; above, the oldest is closed. A key of ottla's own.",
+        low=1,
     ),
     int64(
         "socket.connection.setup.timeout.ms",

@@ -148,9 +148,9 @@ class ZookeeperMetadata(Part):
         """Whether the broker has fetched from this node's controller in this epoch."""
         return broker_id in self._serving.fetched_offsets
 
-    async def first_levels(self) -> dict[str, int]:
+    async def first_image(self) -> ClusterImage:
         """What a new cluster begins with: each level is implied."""
-        return dict(IMPLIED_FEATURES)
+        return ClusterImage(features=IMPLIED_FEATURES)
 
     # -- life
 

@@ -23,6 +23,7 @@ from ottla.coordination import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
+from ottla.types import Secret
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class Place:
     def of(cls, config: BrokerConfig) -> Place:
         tls = tls_of(config)
         session_ms: int = config["zookeeper.session.timeout.ms"]
-        secret: str | None = config["ottla.zookeeper.credentials"]
+        secret: Secret | None = config["ottla.zookeeper.credentials"]
         if config["zookeeper.set.acl"] and secret is None and (tls is None or tls.own is None):
             raise _refused(
                 "zookeeper.set.acl=true needs ottla.zookeeper.credentials=user:password, or TLS and a zookeeper.ssl.keystore.location: "
@@ -64,7 +65,7 @@ class Place:
             in_flight_max=config["zookeeper.max.in.flight.requests"],
             request_bytes_max=config["ottla.zookeeper.request.bytes.max"],
             has_acls=config["zookeeper.set.acl"],
-            credentials=[] if secret is None else [("digest", secret)],
+            credentials=[] if secret is None else [("digest", secret.reveal())],
             tls=tls,
         )
 

@@ -11,6 +11,7 @@ from typing import Final
 from ottla.config import BrokerConfig
 from ottla.coordination import Tls
 from ottla.errors import ErrorCode, KafkaError
+from ottla.types import Secret
 
 VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _ENDINGS: Final[Mapping[str, str]] = {".pem": "PEM", ".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12", ".bcfks": "BCFKS"}
@@ -35,10 +36,14 @@ def tls_of(config: BrokerConfig) -> Tls | None:
             config["zookeeper.ssl.truststore.location"], config["zookeeper.ssl.truststore.type"], "zookeeper.ssl.truststore", " -nokeys"
         ),
         own=_pem(config["zookeeper.ssl.keystore.location"], config["zookeeper.ssl.keystore.type"], "zookeeper.ssl.keystore", ""),
-        own_password=config["zookeeper.ssl.keystore.password"] or "",
+        own_password=_revealed(config["zookeeper.ssl.keystore.password"]),
         versions=_versions(config["zookeeper.ssl.enabled.protocols"] or _default_versions(config)),
         checks_host=_checks_host(config["zookeeper.ssl.endpoint.identification.algorithm"]),
     )
+
+
+def _revealed(secret: Secret | None) -> str:
+    return "" if secret is None else secret.reveal()
 
 
 def _pem(path: str | None, given_type: str | None, store: str, options: str) -> str | None:

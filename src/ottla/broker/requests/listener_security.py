@@ -1,0 +1,152 @@
+"""What a listener demands of those who connect, as the configuration has it.
+
+``check_listeners`` is asked before a port is bound: what cannot be enforced is refused there, and no listener is more open than it was
+asked to be. A value for the listener and the mechanism (``listener.name.x.plain.sasl.jaas.config``) is stronger than one for the listener,
+and that one than the broker's. Source: KIP-103, KIP-226 (prefixes), KIP-684.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from ottla.config import BrokerConfig
+from ottla.config.definition import parse_list
+from ottla.config.jaas import JAAS, MECHANISMS, Login, LoginModule, parse_jaas
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ClusterImage
+from ottla.security.mechanism import ServerMechanism
+from ottla.security.plain import PLAIN, PlainServer
+from ottla.security.scram import ScramCredential, ScramMechanism, ScramServer
+from ottla.types import Secret
+
+ENABLED: Final = "sasl.enabled.mechanisms"
+REAUTHENTICATE: Final = "connections.max.reauth.ms"
+USER_OPTION: Final = "user_"
+
+
+class Protocol(StrEnum):
+    """Kafka's security protocols."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+
+    @property
+    def has_tls(self) -> bool:
+        return self in (Protocol.SSL, Protocol.SASL_SSL)
+
+
+def protocols(config: BrokerConfig) -> dict[str, Protocol]:
+    """Security protocol by listener name. INVALID_CONFIG for one that there is not."""
+    found = {}
+    for pair in parse_list(config["listener.security.protocol.map"]):
+        name, _, text = (part.strip().upper() for part in pair.partition(":"))
+        if text not in Protocol.__members__:
+            raise _refused(f"listener.security.protocol.map: {pair[:100]} is not of the form NAME:PROTOCOL, with {', '.join(Protocol)}")
+        found[name] = Protocol(text)
+    return found
+
+
+def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
+    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do, and for protections that none of them has."""
+    for name, protocol in used.items():
+        if protocol.has_sasl:
+            _check_sasl(config, name)
+    guarded = {name.lower() for name, protocol in used.items() if protocol.has_sasl}
+    for key, value in sorted(config.given.items()):
+        own = key.removeprefix("listener.name.") if key.startswith("listener.name.") else None
+        listener = own.partition(".")[0] if own is not None else None
+        if key == JAAS or (own is not None and own.partition(".")[2] == JAAS):
+            raise _refused(f"{key}: a broker has one for each listener and mechanism, as listener.name.NAME.plain.{JAAS}")
+        if key.endswith(REAUTHENTICATE) and value and not (guarded if listener is None else listener in guarded):
+            raise _refused(f"{key}={value} would protect nothing: no listener of that name speaks SASL; remove it")
+
+
+def _check_sasl(config: BrokerConfig, listener: str) -> None:
+    enabled = enabled_mechanisms(config, listener)
+    wrong = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
+    if wrong or not enabled:
+        shown = ",".join(enabled)
+        raise _refused(f"listener {listener} speaks SASL, and {ENABLED}={shown} is not supported: set it to some of {','.join(MECHANISMS)}")
+    for mechanism in enabled:
+        key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
+        secret = config.of_listener(listener, f"{mechanism.lower()}.{JAAS}")
+        if secret is None and mechanism == PLAIN:
+            raise _refused(f'listener {listener} offers PLAIN, and {key} is not set: it has the users, as user_NAME="PASSWORD"')
+        login = None if secret is None else parse_jaas(secret.reveal())
+        if login is not None and login.module is not LoginModule.of_mechanism(mechanism):
+            raise _refused(f"{key} names {login.module}; {LoginModule.of_mechanism(mechanism)} is the module of {mechanism}")
+
+
+def enabled_mechanisms(config: BrokerConfig, listener: str) -> list[str]:
+    own: list[str] | None = config.of_listener(listener, ENABLED)
+    found: list[str] = config[ENABLED] if own is None else own
+    return found
+
+
+class SaslOffer:
+    """A ``mechanism.Offer``: that of one listener, by the configuration and the image of the moment."""
+
+    def __init__(
+        self, config: BrokerConfig, listener: str, image: Callable[[], ClusterImage], secret_bytes: Callable[[int], bytes], decoy_key: bytes
+    ) -> None:
+        self._config = config
+        self._listener = listener
+        self._image = image
+        self._secret_bytes = secret_bytes
+        self._decoy_key = decoy_key
+        self._login: tuple[Secret | None, Login | None] = (None, None)  # of PLAIN, as it was read last
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        return enabled_mechanisms(self._config, self._listener)
+
+    def begin(self, mechanism: str) -> ServerMechanism:
+        if mechanism == PLAIN:
+            return PlainServer(self._password)
+        scram = ScramMechanism.named(mechanism)
+        assert scram is not None, "the mechanisms were checked"
+        return ScramServer(
+            scram, lambda name: credential_of(self._image(), name, scram), nonce=self._secret_bytes(18).hex(), decoy_key=self._decoy_key
+        )
+
+    def session_ms(self, mechanism: str) -> int:
+        for name in (f"{mechanism.lower()}.{REAUTHENTICATE}", REAUTHENTICATE):
+            value: int | None = self._config.of_listener(self._listener, name)
+            if value is not None:
+                return value
+        found: int = self._config[REAUTHENTICATE]
+        return found
+
+    def _password(self, name: str) -> Secret | None:
+        secret = self._config.of_listener(self._listener, f"{PLAIN.lower()}.{JAAS}")
+        if secret is not self._login[0]:
+            self._login = secret, None if secret is None else parse_jaas(secret.reveal())
+        login = self._login[1]
+        return None if login is None else login.options.get(USER_OPTION + name)
+
+
+def credential_of(image: ClusterImage, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+    """What the cluster keeps for the user."""
+    record = image.scram_credentials.get((name, mechanism.number))
+    return None if record is None else ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+
+
+def _refused(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, why)
+
+
+def used_protocols(config: BrokerConfig, names: Iterable[str]) -> dict[str, Protocol]:
+    """That of each; PLAINTEXT for controllers' listeners that the map does not have. INVALID_CONFIG for others that it does not have."""
+    known = dict.fromkeys((name.upper() for name in config["controller.listener.names"] or ()), Protocol.PLAINTEXT) | protocols(config)
+    missing = sorted(set(names) - known.keys())
+    if missing:
+        raise _refused(f"listener.security.protocol.map has no protocol for the listener {missing[0]}")
+    return {name: known[name] for name in names}

@@ -1,0 +1,214 @@
+"""Connections that have not shown yet who they are: a dispatcher of their own, so that the router never sees a request of theirs.
+
+What is taken of them, and what follows, is the table of ``security/exchange.py``. Bounds: frames of ``sasl.server.max.receive.size``;
+``ottla.authentication.timeout.ms`` from accept to authenticated, whatever is sent meanwhile; so many of them as
+``ottla.unauthenticated.connections.max`` says, which hold ``HELD_BYTES_MAX`` together. Above either the one that has waited for the longest
+time is closed. A client that fails is answered after ``connection.failed.authentication.delay.ms``, and is not read meanwhile.
+
+A session that has expired is on the threshold again, and so is one while it authenticates again; what it had asked is answered in order.
+Source: KIP-43, KIP-152, KIP-306 (delay), KIP-368 (sessions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.broker.requests.candidate import Candidate, Tally
+from ottla.broker.requests.connection import BrokerConnection, Dispatcher
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.listener_security import Protocol, SaslOffer
+from ottla.broker.requests.router import Router
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode
+from ottla.loggers import get_logger
+from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.ports import TimerHandle, World
+from ottla.security.exchange import Exchange, Session
+
+log = get_logger(__name__)
+
+TIMEOUT: Final = "ottla.authentication.timeout.ms"
+COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
+HELD_BYTES_MAX: Final = 16 << 20
+"""Of frames that are being received. A token has some kilobytes."""
+AGAIN_MS: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A connection that has authenticated for some time."""
+
+    session: Session
+    timer: TimerHandle | None
+
+
+class Threshold:
+    """Of one node. ``dispatcher`` is who begins the requests of those that have authenticated."""
+
+    def __init__(self, router: Router, world: World, config: BrokerConfig, dispatcher: Callable[[BrokerConnection], Dispatcher]) -> None:
+        self.router = router
+        self.tally = Tally()
+        self.image: ClusterImage = EMPTY_IMAGE
+        self._world = world
+        self._config = config
+        self._dispatcher = dispatcher
+        self._waiting: dict[Candidate, int] = {}  # and until when, the first of them first
+        self._held: dict[Candidate, int] = {}  # bytes of frames that are being received
+        self._held_bytes = 0
+        self._standings: dict[BrokerConnection, _Standing] = {}
+        self._offers: dict[str, SaslOffer] = {}
+        self._timer: TimerHandle | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """Connections that have not authenticated."""
+        return len(self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
+        """Who connects to the listener comes to the threshold first."""
+        self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+
+    def enter(self, connection: BrokerConnection) -> None:
+        """A new connection waits here, if its listener is guarded."""
+        offer = self._offers.get(connection.listener)
+        if offer is None:
+            return
+        candidate = Candidate(self, connection, Exchange(offer))
+        connection.pipeline = candidate
+        connection.limit_frames(self._config["sasl.server.max.receive.size"])
+        self._waiting[candidate] = self.now_ms() + self._config[TIMEOUT]
+        if len(self._waiting) > self._config[COUNT_MAX]:
+            self._close_first(besides=candidate)
+        self._look_later()
+
+    def now_ms(self) -> int:
+        return self._world.clock.monotonic_ms()
+
+    # -- of candidates
+
+    def held(self, candidate: Candidate, count: int) -> None:
+        """So many bytes of a frame are there."""
+        before = self._held.pop(candidate, 0)
+        if count:
+            self._held[candidate] = count
+        self._held_bytes += count - before
+        while self._held_bytes > HELD_BYTES_MAX and self._close_first(besides=candidate):
+            pass
+
+    def left(self, candidate: Candidate) -> None:
+        """It is no candidate any more."""
+        self._waiting.pop(candidate, None)
+        self.held(candidate, 0)
+
+    def passed(self, candidate: Candidate, session: Session) -> None:
+        """The connection's requests are begun from now on, as its principal's."""
+        connection = candidate.connection
+        self.left(candidate)
+        if candidate.is_again:
+            self.tally.succeeded_again += 1
+        else:
+            self.tally.succeeded += 1
+            self.tally.without_session_end += session.ends_ms is None
+            connection.limit_frames(self._config["socket.request.max.bytes"])
+        self._forget(connection)
+        timer = None
+        if session.ends_ms is not None:
+            timer = self._world.timers.call_later_ms(session.ends_ms - session.began_ms, lambda: self._expire(connection))
+        self._standings[connection] = _Standing(session, timer)
+        self.router.introduce(connection, session.principal)
+        connection.pipeline = self._dispatcher(connection)
+        log.debug("connection_authenticated", listener=connection.listener, peer=connection.client_host, principal=str(session.principal))
+
+    def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
+        """``end`` answers, and ends the connection, when the delay is over."""
+        connection = candidate.connection
+        if candidate.is_again:
+            self.tally.failed_again += 1
+        else:
+            self.tally.failed += 1
+        log.info(
+            "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
+        )  # fmt: skip
+        connection.mute_for_good()
+        self._world.timers.call_later_ms(self._config["connection.failed.authentication.delay.ms"], end)
+
+    # -- of sessions
+
+    def handshake_again(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
+        """The session begins to authenticate again, if it may; ILLEGAL_SASL_STATE else."""
+        connection = context.connection
+        standing = self._standings.get(connection) if isinstance(connection, BrokerConnection) else None
+        if standing is None or not standing.session.may_begin_again(self.now_ms()):
+            return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+        assert isinstance(connection, BrokerConnection), "it has a session"
+        candidate = Candidate(self, connection, Exchange(self._offers[connection.listener], standing.session))
+        connection.pipeline = candidate
+        connection.hold()  # what the burst has of later requests is for the candidate
+        self.router.call_soon(connection.release)
+        candidate.on_handshake(request.mechanism, context.version, context.reply)
+        self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
+        return None
+
+    def gone(self, connection: BrokerConnection) -> None:
+        """The connection has ended."""
+        self._forget(connection)
+
+    def _forget(self, connection: BrokerConnection) -> None:
+        standing = self._standings.pop(connection, None)
+        if standing is not None and standing.timer is not None:
+            standing.timer.cancel()
+
+    def _expire(self, connection: BrokerConnection) -> None:
+        """Nothing but a handshake is taken from now on."""
+        standing = self._standings[connection]
+        if isinstance(connection.pipeline, Candidate):  # it authenticates again just now
+            standing.timer = self._world.timers.call_later_ms(AGAIN_MS, lambda: self._expire(connection))
+            return
+        connection.pipeline = Candidate(self, connection, Exchange(self._offers[connection.listener], standing.session, is_expired=True))
+
+    # -- of those who wait
+
+    def _close_first(self, *, besides: Candidate) -> bool:
+        """Whether there was another one to close."""
+        first = next((waiting for waiting in self._waiting if waiting is not besides), None)
+        if first is not None:
+            self.tally.crowded_out += 1
+            self._close(first, "too many connections that have not authenticated")
+        return first is not None
+
+    def _close(self, candidate: Candidate, reason: str) -> None:
+        connection = candidate.connection
+        log.info("connection_refused", listener=connection.listener, peer=connection.client_host, reason=reason)
+        self.left(candidate)
+        connection.transport.abort()
+
+    def _look_later(self) -> None:
+        if self._timer is None and self._waiting:
+            deadline_ms = next(iter(self._waiting.values()))
+            self._timer = self._world.timers.call_later_ms(max(0, deadline_ms - self.now_ms()), self._look)
+
+    def _look(self) -> None:
+        """Those whose time is over are closed."""
+        self._timer = None
+        now_ms = self.now_ms()
+        while self._waiting:
+            candidate, deadline_ms = next(iter(self._waiting.items()))
+            if deadline_ms > now_ms:
+                break
+            self.tally.overdue += 1
+            self._close(candidate, f"not authenticated within {self._config[TIMEOUT]} ms")
+        self._look_later()
+
+    def stop(self) -> None:
+        """No timer is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._standings):
+            self._forget(connection)

@@ -1,0 +1,93 @@
+"""How commands reach brokers: ``--command-config FILE`` and ``-X KEY=VALUE``, with the keys of Kafka's clients.
+
+One file serves all commands: a key of another kind of client is passed over, one that no client has is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.client.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+CLIENT_ID: Final = "ottla-cli"
+BOOTSTRAP: Final = "bootstrap.servers"  # which -B says: a file may have it for other programs
+_META: Final = "ottla.client_settings"
+
+
+def client_options(function: F) -> F:
+    """Both options. What they say is in the click context, and ``client_settings`` gives it."""
+    file = click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False),
+        envvar="OTTLA_COMMAND_CONFIG",
+        expose_value=False,
+        callback=_note_file,
+        help="A properties file of the client: security.protocol, sasl.mechanism and the like.",
+    )
+    override = click.option(
+        "-X",
+        "--client-property",
+        multiple=True,
+        metavar="KEY=VALUE",
+        expose_value=False,
+        callback=_note_overrides,
+        help="A property of the client; takes precedence over the file.",
+    )
+    return file(override(function))
+
+
+def client_settings(*kinds: type[Settings], **own: Any) -> Any:
+    """The settings for a client of this command, of these kinds and those that all have; ``own`` are the command's, and stronger."""
+    from ottla.client.options import ClusterSettings
+    from ottla.client.settings import checks_of
+
+    every: tuple[type[Settings], ...] = (ClusterSettings, *kinds)
+    wanted = {name for kind in every for name in checks_of(kind)}
+    given = {name: value for name, value in _given().items() if name in wanted}
+    return {"client_id": CLIENT_ID, **given, **own}
+
+
+def _given() -> dict[str, str]:
+    """By names with ``_`` for ``.``. UsageError for a property that no client has."""
+    context = click.get_current_context(silent=True)
+    meta = {} if context is None else context.meta.get(_META, {})
+    given: dict[str, str] = {**meta.get("file", {}), **meta.get("overrides", {})}
+    if not given:
+        return {}
+    from ottla.client.consumer_settings import ConsumerSettings
+    from ottla.client.fetcher import FetchSettings
+    from ottla.client.membership import MembershipSettings
+    from ottla.client.options import ClusterSettings
+    from ottla.client.producer import ProducerSettings
+    from ottla.client.settings import checks_of
+
+    every: tuple[type[Settings], ...] = (ClusterSettings, ProducerSettings, ConsumerSettings, FetchSettings, MembershipSettings)
+    known = {name.replace("_", ".") for kind in every for name in checks_of(kind)}
+    for key in sorted(given.keys() - known - {BOOTSTRAP}):
+        near = difflib.get_close_matches(key, sorted(known), n=1)
+        raise click.UsageError(f"unknown property of a client: {key[:100]}" + (f"; did you mean {near[0]}?" if near else ""))
+    return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
+
+
+def _note_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    from ottla.config.properties import read_properties
+
+    context.meta.setdefault(_META, {})["file"] = read_properties(path)
+
+
+def _note_overrides(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> None:
+    found = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise click.UsageError("-X: expected KEY=VALUE")
+        found[key.strip()] = value
+    context.meta.setdefault(_META, {})["overrides"] = found

@@ -1,0 +1,98 @@
+"""A client's side of SASL, for clients and for nodes among each other: what is sent, and when the server has shown itself.
+
+What PBKDF2 makes of a password is kept for the salt and the count that it was made for: a client with many connections derives it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.security.mechanism import Refusal
+from ottla.security.plain import PLAIN, plain_token
+from ottla.security.scram import ITERATIONS_MAX, ScramChallenge, ScramClient, ScramMechanism
+from ottla.types import Secret
+
+INLINE_ITERATIONS_MAX: Final = ITERATIONS_MAX
+"""What takes longer is derived in a thread: 16,384 are ten milliseconds."""
+
+
+class ClientExchange(Protocol):
+    """One connection's. ``first``, then ``step`` with each of the server's tokens."""
+
+    def first(self) -> bytes: ...
+
+    def work(self, token: bytes) -> Callable[[], object] | None:
+        """What is to be done before ``step``, away from the loop; None where that takes no time."""
+        ...
+
+    def step(self, token: bytes) -> bytes | None:
+        """The next token; None when the server's was the last one, and right. Refusal when it was wrong."""
+        ...
+
+
+class Credentials:
+    """A name and a password, for one mechanism."""
+
+    def __init__(self, mechanism: str, name: str, password: Secret) -> None:
+        self.mechanism: Final = mechanism
+        self.name: Final = name
+        self._password = password
+        self._salted: tuple[bytes, int, bytes] | None = None  # for which salt and count, and what it is
+
+    def begin(self, nonce: Callable[[], str]) -> ClientExchange:
+        """A new exchange; ``nonce`` is asked for where the mechanism needs one."""
+        scram = ScramMechanism.named(self.mechanism)
+        if scram is None:
+            return _Plain(plain_token(self.name, self._password))
+        return _Scram(self, ScramClient(scram, self.name, self._password, nonce=nonce()))
+
+    def knows(self, challenge: ScramChallenge) -> bool:
+        return self._salted is not None and self._salted[:2] == (challenge.salt, challenge.iterations)
+
+    def salted(self, side: ScramClient, challenge: ScramChallenge) -> bytes:
+        if self._salted is None or not self.knows(challenge):
+            self._salted = challenge.salt, challenge.iterations, side.salted(challenge)
+        return self._salted[2]
+
+
+class _Plain:
+    def __init__(self, token: bytes) -> None:
+        self._token = token
+
+    def first(self) -> bytes:
+        return self._token
+
+    def work(self, token: bytes) -> Callable[[], object] | None:
+        return None
+
+    def step(self, token: bytes) -> bytes | None:
+        if token:
+            raise Refusal(f"the server has answered {PLAIN} with {len(token)} bytes where there are none")
+        return None
+
+
+class _Scram:
+    def __init__(self, credentials: Credentials, side: ScramClient) -> None:
+        self._credentials = credentials
+        self._side = side
+        self._has_proved = False
+
+    def first(self) -> bytes:
+        return self._side.first()
+
+    def work(self, token: bytes) -> Callable[[], object] | None:
+        if self._has_proved:
+            return None
+        challenge = self._side.challenge(token)
+        if challenge.iterations <= INLINE_ITERATIONS_MAX or self._credentials.knows(challenge):
+            return None
+        return lambda: self._credentials.salted(self._side, challenge)
+
+    def step(self, token: bytes) -> bytes | None:
+        if self._has_proved:
+            self._side.verify(token)
+            return None
+        self._has_proved = True
+        challenge = self._side.challenge(token)
+        return self._side.final(challenge, self._credentials.salted(self._side, challenge))

@@ -1,0 +1,163 @@
+"""A connection before it is somebody: which requests are taken, and what follows them (KIP-43, KIP-152, KIP-368).
+
+``TABLE`` says it all: for each state and each kind of request, what is done with it. A request that is not in the row of its state ends the
+connection. States change by what came of the request: ``on_versions``, ``on_handshake``, ``on_token``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from ottla.security.mechanism import Answer, Offer, Refusal, ServerMechanism
+from ottla.security.principal import USER, Principal
+
+AGAIN_MS_MIN: Final = 1_000
+"""A session authenticates again at most so often."""
+
+
+class State(Enum):
+    FIRST = auto()
+    """Nothing was asked."""
+    ASKED = auto()
+    """ApiVersions was answered."""
+    ASKED_IN_VAIN = auto()
+    """ApiVersions was refused: it may be asked once more."""
+    BARE = auto()
+    """A mechanism was chosen by SaslHandshake 0: each frame is a token."""
+    FRAMED = auto()
+    """A mechanism was chosen by SaslHandshake 1: tokens come by SaslAuthenticate."""
+    FAILED = auto()
+    AUTHENTICATED = auto()
+    EXPIRED = auto()
+    """The session has lasted for as long as it may."""
+    AGAIN = auto()
+    """A session authenticates again: as ``FRAMED``."""
+
+
+class Kind(Enum):
+    """Of a request."""
+
+    VERSIONS = auto()
+    HANDSHAKE = auto()
+    AUTHENTICATE = auto()
+    OTHER = auto()
+
+
+class Verdict(Enum):
+    VERSIONS = auto()
+    """ApiVersions is answered, as for everybody."""
+    HANDSHAKE = auto()
+    """A mechanism is chosen."""
+    TOKEN = auto()
+    """The mechanism goes on."""
+    WRONG_STATE = auto()
+    """Answered ILLEGAL_SASL_STATE in the request's own form; then the connection ends."""
+    CLOSE = auto()
+    PASS = auto()
+    """A request of who has authenticated."""
+
+
+TABLE: Final[Mapping[State, Mapping[Kind, Verdict]]] = {
+    State.FIRST: {Kind.VERSIONS: Verdict.VERSIONS, Kind.HANDSHAKE: Verdict.HANDSHAKE},
+    State.ASKED: {Kind.HANDSHAKE: Verdict.HANDSHAKE},
+    State.ASKED_IN_VAIN: {Kind.VERSIONS: Verdict.VERSIONS, Kind.HANDSHAKE: Verdict.HANDSHAKE},
+    State.BARE: dict.fromkeys(Kind, Verdict.TOKEN),
+    State.FRAMED: {**dict.fromkeys(Kind, Verdict.WRONG_STATE), Kind.AUTHENTICATE: Verdict.TOKEN},
+    State.FAILED: {},
+    State.AUTHENTICATED: dict.fromkeys(Kind, Verdict.PASS),
+    State.EXPIRED: {Kind.HANDSHAKE: Verdict.HANDSHAKE},
+    State.AGAIN: {Kind.AUTHENTICATE: Verdict.TOKEN},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who has authenticated, how, when, and until when. ``ends_ms`` is None without a limit."""
+
+    principal: Principal
+    mechanism: str
+    began_ms: int
+    ends_ms: int | None
+
+    def may_begin_again(self, now_ms: int) -> bool:
+        """Whether a handshake is one, or a request out of place (KIP-368)."""
+        return self.ends_ms is not None and now_ms - self.began_ms >= AGAIN_MS_MIN
+
+
+class Exchange:
+    """One connection's. With a ``session`` it is authenticated again."""
+
+    def __init__(self, offer: Offer, session: Session | None = None, *, is_expired: bool = False) -> None:
+        self._offer = offer
+        self._before = session
+        self._mechanism = ""
+        self._server: ServerMechanism | None = None
+        self.session: Session | None = None
+        """Once it is authenticated."""
+        self.state = State.FIRST
+        if session is not None:
+            self.state = State.EXPIRED if is_expired else State.AUTHENTICATED
+
+    @property
+    def is_again(self) -> bool:
+        """Whether there was a session before."""
+        return self._before is not None
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return list(self._offer.mechanisms)
+
+    @property
+    def mechanism(self) -> str:
+        """The one that was chosen; empty before."""
+        return self._mechanism
+
+    def judge(self, kind: Kind) -> Verdict:
+        return TABLE[self.state].get(kind, Verdict.CLOSE)
+
+    def on_versions(self, *, is_refused: bool) -> None:
+        """ApiVersions was answered."""
+        asked_once = self.state is State.FIRST
+        self.state = State.ASKED_IN_VAIN if is_refused and asked_once else State.ASKED
+
+    def on_handshake(self, mechanism: str, version: int) -> bool:
+        """The mechanism is chosen; False, and the exchange has failed, when it is not offered.
+
+        Refusal when a session would change its mechanism, or its messages' form.
+        """
+        before = self._before
+        if before is not None and (mechanism != before.mechanism or version == 0):
+            self.state = State.FAILED
+            raise Refusal("a session that authenticates again by another mechanism, or by bare tokens")
+        if mechanism not in self._offer.mechanisms:
+            self.state = State.FAILED
+            return False
+        self._mechanism = mechanism
+        self._server = self._offer.begin(mechanism)
+        if before is not None:
+            self.state = State.AGAIN
+        else:
+            self.state = State.BARE if version == 0 else State.FRAMED
+        return True
+
+    def on_token(self, token: bytes, now_ms: int) -> Answer:
+        """The server's next token; ``session`` is there when it was the last. Refusal, and the exchange has failed, for a wrong one."""
+        assert self._server is not None, "a mechanism was chosen"
+        try:
+            answer = self._server.step(token)
+            if answer.name is not None:
+                self._begin_session(Principal(USER, answer.name, answer.by_token), now_ms)
+        except Refusal:
+            self.state = State.FAILED
+            raise
+        return answer
+
+    def _begin_session(self, principal: Principal, now_ms: int) -> None:
+        if self._before is not None and principal != self._before.principal:
+            raise Refusal("a session that authenticates again as another principal")
+        lifetime_ms = self._offer.session_ms(self._mechanism)
+        self.session = Session(principal, self._mechanism, now_ms, now_ms + lifetime_ms if lifetime_ms > 0 else None)
+        self.state = State.AUTHENTICATED

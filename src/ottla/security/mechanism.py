@@ -1,0 +1,48 @@
+"""What the mechanisms of SASL have in common: tokens in, tokens or a name out (RFC 4422)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.errors import ErrorCode, KafkaError
+
+
+class Refusal(KafkaError):
+    """A client that has not shown who it is. ``message`` is for logs: it names fields and lengths, and nothing that the client sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The server's next token. ``name`` is whom the client has shown itself to be; None while that is open."""
+
+    token: bytes
+    name: str | None = None
+    by_token: bool = False
+
+
+class ServerMechanism(Protocol):
+    """One client's exchange, at the server."""
+
+    def step(self, token: bytes) -> Answer:
+        """What follows the client's token. Refusal when the client is not let in."""
+        ...
+
+
+class Offer(Protocol):
+    """What a listener offers to those who connect."""
+
+    @property
+    def mechanisms(self) -> Sequence[str]: ...
+
+    def begin(self, mechanism: str) -> ServerMechanism:
+        """A new exchange by one of the mechanisms."""
+        ...
+
+    def session_ms(self, mechanism: str) -> int:
+        """How long a session lasts before the client authenticates again; 0 without a limit."""
+        ...

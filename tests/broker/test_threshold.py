@@ -1,0 +1,336 @@
+"""A listener that asks who somebody is: what is answered, what ends the connection, and within which bounds."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.sasl import (
+    ALICE,
+    GUARDED,
+    LISTENER,
+    MECHANISMS,
+    authenticate,
+    authenticate_by_scram,
+    handshake,
+    token,
+    with_users,
+)
+from tests.broker.test_node import properties
+from tests.foreign_clients.wire import RawClient
+from tests.waiting import eventually
+
+from ottla.broker.requests.candidate import Candidate
+from ottla.broker.requests.threshold import HELD_BYTES_MAX
+from ottla.errors import ErrorCode
+from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.describe_groups import DescribeGroupsRequest
+from ottla.messages.list_groups import ListGroupsRequest
+from ottla.messages.metadata import MetadataRequest
+from ottla.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.runtime.serve import BrokerThread
+from ottla.security.plain import plain_token
+from ottla.security.scram import ScramMechanism
+from ottla.types import Secret
+
+WRONG = plain_token("alice", Secret("wrong"))
+DELAY_MS = 50
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    more = {"connection.failed.authentication.delay.ms": str(DELAY_MS)}
+    with BrokerThread(properties(tmp_path_factory.mktemp("guarded"), **GUARDED, **more)) as thread:
+        with RawClient(port_of(thread, "PLAINTEXT")) as client:
+            with_users(client, {"bob": "builder"})
+        yield thread
+
+
+def port_of(broker: BrokerThread, listener: str = LISTENER) -> int:
+    return broker.addresses[listener][1]
+
+
+def is_served(client: RawClient) -> bool:
+    return client.ask(ListGroupsRequest(), 4).error_code == 0
+
+
+def started(path: Path, **more: str) -> BrokerThread:
+    return BrokerThread(properties(path, **GUARDED, **{name.replace("_", "."): value for name, value in more.items()}))
+
+
+def principals(broker: BrokerThread) -> set[str]:
+    assert broker._broker is not None
+    return {str(connection.principal) for connection in list(broker._broker.router.connections) if connection.listener == LISTENER}
+
+
+def begin_again(client: RawClient, mechanism: str = "PLAIN") -> Any:
+    """The answer to the first handshake that is taken for one: Kafka's second has passed."""
+    return eventually(lambda: handshake(client, mechanism), lambda answer: answer.error_code != ErrorCode.ILLEGAL_SASL_STATE)
+
+
+@pytest.mark.parametrize("versions_first", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_who_has_the_password_is_served(broker: BrokerThread, versions_first: bool, version: int) -> None:
+    with RawClient(port_of(broker)) as client:
+        if versions_first:
+            assert {17, 36} <= {key.api_key for key in client.ask(ApiVersionsRequest("raw", "1"), 4).api_keys}
+        assert handshake(client).mechanisms == list(MECHANISMS)
+        answer = token(client, ALICE, version)
+        assert (answer.error_code, bytes(answer.auth_bytes)) == (0, b"")
+        assert is_served(client)
+        assert "User:alice" in principals(broker)
+
+
+def test_bare_tokens_follow_a_handshake_of_version_0(broker: BrokerThread) -> None:
+    with RawClient(port_of(broker)) as client:
+        assert handshake(client, version=0).error_code == 0
+        client.send_frame(ALICE)
+        assert client.receive_frame() == b""
+        assert is_served(client)
+    with RawClient(port_of(broker)) as client:
+        handshake(client, version=0)
+        client.send_frame(WRONG)
+        assert client.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_scram_users_are_those_of_the_metadata(broker: BrokerThread, mechanism: ScramMechanism) -> None:
+    with RawClient(port_of(broker)) as client:
+        assert authenticate_by_scram(client, "bob", "builder", mechanism).error_code == 0
+        assert is_served(client)
+        assert "User:bob" in principals(broker)
+    for name, password in (("bob", "wrong"), ("mallory", "builder"), ("alice", "alice-secret")):
+        with RawClient(port_of(broker)) as client:
+            answer = authenticate_by_scram(client, name, password, mechanism)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert client.is_closed_by_broker()
+
+
+def test_everybody_who_fails_gets_the_same_text_after_the_delay(broker: BrokerThread) -> None:
+    texts = set()
+    for data in (WRONG, plain_token("mallory", Secret("x")), b"", b"\0" * 9, b"bob\0alice\0alice-secret"):
+        with RawClient(port_of(broker)) as client:
+            handshake(client)
+            began = time.monotonic()
+            answer = token(client, data)
+            assert time.monotonic() - began >= DELAY_MS / 1000
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert client.is_closed_by_broker()
+            texts.add(answer.error_message)
+    assert len(texts) == 1
+
+
+def test_a_mechanism_that_is_not_enabled_is_refused_with_those_that_are(broker: BrokerThread) -> None:
+    for name in ("GSSAPI", "plain", "", "OAUTHBEARER"):
+        with RawClient(port_of(broker)) as client:
+            answer = handshake(client, name)
+            assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
+            assert client.is_closed_by_broker()
+
+
+def test_nothing_else_is_served_before(broker: BrokerThread) -> None:
+    for request, version in ((MetadataRequest(None), 9), (SaslAuthenticateRequest(ALICE), 2), (ListGroupsRequest(), 4)):
+        with RawClient(port_of(broker)) as client:
+            client.send(request, version)
+            assert client.is_closed_by_broker()
+
+
+def test_versions_are_asked_once(broker: BrokerThread) -> None:
+    with RawClient(port_of(broker)) as client:
+        client.ask(ApiVersionsRequest("raw", "1"), 3)
+        client.send(ApiVersionsRequest("raw", "1"), 3)
+        assert client.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("refused", [ApiVersionsRequest("", "1")])
+def test_versions_may_be_asked_again_after_a_refusal(broker: BrokerThread, refused: ApiVersionsRequest) -> None:
+    with RawClient(port_of(broker)) as client:
+        assert client.ask(refused, 3).error_code == ErrorCode.INVALID_REQUEST
+        assert client.ask(ApiVersionsRequest("raw", "1"), 3).error_code == 0
+        client.send(ApiVersionsRequest("raw", "1"), 3)
+        assert client.is_closed_by_broker()
+
+
+def test_another_request_where_a_token_is_due_is_answered_and_ends_the_connection(broker: BrokerThread) -> None:
+    for request, version in ((ListGroupsRequest(), 4), (SaslHandshakeRequest("PLAIN"), 1), (ApiVersionsRequest("raw", "1"), 3)):
+        with RawClient(port_of(broker)) as client:
+            handshake(client)
+            assert client.ask(request, version).error_code == ErrorCode.ILLEGAL_SASL_STATE
+            assert client.is_closed_by_broker()
+    with RawClient(port_of(broker)) as client:  # whose answer has no place for a code
+        handshake(client)
+        client.send(DescribeGroupsRequest(["g"]), 5)
+        assert client.is_closed_by_broker()
+
+
+def test_what_was_sent_with_a_wrong_token_is_not_begun(broker: BrokerThread) -> None:
+    with RawClient(port_of(broker)) as client:
+        handshake(client)
+        client.send(SaslAuthenticateRequest(WRONG), 2)
+        client.send(ListGroupsRequest(), 4)
+        assert client.receive().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed_by_broker()
+
+
+def test_what_was_sent_with_the_right_token_is_answered_after_it(broker: BrokerThread) -> None:
+    with RawClient(port_of(broker)) as client:
+        client.send(SaslHandshakeRequest("PLAIN"), 1)
+        client.send(SaslAuthenticateRequest(ALICE), 2)
+        client.send(ListGroupsRequest(), 4)
+        assert [client.receive().error_code for _ in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", LISTENER])
+def test_who_needs_no_handshake_gets_an_error_for_one(broker: BrokerThread, listener: str) -> None:
+    with RawClient(port_of(broker, listener)) as client:
+        if listener == LISTENER:
+            authenticate(client)
+        for _ in range(2):
+            assert handshake(client).error_code == ErrorCode.ILLEGAL_SASL_STATE
+            assert token(client, ALICE).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert is_served(client)
+
+
+def test_frames_are_small_before_and_large_after(tmp_path: Path) -> None:
+    with started(tmp_path, sasl_server_max_receive_size="2000") as broker:
+        with RawClient(port_of(broker)) as client:
+            client.send_bytes((2001).to_bytes(4, "big"))
+            assert client.is_closed_by_broker()
+        with RawClient(port_of(broker)) as client:
+            authenticate(client)
+            many = [f"group-{number}" for number in range(1000)]
+            assert len(client.ask(DescribeGroupsRequest(many), 5).groups) == 1000
+
+
+@pytest.mark.parametrize("trickle", [b"", b"\0\0\0\x30"])
+def test_there_is_a_time_for_it_whatever_is_sent_meanwhile(tmp_path: Path, trickle: bytes) -> None:
+    with (
+        started(tmp_path, ottla_authentication_timeout_ms="300") as broker,
+        RawClient(port_of(broker)) as served,
+        RawClient(port_of(broker)) as client,
+    ):
+        authenticate(served)
+        client.send_bytes(trickle)
+        client.socket.settimeout(0.05)
+
+        def has_ended() -> bool:
+            try:
+                return client.socket.recv(1) == b""
+            except TimeoutError:
+                client.send_bytes(trickle[:1])
+                return False
+            except ConnectionError:
+                return True
+
+        eventually(has_ended, bool)
+        assert broker._broker is not None
+        assert broker._broker.gate.threshold.tally.overdue == 1
+        assert is_served(served), "who has authenticated stays"
+
+
+def test_above_their_number_the_one_that_has_waited_longest_is_closed(tmp_path: Path) -> None:
+    with started(tmp_path, ottla_unauthenticated_connections_max="3") as broker, RawClient(port_of(broker)) as served:
+        authenticate(served)
+        waiting = [RawClient(port_of(broker)) for _ in range(5)]
+        assert [client.is_closed_by_broker() for client in waiting[:2]] == [True, True]
+        assert [authenticate(client).error_code for client in waiting[2:]] == [0, 0, 0]
+        assert is_served(served)
+        for client in waiting:
+            client.socket.close()
+
+
+def test_what_they_hold_together_is_bounded(broker: BrokerThread) -> None:
+    """Each sends all but the end of a frame of half a mebibyte."""
+    assert broker._broker is not None
+    threshold, size = broker._broker.gate.threshold, 524_288
+    crowded_out = threshold.tally.crowded_out
+    clients = [RawClient(port_of(broker)) for _ in range(HELD_BYTES_MAX // size + 8)]
+    try:
+        for client in clients:
+            try:
+                client.send_bytes(size.to_bytes(4, "big") + bytes(size - 1))
+            except ConnectionError:
+                pass  # closed to make room for others
+        eventually(lambda: threshold.tally.crowded_out - crowded_out, lambda count: count >= 7)
+        eventually(lambda: threshold.held_bytes, lambda count: 0 < count <= HELD_BYTES_MAX)
+        with RawClient(port_of(broker)) as client:
+            assert authenticate(client).error_code == 0
+    finally:
+        for client in clients:
+            client.socket.close()
+    eventually(lambda: (threshold.waiting_count, threshold.held_bytes), lambda left: left == (0, 0))
+
+
+def test_a_session_authenticates_again_before_its_end(tmp_path: Path) -> None:
+    with started(tmp_path, connections_max_reauth_ms="60000") as broker, RawClient(port_of(broker)) as client:
+        answer = authenticate(client)
+        assert 59_000 <= answer.session_lifetime_ms <= 60_000
+        assert handshake(client).error_code == ErrorCode.ILLEGAL_SASL_STATE, "not within a second"
+        begin_again(client)
+        client.send(SaslAuthenticateRequest(ALICE), 2)
+        client.send(ListGroupsRequest(), 4)
+        assert [client.receive().error_code for _ in range(2)] == [0, 0]
+        assert broker._broker is not None
+        assert broker._broker.gate.threshold.tally.succeeded_again == 1
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "data", "code"),
+    [
+        ("SCRAM-SHA-256", b"", ErrorCode.SASL_AUTHENTICATION_FAILED),
+        ("PLAIN", plain_token("admin", Secret("admin-secret")), ErrorCode.SASL_AUTHENTICATION_FAILED),
+        ("PLAIN", WRONG, ErrorCode.SASL_AUTHENTICATION_FAILED),
+    ],
+    ids=["another mechanism", "another principal", "wrong password"],
+)
+def test_a_session_stays_what_it_was(tmp_path: Path, mechanism: str, data: bytes, code: ErrorCode) -> None:
+    with started(tmp_path, connections_max_reauth_ms="60000") as broker, RawClient(port_of(broker)) as client:
+        authenticate(client)
+        answer = begin_again(client, mechanism)
+        if not answer.error_code:
+            answer = token(client, data)
+        assert answer.error_code == code
+        assert client.is_closed_by_broker()
+
+
+def test_a_session_that_authenticates_again_begins_nothing_else_meanwhile(tmp_path: Path) -> None:
+    with started(tmp_path, connections_max_reauth_ms="60000") as broker, RawClient(port_of(broker)) as client:
+        authenticate(client)
+        begin_again(client)
+        client.send(ListGroupsRequest(), 4)
+        assert client.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("comes_in_time", [False, True])
+def test_an_expired_session_may_only_authenticate_again(tmp_path: Path, comes_in_time: bool) -> None:
+    with started(tmp_path, connections_max_reauth_ms="1200") as broker, RawClient(port_of(broker)) as client:
+        assert authenticate(client).session_lifetime_ms <= 1200
+        assert broker._broker is not None
+        threshold, connections = broker._broker.gate.threshold, broker._broker.router.connections
+        eventually(lambda: [type(one.pipeline) for one in list(connections)], lambda kinds: kinds == [Candidate])
+        if comes_in_time:
+            assert authenticate(client).error_code == 0
+            assert is_served(client)
+        else:
+            client.send(ListGroupsRequest(), 4)
+            assert client.is_closed_by_broker()
+        assert threshold.tally.expired == (not comes_in_time)
+
+
+def test_nothing_of_a_password_is_logged(broker: BrokerThread, capfd: pytest.CaptureFixture[str]) -> None:
+    for data in (plain_token("alice", Secret("hush-hush")), b"hush-hush", b"n,,n=hush-hush,r=x"):
+        for mechanism in MECHANISMS:
+            with RawClient(port_of(broker)) as client:
+                handshake(client, mechanism)
+                token(client, data)
+    with socket.create_connection(("127.0.0.1", port_of(broker))) as raw:
+        raw.sendall(b"GET /hush-hush HTTP/1.1\r\n\r\n")
+        assert raw.recv(1) == b""
+    captured = capfd.readouterr()
+    assert "authentication_failed" in captured.out
+    assert "hush" not in captured.out + captured.err

@@ -1,0 +1,57 @@
+"""``ottla user``, ``--command-config`` and ``-X``, against a broker that asks who connects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.sasl import GUARDED, LISTENER
+from tests.broker.test_node import properties
+from tests.cli.test_commands import items, ottla
+
+from ottla.runtime.serve import BrokerThread
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    with BrokerThread(properties(tmp_path_factory.mktemp("guarded"), **GUARDED)) as thread:
+        yield thread
+
+
+def test_users_are_added_used_listed_and_deleted(broker: BrokerThread, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{broker.addresses[LISTENER][1]}"
+    admin = tmp_path / "admin.properties"
+    admin.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nbootstrap.servers=elsewhere:9092\nacks=1\nsasl.jaas.config="
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";\n'
+    )
+    (tmp_path / "password").write_text("dave's secret\n")
+    as_admin = ["--command-config", str(admin)]
+    assert ottla(address, "user", "add", "dave", *as_admin, "--password-file", str(tmp_path / "password")).returncode == 0
+    assert ottla(address, "user", "add", "erin", *as_admin, "-m", "SCRAM-SHA-512", "--password-file", "-", stdin="e\n").returncode == 0
+    assert ottla(address, "user", "add", "frank", *as_admin, "--password-file", "-", stdin="\n").returncode == 2
+    rows = items(ottla(address, "user", "list", *as_admin, "--format", "json"))
+    assert [(row["user"], row["mechanism"]) for row in rows] == [
+        ("dave", "SCRAM-SHA-256"), ("dave", "SCRAM-SHA-512"), ("erin", "SCRAM-SHA-512"),
+    ]  # fmt: skip
+
+    def as_dave(password: str) -> list[str]:
+        given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.plain.username": "dave"}
+        return [part for key, value in (given | {"sasl.plain.password": password}).items() for part in ("-X", f"{key}={value}")]
+
+    assert ottla(address, "topic", "create", "orders", *as_dave("dave's secret")).returncode == 0
+    assert ottla(address, "produce", "orders", *as_dave("dave's secret"), stdin="hello\n").returncode == 0
+    assert ottla(address, "consume", "orders", "-n", "1", *as_dave("dave's secret")).stdout == "hello\n"
+    refused = ottla(address, "topic", "list", *as_dave("guess"))
+    assert (refused.returncode, refused.stderr.startswith("ottla: SASL_AUTHENTICATION_FAILED")) == (1, True)
+    assert "guess" not in refused.stdout + refused.stderr
+    assert ottla(address, "user", "delete", "dave", *as_admin).returncode == 0
+    assert ottla(address, "topic", "list", *as_dave("dave's secret")).returncode == 1
+    assert ottla(address, "user", "delete", "dave", *as_admin).returncode == 1
+
+
+@pytest.mark.parametrize("option", [("-X", "sasl.mechanisms=PLAIN"), ("-X", "colour"), ("--command-config", "/nowhere")])
+def test_a_property_that_no_client_has_is_refused(broker: BrokerThread, option: tuple[str, str]) -> None:
+    result = ottla(broker.bootstrap, "topic", "list", *option)
+    assert result.returncode == 2
