@@ -16,6 +16,7 @@ from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import send_to
 from ottla.messages.acl_codes import CLUSTER, Operation, Permission, ResourceType
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -301,5 +302,19 @@ def test_acls_and_answers_are_counted() -> None:
             "kafka_server_authorizer_metrics_authorization_allowed_total": status.authorization_counts[0],
             "kafka_server_authorizer_metrics_authorization_denied_total": denied + 1,
         }
+
+    with_secured(body)
+
+
+def test_only_nodes_are_believed_to_be_nodes() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert broker.broker is not None
+        callers = broker.broker.parts.home.callers
+        for user in ("mallory", "node"):
+            if user == "node":
+                await allow(admin, user, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER)
+            connection = await connected(broker.client(user))
+            await connection.ask(ApiVersionsRequest("ottla", "1", node_id=7), ApiVersionsResponse, timeout_ms=ASK_MS)
+            assert callers.hears(7) is (user == "node")
 
     with_secured(body)

@@ -87,6 +87,8 @@ STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ({"authorizer.class.name": STANDARD, "super.users": "User:a;admin"}, "'admin' is no principal"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:a,User:b"}, "semicolons between several"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:"}, "is no principal"),
+        ({"authorizer.class.name": STANDARD, "ottla.admin.listener": "0.0.0.0:8080"}, "a loopback address, or none"),
+        ({"authorizer.class.name": STANDARD, "ottla.admin.listener": "broker-1:8080"}, "a loopback address, or none"),
     ],
 )
 def test_an_authorizer_that_would_not_do_what_is_asked_is_refused(given: dict[str, str], why: str) -> None:
@@ -99,7 +101,8 @@ def test_an_authorizer_that_would_not_do_what_is_asked_is_refused(given: dict[st
 
 
 def test_an_authorizer_without_super_users_is_taken() -> None:
-    config = BrokerConfig({"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true"})
+    given = {"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true", "ottla.admin.listener": "[::1]:8080"}
+    config = BrokerConfig(given)
     assert (config["super.users"], config["allow.everyone.if.no.acl.found"]) == ("", True)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.errors import ErrorCode
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
 
@@ -34,7 +35,7 @@ def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | 
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-    if request.node_id >= 0:
+    if request.node_id >= 0 and context.may_quietly(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         parts.home.callers.note(request.node_id, context.connection.transport)
     keys = [ApiVersion(key, service.version_min_listed, service.version_max) for key, service in sorted(services.items())]
     image = parts.image

@@ -1,7 +1,7 @@
 """Where those wait who connect to a broker that has not joined its cluster yet, and is refused because its predecessor seems to live.
 
-A controller that asks which process listens here is answered. Everything else waits, unread, as it would if no connection were accepted:
-clients that met a broker with no other request would take it for one of another kind.
+A controller that asks which process listens here is answered, if it has the rights of a node. Everything else waits, unread, as it would if
+no connection were accepted: clients that met a broker with no other request would take it for one of another kind.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.context import ReplyQuotas, RequestContext
 from ottla.broker.requests.router import Router
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.messages.registry import API_OF_REQUEST
@@ -55,7 +56,8 @@ class Doorstep:
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
         correlation_id = _asks_incarnation(frame)
-        if correlation_id is None:
+        is_node = connection.rights.allowed(ResourceType.CLUSTER, CLUSTER) >> Operation.CLUSTER_ACTION & 1
+        if correlation_id is None or not is_node:
             self._connections[connection] = True
             connection.hold()
             return False

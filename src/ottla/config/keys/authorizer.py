@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any, Final, Protocol
 
 from ottla.config.definition import ConfigKey, boolean, string
@@ -50,7 +51,19 @@ def check(config: Values) -> None:
     if chosen and config["zookeeper.connect"]:
         way_out = "ACLs are not supported in ZooKeeper mode yet; remove it, and let only trusted hosts reach the listeners"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"authorizer.class.name={chosen} would protect nothing: {way_out}")
+    if chosen and not _is_loopback(config["ottla.admin.listener"] or ""):
+        text = "would show everybody who reaches it what ACLs protect; give it a loopback address, or none"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"ottla.admin.listener={config['ottla.admin.listener']} {text}")
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if config[name] and not chosen:
             text = f"{name} is set, and would protect nothing: set authorizer.class.name={STANDARD}, too"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _is_loopback(address: str) -> bool:
+    """Of ``host:port``; without a host it is loopback."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host in ("", "localhost") or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
