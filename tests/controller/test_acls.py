@@ -10,7 +10,7 @@ import pytest
 from ottla.controller.acls import AclFilter, add_acls, check_acl, fits_no_client, remove_acls
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
-from ottla.messages.metadata_records import AccessControlEntryRecord
+from ottla.messages.metadata_records import AccessControlEntryRecord, NoOpRecord
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.metadata.replay import replay
 
@@ -117,3 +117,9 @@ def test_what_is_gone_is_not_removed_again() -> None:
     gone = remove_acls(image, [acl(1).id, acl(7).id]).records
     assert [record.id for record in gone] == [acl(1).id]  # type: ignore[attr-defined]
     assert list(replay(image, gone).acls) == [acl(2).id]
+
+
+def test_what_changes_nothing_is_recorded_all_the_same() -> None:
+    """A controller that was deposed and does not know it cannot commit that: it says nothing from an image of before."""
+    image = replay(EMPTY_IMAGE, [acl(1)])
+    assert add_acls(image, [acl(2)]).records == remove_acls(image, [acl(7).id]).records == (NoOpRecord(),)

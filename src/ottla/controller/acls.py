@@ -1,5 +1,8 @@
 """ACLs: what CreateAcls and DeleteAcls decide over an image, and what a filter finds in it.
 
+A decision that changes nothing is recorded, too, as a record without effect: what it rests on is the newest image only if a majority
+follows this controller, and one that was deposed without knowing it would say that rights are gone, or there, from an image of before.
+
 Source: KIP-11, KIP-140 (the APIs), KIP-290 (prefixes and MATCH), KIP-801 (records).
 """
 
@@ -13,7 +16,7 @@ from typing import Final
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, WILDCARD, Operation, PatternType, Permission, ResourceType
-from ottla.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.messages.metadata_records import AccessControlEntryRecord, NoOpRecord, RemoveAccessControlEntryRecord
 from ottla.metadata.acls import is_there
 from ottla.metadata.image import ClusterImage
 
@@ -26,12 +29,18 @@ def add_acls(image: ClusterImage, acls: Collection[AccessControlEntryRecord]) ->
     for acl in acls:
         if not is_there(image.acl_tables, acl):
             records.setdefault(_contents(acl), acl)
-    return Recorded(tuple(records.values()))
+    return Recorded(tuple(records.values())) if records else confirm(image)
 
 
 def remove_acls(image: ClusterImage, ids: Collection[bytes]) -> Recorded:
     """Those of the ACLs that are still there are not any more."""
-    return Recorded(tuple(RemoveAccessControlEntryRecord(acl_id) for acl_id in ids if acl_id in image.acls))
+    records = tuple(RemoveAccessControlEntryRecord(acl_id) for acl_id in ids if acl_id in image.acls)
+    return Recorded(records) if records else confirm(image)
+
+
+def confirm(_: ClusterImage) -> Recorded:
+    """Nothing changes; once this is committed, the image is known to have been the newest."""
+    return Recorded((NoOpRecord(),))
 
 
 def check_acl(acl: AccessControlEntryRecord) -> None:

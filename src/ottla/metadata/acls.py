@@ -150,7 +150,7 @@ class AclTablesBuilder:
             codes.setdefault((acl.principal, acl.host), []).append(_code(acl))
         for acl in self._removed.get(pattern, ()):
             codes[acl.principal, acl.host].remove(_code(acl))
-        return tuple(_grants(principal, host, tuple(sorted(found))) for (principal, host), found in codes.items() if found)
+        return tuple(_grants(principal, host, tuple(sorted(found))) for (principal, host), found in sorted(codes.items()) if found)
 
 
 def _pattern(acl: AccessControlEntryRecord) -> Pattern:

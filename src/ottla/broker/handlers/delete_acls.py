@@ -12,7 +12,7 @@ from ottla.broker.handlers.acl_changes import acl_filter, check_enabled
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
-from ottla.controller.acls import remove_acls
+from ottla.controller.acls import confirm, remove_acls
 from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
@@ -27,6 +27,8 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteAclsReque
     results: list[DeleteAclsFilterResult] = []
     found: dict[bytes, None] = {}
     slices = Slices(parts.world.clock)
+    if parts.authorizer.is_configured:
+        await parts.controller.decide([confirm])  # the filters are compared with the newest ACLs
     for asked in request.filters:
         result = DeleteAclsFilterResult(error_message=None)
         results.append(result)

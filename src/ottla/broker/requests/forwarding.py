@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks import eager
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from ottla.security.principal import Principal
 from ottla.wire.compiler import encode
@@ -29,6 +29,8 @@ log = get_logger(__name__)
 PRINCIPAL_VERSION: Final = 0
 SHOWN_MS_MAX: Final = 1000
 """How long an answer waits for this broker's image: one that opens thousands of partitions shows them later."""
+_ENFORCED: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
+"""What takes rights away is not answered before this broker enforces it: a client loses its connection rather than believe so too early."""
 
 
 class Forwarding:
@@ -45,14 +47,18 @@ class Forwarding:
     def forward(self, context: RequestContext, frame: bytes) -> None:
         """The controller's answer leaves when its turn comes."""
         request = EnvelopeRequest(frame, principal_bytes(context.principal), host_bytes(context.connection.client_host))
-        eager.run(self._decided_and_shown(request), lambda answer, error: _answered(context, answer, error))
+        enforces = context.api.key in _ENFORCED
+        eager.run(self._decided_and_shown(request, enforces=enforces), lambda answer, error: _answered(context, answer, error))
 
-    async def _decided_and_shown(self, request: EnvelopeRequest) -> EnvelopeResponse | None:
+    async def _decided_and_shown(self, request: EnvelopeRequest, *, enforces: bool) -> EnvelopeResponse | None:
         answer = await self._channel.ask_until(request, EnvelopeResponse, _is_final, timeout_ms=self._wait_ms_max)
-        if answer is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SHOWN_MS_MAX / 1000):
-                    await self._shown(answer.metadata_end_offset)
+        if answer is None:
+            return None
+        try:
+            async with asyncio.timeout((self._wait_ms_max if enforces else SHOWN_MS_MAX) / 1000):
+                await self._shown(answer.metadata_end_offset)
+        except TimeoutError:
+            return None if enforces else answer
         return answer
 
 

@@ -1,0 +1,212 @@
+"""Rights that come and go while nodes fail: a broker that has acknowledged a change enforces it, until its process ends.
+
+An administrator allows and forbids two users to read a topic, each change through one of three nodes; each user asks each node for the
+topic all the time. There need be no such topic: who has no right is refused before that is looked at. A change of which it is not known
+whether it was made may yet be made later, so that user goes on with another topic. In the end all nodes have the same ACLs.
+``python -m tests.simulation.acl_changes --count N --first SEED`` explores many seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import click
+import structlog
+from tests.broker.principals import SECURED, known_by_host
+from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, started, trouble, with_time
+
+from ottla.client.connection import ClientConnection
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
+from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.sim.cluster import PORT, SimClient, Simulation
+from ottla.sim.loop import run
+
+USERS: Final = ("alice", "bob")
+ASK_MS: Final = 3000
+FETCH_VERSION: Final = 12
+DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NEVER: Final = float("inf")
+
+
+@dataclass(slots=True)
+class Change:
+    """Of one user's right to a topic, asked of one node. ``ended`` is infinite while it is not known whether it was made."""
+
+    user: str
+    topic: str
+    allows: bool
+    node: int
+    began: float
+    ended: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a node said to a user who asked for records."""
+
+    user: str
+    topic: str
+    node: int
+    began: float
+    ended: float
+    is_allowed: bool
+
+
+@dataclass
+class Rights:
+    """What one seed met and found."""
+
+    topics: dict[str, str] = field(default_factory=lambda: dict.fromkeys(USERS, "t0"))
+    changes: list[Change] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    kills: dict[int, list[float]] = field(default_factory=dict)
+    states: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Between the answer to a change and the next change of that user, or the end of the node's process, the node enforces it."""
+        for at, change in enumerate(self.changes):
+            if change.ended == NEVER:
+                continue
+            later = [other.began for other in self.changes[at + 1 :] if (other.user, other.topic) == (change.user, change.topic)]
+            until = min([*later, *(kill for kill in self.kills.get(change.node, ()) if kill >= change.began)], default=NEVER)
+            for probe in self.probes:
+                is_same = (probe.user, probe.topic, probe.node) == (change.user, change.topic, change.node)
+                if is_same and change.ended < probe.began and probe.ended < until:
+                    self.states["judged"] += 1
+                    if probe.is_allowed is not change.allows:
+                        self.findings.append(f"{change} was acknowledged, and then {probe}")
+
+
+async def _change(client: SimClient, change: Change) -> None:
+    """KafkaError where it is not known whether it was made."""
+    connection = await ClientConnection.connect(client._world, f"node-{change.node}", PORT, client_id="admin", timeout_ms=ASK_MS)
+    try:
+        principal = f"User:{change.user}"
+        if change.allows:
+            creation = AclCreation(
+                ResourceType.TOPIC, change.topic, PatternType.LITERAL, principal, "*", Operation.READ, Permission.ALLOW
+            )  # fmt: skip
+            created = await connection.ask(CreateAclsRequest([creation]), CreateAclsResponse, timeout_ms=ASK_MS)
+            codes = [result.error_code for result in created.results]
+        else:
+            wanted = DeleteAclsFilter(ResourceType.TOPIC, change.topic, PatternType.ANY, principal, None, Operation.ANY, Permission.ANY)
+            deleted = await connection.ask(DeleteAclsRequest([wanted]), DeleteAclsResponse, timeout_ms=ASK_MS)
+            codes = [result.error_code for result in deleted.filter_results]
+    finally:
+        connection.close()
+    if any(codes):
+        raise KafkaError(ErrorCode(codes[0]))
+    change.ended = asyncio.get_running_loop().time()
+
+
+async def _administer(simulation: Simulation, client: SimClient, rights: Rights, is_over: asyncio.Event) -> None:
+    rng, now = simulation.random("administrator"), asyncio.get_running_loop().time
+    while not is_over.is_set():
+        user = rng.choice(USERS)
+        change = Change(user, rights.topics[user], rng.random() < 0.5, rng.randrange(NODES) + 1, now())
+        rights.changes.append(change)
+        try:
+            await _change(client, change)
+            rights.states["changes"] += 1
+        except KafkaError as error:
+            rights.states[f"change not known: {error.code.name}"] += 1
+            rights.topics[user] = f"t{len(rights.changes)}"
+        await asyncio.sleep(rng.choice([0, rng.uniform(0.05, 1.5)]))
+
+
+async def _probe(client: SimClient, user: str, node: int, rights: Rights, is_over: asyncio.Event) -> None:
+    now, connection = asyncio.get_running_loop().time, None
+    while not is_over.is_set():
+        began, name = now(), rights.topics[user]
+        try:
+            if connection is None:
+                connection = await ClientConnection.connect(client._world, f"node-{node}", PORT, client_id=user, timeout_ms=ASK_MS)
+            topic = FetchTopic(name, bytes(16), [FetchPartition(0, partition_max_bytes=1000)])
+            request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, topics=[topic])
+            answer = await connection.ask(request, FetchResponse, timeout_ms=ASK_MS, version_max=FETCH_VERSION)
+            [partition] = answer.responses[0].partitions
+            rights.probes.append(Probe(user, name, node, began, now(), partition.error_code != DENIED))
+        except KafkaError:
+            rights.states["probe without an answer"] += 1
+            if connection is not None:
+                connection.close()
+            connection = None
+        await asyncio.sleep(0.05)
+    if connection is not None:
+        connection.close()
+
+
+def explore_acls(seed: int) -> Rights:
+    """One run. ``findings`` is empty when every broker enforced what it had acknowledged."""
+    rights, simulation = Rights(), Simulation(seed)
+
+    async def main() -> None:
+        super_users = ";".join(["User:admin", *(f"User:node-{node}" for node in range(1, NODES + 1))])
+        nodes = [QuorumNode(simulation, node, SECURED | {"super.users": super_users}) for node in range(1, NODES + 1)]
+        now = asyncio.get_running_loop().time
+        for node in nodes:
+            node.on_kill = lambda node=node: rights.kills.setdefault(node.node, []).append(now())  # type: ignore[misc]
+            await node.format()
+            node.begin()
+        await started(nodes)
+        admin = SimClient(simulation, "admin", nodes[0].bootstrap, request_timeout_ms=5000)
+        is_over = asyncio.Event()
+        tasks = [asyncio.create_task(admin.machine.run(_administer(simulation, admin, rights, is_over)))]
+        for user in USERS:
+            client = SimClient(simulation, user, nodes[0].bootstrap)
+            for node in nodes:
+                tasks.append(asyncio.create_task(client.machine.run(_probe(client, user, node.node, rights, is_over))))
+        await trouble(simulation, nodes, rights.states)
+        is_over.set()
+        async with asyncio.timeout(HEAL_SECONDS):
+            await asyncio.gather(*tasks)
+            for node in nodes:
+                if node.starting is not None:
+                    await node.starting
+        await _agree(nodes, rights)
+
+    with known_by_host(), structlog.testing.capture_logs(processors=[with_time]) as events:
+        run(main())
+    rights.judge()
+    rights.states["elections"] = sum(event["event"] == "controller_active" for event in events)
+    return rights
+
+
+async def _agree(nodes: Sequence[QuorumNode], rights: Rights) -> None:
+    """All have the ACLs of the newest image, as tables and as records."""
+    async with asyncio.timeout(HEAL_SECONDS):
+        while len({node.broker.image.end_offset for node in nodes if node.broker is not None}) > 1:
+            await asyncio.sleep(0.5)
+    images = [node.broker.image for node in nodes if node.broker is not None]
+    if any(image.acls != images[0].acls or image.acl_tables != images[0].acl_tables for image in images):
+        rights.findings.append("the nodes do not agree on the ACLs of one offset")
+
+
+@click.command()
+@click.option("--count", default=100, show_default=True)
+@click.option("--first", default=0, show_default=True)
+def main(count: int, first: int) -> None:
+    """Explores seeds, and prints what they found and met."""
+    states: Counter[str] = Counter()
+    found = 0
+    for seed in range(first, first + count):
+        rights = explore_acls(seed)
+        states.update(rights.states)
+        found += bool(rights.findings)
+        for finding in rights.findings[:3]:
+            click.echo(f"seed {seed}: {finding}")
+    click.echo(f"{count} seeds, {found} with findings: {dict(states.most_common())}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
