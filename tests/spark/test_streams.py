@@ -30,7 +30,7 @@ def run(writer: Any, folder: Path) -> None:
 def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_transaction(spark, topics: Topics, tmp_path: Path):
     orders, big, audit, letters = topics.create(2), topics.create(), topics.create(), topics.create()
     with Producer(topics.bootstrap) as producer:
-        values = [b'{"id":"a","amount":5}', b"not JSON", b'{"id":"b","amount":5000}', b'{"id":"c","amount":"much"}', b'{"id":"d"}']
+        values = [b"not JSON", b'{"id":"a","amount":5}', b'{"id":"b","amount":5000}', b'{"id":"c","amount":"much"}', b'{"id":"d"}']
         for number, value in enumerate(values):
             producer.send(orders, value, key=b"%d" % number, partition=number % 2, headers=[("h", b"1")], timestamp_ms=1_000 + number)
 
@@ -47,7 +47,7 @@ def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_tra
         assert len(written(topics, letters)) == 2
         said = {value: dict(record.headers) for value, record in found.items()}
         assert said[b"not JSON"] == {
-            "h": b"1", "topic": orders.encode(), "partition": b"1", "offset": b"0",
+            "h": b"1", "topic": orders.encode(), "partition": b"0", "offset": b"0",
             "error": b"no JSON: Expecting value: line 1 column 1 (char 0)",
         }  # fmt: skip
         wrong = found[b'{"id":"c","amount":"much"}']
