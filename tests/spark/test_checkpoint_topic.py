@@ -5,6 +5,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -156,7 +157,7 @@ def test_a_checkpoint_that_does_not_belong_to_what_was_written_is_not_written_ba
 def test_neither_a_topic_of_another_kind_nor_a_directory_of_something_else_is_used(query: Mirrored):
     other = Mirrored(query.topics, query.source, query.root, app="plain")
     query.topics.create(1, "plain-checkpoint")
-    with pytest.raises(KafkaError, match=r"cleanup\.policy=delete; a checkpoint needs compact"):
+    with pytest.raises(KafkaError, match=r"cleanup\.policy=delete, and needs compact"):
         other.run(0, 1, [b"0"], begin=0, topic=["x"])
     shutil.rmtree(query.root)
     query.run(0, 1, [b"0"], begin=0)
@@ -226,7 +227,7 @@ def test_what_a_checkpoint_in_a_topic_needs_is_refused_where_it_is_missing(topic
         sink(base | {"delivery": "at_least_once"})
     with pytest.raises(KafkaError, match="checkpoint=disk is neither directory nor topic"):
         sink(base | {"checkpoint": "disk"})
-    frame: Any = None
+    frame: Any = SimpleNamespace(columns=["value"])
     with pytest.raises(KafkaError, match=r"needs options=.*written back before the start"):
         to_topic(frame, "t", value="value", bootstrap=topics.bootstrap, checkpoint="topic")
     made: Any = sink(base)

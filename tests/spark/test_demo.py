@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from ottla.spark.demo.drill import KillDrill
 from ottla.spark.demo.flights import Flights, airlines
 from ottla.spark.demo.place import BROKER_COUNT, MARK, Brokers, PlaceError, held, stop_left_behind
 from ottla.spark.demo.results import Result, Results, table
-from ottla.spark.demo.sending import FLIGHTS, MIN_IN_SYNC, TOPICS, FlightSender, create_topics, end_offsets
+from ottla.spark.demo.sending import FLIGHTS, MIN_IN_SYNC, TOPICS, TYPED_WRONG, FlightSender, create_topics, end_offsets
 from ottla.sync import Admin
 
 RECORDS = 4_000
@@ -102,11 +103,13 @@ def test_an_interrupted_run_ends_everything_and_a_kept_one_resumes_from_it_whate
     assert demo.end() == 130, demo.output
     assert "Traceback" not in demo.output
 
+    shutil.rmtree(tmp_path / "checkpoint", ignore_errors=True)  # it comes back from its topics
     demo = Demo(tmp_path, RECORDS, "--keep", "--kill")
     assert demo.end() == 0, demo.output
     assert f"sent       {RECORDS:,} of {RECORDS:,} flights" in demo.output
     assert re.search(rf"read +{RECORDS:,} by Spark", demo.output)
     assert "every flight is accounted for" in demo.output
+    assert f"unreadable {len(TYPED_WRONG)} records" in demo.output
     assert expected_table(RECORDS) in demo.output
     said = re.search(r"kill +broker (\d) got SIGKILL after ([\d,]+) flights; it led (.*)\n +now led: (.*)\n +(.*)\n", demo.output)
     assert said is not None, demo.output
@@ -116,7 +119,7 @@ def test_an_interrupted_run_ends_everything_and_a_kept_one_resumes_from_it_whate
     assert f"broker {victim}" not in now_led
     assert sorted(re.findall(r"\w+-\d", now_led)) == sorted(re.findall(r"\w+-\d", led))
     assert re.fullmatch(r"[\d,]+ ms from the kill to the next acknowledged flight of these partitions", pause)
-    assert re.search(rf"return +broker {victim} was started .* in the ISR of all 10 partitions [\d,]+ ms later", demo.output), demo.output
+    assert re.search(rf"return +broker {victim} was started .* in the ISR of all 13 partitions [\d,]+ ms later", demo.output), demo.output
     assert f"node {victim} was killed (SIGKILL)" in (tmp_path / "cluster.log").read_text()
 
 
@@ -145,7 +148,7 @@ def test_a_sender_that_was_stopped_leaves_the_rest_to_the_next_and_a_drill_takes
         drill.start()
         drill.join()
         third.join()
-        assert "and in the ISR of all 10 partitions" in list(drill.events())[-1]
+        assert "and in the ISR of all 13 partitions" in list(drill.events())[-1]
         assert third.error is None
         assert sum(end_offsets(brokers.bootstrap, FLIGHTS)) == third.sent_count == 30_007
         with Admin(brokers.bootstrap) as admin:

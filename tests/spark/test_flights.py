@@ -8,9 +8,9 @@ from tests.foreign_clients.broker_process import BrokerProcess
 
 from ottla.client.partitioner import partition_for_key
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines, data_folder
-from ottla.spark.demo.pipeline import start_query
+from ottla.spark.demo.pipeline import start_queries
 from ottla.spark.demo.results import percentile, read_results, table
-from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, missing, send_airlines
+from ottla.spark.demo.sending import FLIGHTS, TYPED_WRONG, FlightSender, create_topics, end_offsets, missing, send_airlines
 
 
 def recomputed() -> pd.DataFrame:
@@ -31,11 +31,12 @@ def test_the_results_over_the_whole_year_are_those_of_pandas(spark, tmp_path: Pa
         send_airlines(broker.bootstrap, airlines())
         sender = FlightSender(broker.bootstrap, Flights(), end_offsets(broker.bootstrap, FLIGHTS))
         sender.start()
-        query = start_query(spark, broker.bootstrap, tmp_path / "checkpoint")
+        queries = start_queries(spark, broker.bootstrap, tmp_path / "checkpoint")
         sender.join()
         assert sender.error is None
-        query.processAllAvailable()
-        query.stop()
+        for query in queries:
+            query.processAllAvailable()
+            query.stop()
         results = read_results(broker.bootstrap, since_ms=0)
         assert sum(end_offsets(broker.bootstrap, FLIGHTS)) == FLIGHT_COUNT == sender.sent_count
     found = pd.DataFrame(
@@ -44,6 +45,10 @@ def test_the_results_over_the_whole_year_are_those_of_pandas(spark, tmp_path: Pa
     ).set_index(["origin", "airline", "day"])
     pd.testing.assert_frame_equal(found.sort_index(), recomputed().sort_index(), rtol=1e-12)
     assert results.flight_count == 328_521
+    late = pd.read_csv(data_folder() / "flights.csv.zip").groupby("carrier")["dep_delay"].max()
+    assert {carrier: delay.minutes for carrier, delay in results.longest.items()} == {k: v for k, v in late.items() if v >= 120}
+    assert sorted(record.value or b"" for record in results.unreadable) == sorted(TYPED_WRONG)
+    assert {dict(record.headers)["topic"] for record in results.unreadable} == {b"typed"}
     assert len(results.latencies_ms) == results.record_count >= len(results.latest)
     text = "\n".join(table(results))
     assert "11,879 rows" in text

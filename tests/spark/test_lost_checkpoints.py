@@ -13,7 +13,7 @@ from tests.spark.operators import OPERATORS, UPDATING, check, read_events
 from ottla.spark import to_topic
 
 pytestmark = pytest.mark.spark
-NAMES = ("window_append", "running")
+NAMES = ("running",)
 
 
 class LeftBeforeTheNote(Exception):

@@ -112,6 +112,52 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
 @pipeline.command()
 @click.argument("app")
+@click.argument("store")
+@click.argument("key", required=False)
+@bootstrap_option
+@format_option
+def state(app: str, store: str, key: str | None, bootstrap: str, output: str) -> None:
+    """Show the state STORE that a processor of APP keeps in a topic (changelogged), as of the last batch; of one KEY, or of all.
+
+    Exit code 1 where KEY has none.
+    """
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        names = [name for name in admin.list_topics() if name.startswith(f"{app}-") and name.endswith(f"-{store}-changelog")]
+        if f"{app}-{store}-changelog" in names:  # of a query that is called APP
+            names = [f"{app}-{store}-changelog"]
+        if len(names) != 1:
+            found = f"topics {', '.join(sorted(names))} have one: give the query's name, APP-FUNCTION" if names else "no topic has one"
+            raise click.ClickException(f"state {store!r} of application {app!r}: {found}")
+        newest = newest_values(admin, names[0], bootstrap)
+    rows = sorted((name, value) for name, value in newest.items() if key in (None, name))
+    print_rows(output, "pipeline state", ("key", "value"), rows)
+    if key is not None and not rows:
+        sys.exit(1)
+
+
+def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
+    """The newest committed value of each key of the topic, as text."""
+    from ottla.sync import Consumer
+    from ottla.types import LATEST_TIMESTAMP, TopicPartition
+
+    partitions = [TopicPartition(topic, index) for index in admin.describe_topic(topic).partitions]
+    newest: dict[str, str] = {}
+    with Consumer(bootstrap, client_id="ottla-cli", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        ends = {key: end for key, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP)).items()}
+        consumer.assign(partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for record in consumer.poll(1000):
+                name = (record.key or b"").decode(errors="replace")
+                newest.pop(name, None)
+                if record.value is not None:
+                    newest[name] = record.value.decode(errors="replace")
+    return newest
+
+
+@pipeline.command()
+@click.argument("app")
 @yes_option
 @data_option
 @bootstrap_option

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
+    from ottla.spark.changelogs import changelogged
     from ottla.spark.defaults import session
     from ottla.spark.pipelines import pipeline
     from ottla.spark.routes import route
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from ottla.spark.tables import read_table
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
+__all__ = ["changelogged", "pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
 
 _HOMES: Final = {
+    "changelogged": "ottla.spark.changelogs",
     "pipeline": "ottla.spark.pipelines",
     "read_table": "ottla.spark.tables",
     "read_topic": "ottla.spark.streams",

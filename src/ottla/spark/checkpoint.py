@@ -17,8 +17,8 @@ from ottla.spark.offsets import BEGAN_AT, Offsets, batch_start, from_json
 from ottla.spark.options import CHECKPOINT, invalid
 
 QUERY_ID: Final = "sql.streaming.queryId"
-COUNTED: Final = "ottla.bad_rows."
-"""What the names of counts of bad rows begin with."""
+COUNTED: Final = "ottla."
+"""What the names of our counts begin with."""
 _VERSION: Final = "v1"
 _AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'
 

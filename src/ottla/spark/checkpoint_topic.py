@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.admin import NewTopic
-from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.compacted_topics import config_of, ensure_compacted, topic_exists
 from ottla.spark.exactly_once import StopError
 from ottla.spark.lookup import Lookup
 from ottla.spark.marker import CHECKPOINT_SUFFIX
-from ottla.spark.options import invalid
 from ottla.spark.planning import OffsetRanges, ranges_between
 from ottla.spark.reading import read_ranges
 from ottla.types import Headers, TopicPartition
@@ -70,38 +68,12 @@ class CheckpointTopic:
         self.message_bytes_max = MESSAGE_BYTES_MAX
 
     def exists(self) -> bool:
-        cluster, name = self._lookup.link.cluster, self.name
-
-        async def look() -> bool:
-            await cluster.refresh([name])
-            code = cluster.topic_errors.get(name, ErrorCode.NONE)
-            if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise KafkaError(code, f"topic {name!r}")
-            return name in cluster.topics
-
-        return self._lookup.ask(look)
+        return topic_exists(self._lookup, self.name)
 
     def ensure(self) -> None:
         """The topic is there, and compacted. KafkaError INVALID_CONFIG for one of that name that could not keep a checkpoint."""
-        admin = self._lookup.link.admin
-
-        async def create() -> None:
-            problem = (await admin.create_topics([NewTopic(self.name, 1, configs=CONFIGS)]))[self.name]
-            if problem is not None and problem.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise problem
-
-        async def configs() -> tuple[str | None, str | None]:
-            return (
-                (await admin.describe_config_of_topics([self.name], "cleanup.policy"))[self.name],
-                (await admin.describe_config_of_topics([self.name], "max.message.bytes"))[self.name],
-            )
-
-        if not self.exists():
-            self._lookup.ask(create)
-        policy, message_bytes = self._lookup.ask(configs)
-        if policy != "compact":
-            raise invalid(f"topic {self.name!r} has cleanup.policy={policy}; a checkpoint needs compact: delete the topic, or alter it")
-        self.message_bytes_max = int(message_bytes or MESSAGE_BYTES_MAX)
+        ensure_compacted(self._lookup, self.name, CONFIGS, partition_count=1)
+        self.message_bytes_max = int(config_of(self._lookup, self.name, "max.message.bytes") or MESSAGE_BYTES_MAX)
         self.piece_bytes = max(1, min(PIECE_BYTES_MAX, self.message_bytes_max // 2))
 
     def files(self) -> dict[str, MirroredFile]:

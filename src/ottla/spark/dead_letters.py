@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
 _SOURCES: Final[dict[str, BadRows]] = {}
+_COUNT: Final = f"{COUNTED}bad_rows."
 _NUMBERS: Final = itertools.count()
 
 
@@ -41,7 +42,7 @@ class BadRows:
 
 def named(found: BadRows) -> str:
     """The name under which Spark counts them: for the sink, which meets it in the plan of its batch."""
-    name = f"{COUNTED}{next(_NUMBERS)}"
+    name = f"{_COUNT}{next(_NUMBERS)}"
     _SOURCES[name] = found
     return name
 
@@ -54,7 +55,7 @@ def dead_letters(
     KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
     """
     for name, count in counts.items():
-        if count == 0:
+        if count == 0 or not name.startswith(_COUNT):
             continue
         bad = _SOURCES[name]
         found = [index for index, text in enumerate(after) if _is_of(bad, topics_of(text))]

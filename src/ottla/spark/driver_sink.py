@@ -11,15 +11,19 @@ import atexit
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer import ProducerSettings
+from ottla.spark.changelogs import CONFIGS, check_complete
 from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, counts_of, ends_of, local_directory, read_from
 from ottla.spark.checkpoint_topic import CheckpointTopic
+from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, link_for
+from ottla.spark.lookup import Lookup
 from ottla.spark.marker import Committed, hash_of
 from ottla.spark.mirror import Mirror
 from ottla.spark.options import CHECKPOINT, invalid, is_mirrored
@@ -56,6 +60,7 @@ class Application:
         self._machine = ExactlyOnce(app)
         self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
         self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
+        self._compacted: set[str] = set()
         self._turn = threading.Lock()
         atexit.register(self.close)
 
@@ -128,6 +133,12 @@ class Application:
             row_count += batch.num_rows
         delivery.flush()
         return row_count
+
+    def ensure_compacted(self, topic: str) -> None:
+        """The topic is there, and keeps the newest record of each key; asked once."""
+        if topic not in self._compacted:
+            ensure_compacted(Lookup(self._settings), topic, CONFIGS)
+            self._compacted.add(topic)
 
     def _write_checkpoint(self, planned: PlannedBatch, number: int) -> None:
         """What the checkpoint has more than its topic is in the transaction."""
@@ -203,6 +214,18 @@ class DriverSink:
         directory = local_directory(location, "checkpoint=topic needs one that the driver reads")
         return restore(app, self._settings, producer_settings(self._settings, app), directory)
 
+    @property
+    def app(self) -> str:
+        return app_of(self._settings)
+
+    def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
+        """The batches, with all changes of state that were made; their topics are there."""
+        if hasattr(session, "_jsparkSession"):
+            assert self._application is not None, "it collects them"
+            for topic in check_complete(counts_of(session), self.app, rows_by_topic(batches)):
+                self._application.ensure_compacted(topic)
+        return batches
+
     def __call__(self, rows: DataFrame, number: int) -> None:
         """The batch's rows and its offsets are committed together, now or before."""
         check_columns(rows.schema, self._settings)
@@ -214,7 +237,7 @@ class DriverSink:
         row_count = self._application.deliver(
             planned,
             number,
-            lambda: collected(rows, number),
+            lambda: self._complete(collected(rows, number), session),
             lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
         )
         if row_count is None:
@@ -222,6 +245,16 @@ class DriverSink:
                 rows.write.format("noop").mode("overwrite").save()  # the batch's state is not written before its rows are read
         elif self._on_batch is not None:
             self._on_batch(number, row_count)
+
+
+def rows_by_topic(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    """How many rows go to each topic, of those that name one."""
+    found: Counter[str] = Counter()
+    for batch in batches:
+        if "topic" in batch.schema.names:
+            for pair in batch.column("topic").drop_null().value_counts():
+                found[pair["values"].as_py()] += pair["counts"].as_py()
+    return found
 
 
 def collected(rows: DataFrame, number: int) -> list[pa.RecordBatch]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.options import invalid
+from ottla.spark.state_changes import CHANGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,14 +30,20 @@ def route(
     each = [F.struct(F.lit(name).alias("topic"), condition.alias("is_meant")) for name, condition in conditions.items()]
     meant = F.filter(F.array(*each), lambda one: one["is_meant"])
     columns = record_columns(frame, key=key, value=value)
-    return frame.select(F.explode(meant).alias("meant"), *columns).select("meant.topic", *(["key"] if key is not None else []), "value")
+    if CHANGE in frame.columns:  # a change of state has a topic of its own
+        columns.append(F.col(CHANGE))
+        none = F.array(F.struct(F.lit(None).cast("string").alias("topic"), F.lit(True).alias("is_meant")))
+        meant = F.when(F.col(CHANGE).isNull(), meant).otherwise(none)
+    made = frame.select(F.explode(meant).alias("meant"), *columns)
+    return made.select("meant.topic", *(name for name in ("key", "value", CHANGE) if name in made.columns))
 
 
 def record_columns(frame: DataFrame, *, key: str | None, value: str | None) -> list[Column]:
     """The columns value, which is a JSON object of all columns without one that is named, and key, where one is named."""
     from pyspark.sql import functions as F
 
-    columns = [F.to_json(F.struct("*")).alias("value") if value is None else F.col(value).alias("value")]
+    every = F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != CHANGE))
+    columns = [F.to_json(every).alias("value") if value is None else F.col(value).alias("value")]
     return columns if key is None else [*columns, key_column(frame, key)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.spark.columns import COLUMN_TYPES
 from ottla.spark.dead_letters import BadRows, named
 from ottla.spark.options import STREAM, checked, invalid
 from ottla.spark.pipelines import runner
@@ -48,14 +49,18 @@ def read_topic(
         raise invalid("bad_rows and record are for values with a schema; without one all columns of the record are there")
     if bad_rows is not None and is_remote():
         raise invalid("bad_rows needs a classic session: with Spark Connect the sink cannot ask what was counted")
-    rows = spark.readStream.format("ottla").options(**settings).load()
+    reader = spark.readStream.format("ottla").options(**settings)
     if schema is None:
-        return rows
+        return reader.load()
     values = values_of(schema)
+    wanted = list(_RECORD) if record is not None else [] if bad_rows is not None else ["topic", "partition", "offset"]
+    rows = reader.schema(
+        ", ".join(f"{name} {COLUMN_TYPES[name]}" for name in ["value", *wanted])
+    ).load()  # Spark leaves no column out itself
     if record is not None and record in values.names:
         raise invalid(f"record={record}: the schema has a column of that name")
     parsed: Any = values.parsed(F.col("value"))
-    made = rows.select(F.struct(*_RECORD).alias("record"), "value", parsed.alias("parsed"))
+    made = rows.select(*([F.struct(*wanted).alias("record")] if wanted else []), "value", parsed.alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
     content: Any = F.col("parsed")
     if bad_rows is None:

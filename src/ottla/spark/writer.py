@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.changelogs import with_changes
 from ottla.spark.checkpoint import asked_of_spark, counts_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
@@ -18,6 +19,7 @@ from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
 from ottla.spark.pipelines import runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
+from ottla.spark.state_changes import CHANGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +88,8 @@ def to_topic(
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
     where the option checkpointLocation says that it was and it is not there any more.
     """
+    from pyspark.sql import functions as F
+
     if topic is None and (key is not None or value is not None):
         raise invalid("key and value are for rows of one topic; without a topic give them to route")
     found = runner()
@@ -93,6 +97,12 @@ def to_topic(
     wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
     given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
+    more = [name for name in frame.columns if name == CHANGE]
+    if more:
+        if given.get("delivery", DELIVERIES[0]) != DELIVERIES[0]:
+            raise invalid("changelogged needs delivery=exactly_once: the state is in the transaction of its results")
+        if given.pop("topic", None) is not None and found is None:
+            given.setdefault("app", f"to-{topic}")
     made = sink(given, on_batch=on_batch)
     if found is None and isinstance(made, DriverSink) and made.is_mirrored:
         if location is None:
@@ -100,6 +110,9 @@ def to_topic(
                 f'checkpoint="topic" needs options={{"{CHECKPOINT}": ...}}: a checkpoint that was lost is written back before the start'
             )
         made.prepare(location)
-    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value))
+    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value), *more)
+    if more:
+        assert isinstance(made, DriverSink), "state in topics is exactly once"
+        rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)
     writer = rows.writeStream.foreachBatch(made)
     return writer if location is None else writer.option(CHECKPOINT, location)

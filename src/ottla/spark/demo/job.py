@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.defaults import session, stop_session
+from ottla.spark.defaults import MIRRORED, session, stop_session
 from ottla.spark.demo.drill import KillDrill
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines
-from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER, start_query
+from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER, start_queries
 from ottla.spark.demo.place import Brokers, held
-from ottla.spark.demo.results import Results, percentile, read_results, table
+from ottla.spark.demo.results import Results, of_state, percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
 from ottla.spark.offsets import from_json
 
@@ -64,8 +64,9 @@ def run(
         spark = session("ottla-demo", master=master, config=_settings(folder), log_file=folder / "spark.log")
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
         say(f"spark      {spark.version}, {master}, log in {folder / 'spark.log'}")
-        query = start_query(spark, brokers.bootstrap, folder / "checkpoint")
-        stack.enter_context(_calmly(_Stopping(query.stop)))
+        queries = start_queries(spark, brokers.bootstrap, folder / "checkpoint")
+        for query in queries:
+            stack.enter_context(_calmly(_Stopping(query.stop)))
         sender = FlightSender(brokers.bootstrap, flights, end_offsets(brokers.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
         stack.enter_context(_calmly(_Stopping(sender.stop)))
         drill = KillDrill(brokers, sender, len(flights)) if is_killing else None
@@ -77,9 +78,10 @@ def run(
         sender.start()
         if drill is not None:
             drill.start()
-        read_count = _watch(sender, drill, query, len(flights), brokers.bootstrap, say)
+        read_count = _watch(sender, drill, queries, len(flights), brokers.bootstrap, say)
         computed_s = time.monotonic() - began
-        query.stop()
+        for query in queries:
+            query.stop()
         results = read_results(brokers.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
         outcome = Outcome(sender.sent_count, read_count, results)
@@ -92,6 +94,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "spark-local"),
         "spark.sql.streaming.stopTimeout": "20s",
+        **MIRRORED,
     }
 
 
@@ -144,24 +147,25 @@ def _terminable() -> Iterator[None]:
 
 
 def _watch(
-    sender: FlightSender, drill: KillDrill | None, query: StreamingQuery, total: int, bootstrap: str, say: Callable[[str], None]
+    sender: FlightSender, drill: KillDrill | None, queries: list[StreamingQuery], total: int, bootstrap: str, say: Callable[[str], None]
 ) -> int:
-    """Waits until all is sent and read, with a line of progress meanwhile; how many flights the query has read."""
+    """Waits until all is sent and read, with a line of progress meanwhile; how many flights the first query has read."""
     drained: _Drained | None = None
     line = _Line(say)
     while drained is None or drained.is_alive():
         if drained is None and not sender.is_alive():
             if sender.error is not None:
                 raise sender.error
-            drained = _Drained(query)
+            drained = _Drained(queries)
             drained.start()
-        sender.read_count = _read_count(query)
+        sender.read_count = _read_count(queries[0])
         if drill is not None:
             line.insert(drill.events())
         line.show(_progress(sender, sender.read_count, total))
-        failure = query.exception()
-        if failure is not None:
-            raise failure
+        for query in queries:
+            failure = query.exception()
+            if failure is not None:
+                raise failure
         if drained is None:
             sender.join(LINE_INTERVAL_S)
         else:
@@ -172,22 +176,23 @@ def _watch(
         drill.join()
         line.insert(drill.events())
     # What was read in an earlier run makes no progress report: all that is there has been read when the query is drained.
-    read_count = max(_read_count(query), sum(end_offsets(bootstrap, FLIGHTS)))
+    read_count = max(_read_count(queries[0]), sum(end_offsets(bootstrap, FLIGHTS)))
     line.show(_progress(sender, read_count, total), is_last=True)
     return read_count
 
 
 class _Drained(threading.Thread):
-    """Ends when the query has processed all that is there."""
+    """Ends when the queries have processed all that is there."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, queries: list[StreamingQuery]) -> None:
         super().__init__(name="drained", daemon=True)
-        self._query = query
+        self._queries = queries
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self._query.processAllAvailable()
+            for query in self._queries:
+                query.processAllAvailable()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the job raises it
             self.error = error
 
@@ -196,7 +201,7 @@ def _read_count(query: StreamingQuery) -> int:
     """Flights up to which the query's finished batches go: offsets begin at 0."""
     progress = query.lastProgress
     end = progress.sources[0].endOffset if progress is not None and progress.sources else None
-    return sum(from_json(json.loads(end)).values()) if end else 0
+    return sum(offset for partition, offset in from_json(json.loads(end)).items() if partition.topic == FLIGHTS) if end else 0
 
 
 def _progress(sender: FlightSender, read_count: int, total: int) -> str:
@@ -245,6 +250,8 @@ def _report(
     verdict = "every flight is accounted for" if lost_count == 0 else f"{lost_count:,} ARE NOT ACCOUNTED FOR"
     say(f"flown      {results.flight_count:,} in the results, {cancelled_count:,} cancelled by the file: {verdict}")
     say(f"results    {results.record_count:,} records read back by a plain consumer, the latest for each of {len(results.latest):,} keys")
+    for line in of_state(results):
+        say(line)
     if results.latencies_ms:
         median, p99 = (percentile(results.latencies_ms, fraction) for fraction in (0.5, 0.99))
         say(f"latency    {median:,} ms median, {p99:,} ms p99, from a flight sent to the result that has it written")

@@ -1,20 +1,31 @@
-"""The PySpark half: mean departure delay and number of flights, by origin, airline and day.
+"""The PySpark half: two queries over the flights, exactly once, with their checkpoints in topics.
 
-The day is that of the event time, ``time_hour``, in UTC. There is no watermark: state is one row for each of some thirteen
-thousand groups, so nothing has to be forgotten, and no flight can come too late. In update mode a micro-batch emits the groups
-that it changed; under its key a later result replaces an earlier one.
+``delays``: mean departure delay and number of flights, by origin, airline and day, a window of the event time ``time_hour`` in UTC; the
+names of the airlines are a table that follows its topic. There is no watermark: state is one row for each of some thirteen thousand
+groups, so nothing has to be forgotten, and no flight can come too late. In update mode a micro-batch emits the groups that it changed;
+under its key a later result replaces an earlier one. What was typed wrong by hand goes to a topic of its own, in the transaction of its
+batch.
 
-The query runs while flights are being sent, so that the reported latency is that of a stream, and not the age of a backlog;
-a job that came after the sending would use ``Trigger.AvailableNow``, which the source has as well. The job ends the query when
+``longest``: each time that a flight of an airline is later than all before it, by a processor whose state any client reads in a topic.
+
+The queries run while flights are being sent, so that the reported latency is that of a stream, and not the age of a backlog;
+a job that came after the sending would use ``Trigger.AvailableNow``, which the source has as well. The job ends the queries when
 everything has been read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.demo.sending import AIRLINES, DELAYS, FLIGHTS
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from ottla.spark.changelogs import changelogged
+from ottla.spark.demo.sending import AIRLINES, DELAYS, FLIGHTS, LONGEST, TYPED, UNREADABLE
+from ottla.spark.streams import read_topic
+from ottla.spark.tables import read_table
 from ottla.spark.writer import to_topic
 
 if TYPE_CHECKING:
@@ -22,42 +33,64 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 OFFSETS_PER_TRIGGER: Final = 30_000
-_FLIGHT: Final = "carrier string, origin string, dep_time int, dep_delay int, time_hour timestamp"
-_AIRLINE: Final = "carrier string, name string"
+LATE_MIN: Final = 120
+"""Minutes: flights that are later are few, and each of the longest delays is among them."""
+_FLIGHT: Final = "carrier string, origin string, flight int, dep_time int, dep_delay int, time_hour timestamp"
 
 
-def start_query(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
-    """The running query; it resumes from the checkpoint where there is one."""
-    flights = _topic(spark.readStream, bootstrap, FLIGHTS).option("startingOffsets", "earliest")
-    results = delays(
-        flights.option("maxOffsetsPerTrigger", str(OFFSETS_PER_TRIGGER)).load(), _topic(spark.read, bootstrap, AIRLINES).load()
-    )
-    writer = to_topic(results, DELAYS, key="key", value="value", bootstrap=bootstrap)
-    return writer.queryName("delays").outputMode("update").option("checkpointLocation", str(checkpoint)).start()
+def start_queries(spark: SparkSession, bootstrap: str, checkpoints: Path) -> list[StreamingQuery]:
+    """The running queries; they resume from their checkpoints, in the directory or in their topics. The first one reads all flights."""
+    options = {"maxOffsetsPerTrigger": str(OFFSETS_PER_TRIGGER)}
+    flights = read_topic(spark, f"{FLIGHTS},{TYPED}", _FLIGHT, bad_rows=UNREADABLE, record="record", bootstrap=bootstrap, options=options)
+    names = read_table(spark, AIRLINES, "name string", key="carrier", bootstrap=bootstrap)
+    late = read_topic(spark, FLIGHTS, _FLIGHT, bootstrap=bootstrap, options=options)
+    started = []
+    for name, topic, frame in (("delays", DELAYS, delays(flights, names)), ("longest", LONGEST, longest(late))):
+        kept = {"checkpointLocation": str(checkpoints / name)}
+        value = "value" if "value" in frame.columns else None
+        writer = to_topic(frame, topic, key="key", value=value, bootstrap=bootstrap, checkpoint="topic", options=kept)
+        started.append(writer.queryName(name).outputMode("update").start())
+    return started
 
 
-def _topic(reader: Any, bootstrap: str, topic: str) -> Any:
-    return reader.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-
-
-def delays(flights: DataFrame, airlines: DataFrame) -> DataFrame:
-    """Key and JSON value of each result, from the rows of both topics."""
+def delays(flights: DataFrame, names: DataFrame) -> DataFrame:
+    """Key and JSON value of each result, from the flights with their records, and the airlines."""
     from pyspark.sql import functions as F
 
-    flown = (
-        flights.select(F.from_json(F.col("value").cast("string"), _FLIGHT).alias("flight"), F.col("timestamp").alias("sent"))
-        .select("flight.*", "sent")
-        .where("dep_time is not null and dep_delay is not null")
-    )
-    names = airlines.select(F.from_json(F.col("value").cast("string"), _AIRLINE).alias("airline")).select("airline.*")
+    flown = flights.where("dep_time is not null and dep_delay is not null")
     results = (
         flown.join(F.broadcast(names), "carrier")
-        .groupBy("origin", F.col("name").alias("airline"), F.to_date("time_hour").alias("day"))
+        .groupBy("origin", F.col("name").alias("airline"), F.window("time_hour", "1 day"))
         .agg(
             F.avg("dep_delay").alias("mean_departure_delay"),
             F.count("*").alias("flights"),
-            F.max(F.unix_millis("sent")).alias("newest_sent_ms"),
+            F.max(F.unix_millis("record.timestamp")).alias("newest_sent_ms"),
         )
+        .withColumn("day", F.to_date("window.start"))
+        .drop("window")
     )
     key = F.concat_ws("|", "origin", "airline", F.col("day").cast("string"))
     return results.select(key.alias("key"), F.to_json(F.struct("*")).alias("value"))
+
+
+class Longest(StatefulProcessor):
+    """The longest delay of an airline so far."""
+
+    def init(self, handle: Any) -> None:
+        self._longest = handle.getValueState("longest", "minutes int, flight int, origin string")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        found = max(rows, key=lambda row: (row["dep_delay"], -row["flight"], row["origin"]))
+        before = self._longest.get()
+        if before is None or found["dep_delay"] > before[0]:
+            self._longest.update((found["dep_delay"], found["flight"], found["origin"]))
+            yield Row(key=key[0], minutes=found["dep_delay"], flight=found["flight"], origin=found["origin"])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def longest(flights: DataFrame) -> DataFrame:
+    """Each delay that is longer than all before it of its airline, and the changes of the state."""
+    late = flights.where(f"dep_delay >= {LATE_MIN}")
+    return changelogged(late.groupBy("carrier"), Longest(), "key string, minutes int, flight int, origin string")

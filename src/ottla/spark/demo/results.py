@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from ottla.spark.demo.sending import DELAYS, TOPICS
-from ottla.sync import Consumer, TopicPartition
+from ottla.spark.demo.sending import DELAYS, LONGEST, UNREADABLE
+from ottla.sync import Admin, Consumer, ConsumerRecord, TopicPartition
 
+STATE: Final = f"to-{LONGEST}-longest-changelog"
 ROWS_SHOWN: Final = 8
 FLIGHTS_SHOWN_MIN: Final = 20
 """A mean over fewer flights says little: such rows are not among the worst."""
@@ -27,11 +28,21 @@ class Result(msgspec.Struct):
     newest_sent_ms: int
 
 
+class Delay(msgspec.Struct):
+    """The value of a record of the processor's state."""
+
+    minutes: int
+    flight: int
+    origin: str
+
+
 @dataclass
 class Results:
     latest: dict[bytes, Result] = field(default_factory=dict)  # by key
     record_count: int = 0  # with the results that later ones have replaced
     latencies_ms: list[int] = field(default_factory=list)  # newest flight sent to result written, of flights of this run
+    longest: dict[str, Delay] = field(default_factory=dict)  # by carrier, the state of the processor
+    unreadable: list[ConsumerRecord] = field(default_factory=list)
 
     @property
     def flight_count(self) -> int:
@@ -39,22 +50,31 @@ class Results:
 
 
 def read_results(bootstrap: str, *, since_ms: int) -> Results:
-    """The whole result topic; latencies only of results whose newest flight was sent since that time."""
+    """All that was committed; latencies only of results whose newest flight was sent since that time."""
     results = Results()
-    partitions = [TopicPartition(DELAYS, index) for index in range(TOPICS[DELAYS])]
-    with Consumer(bootstrap, client_id="ottla-demo", auto_offset_reset="earliest") as consumer:
+    decoder, delays = msgspec.json.Decoder(Result), msgspec.json.Decoder(Delay)
+    for record in committed(bootstrap, DELAYS):
+        result = results.latest[record.key or b""] = decoder.decode(record.value or b"")  # the pipeline writes both
+        results.record_count += 1
+        if result.newest_sent_ms >= since_ms:
+            results.latencies_ms.append(record.timestamp_ms - result.newest_sent_ms)
+    results.latencies_ms.sort()
+    for record in committed(bootstrap, STATE):
+        results.longest[(record.key or b"").decode()] = delays.decode(record.value or b"")
+    results.unreadable = list(committed(bootstrap, UNREADABLE))
+    return results
+
+
+def committed(bootstrap: str, topic: str) -> Iterator[ConsumerRecord]:
+    """The topic's records, up to its end as it is now; none of a topic that is not there."""
+    with Admin(bootstrap, client_id="ottla-demo") as admin:
+        count = len(admin.describe_topic(topic).partitions) if topic in admin.list_topics() else 0
+    partitions = [TopicPartition(topic, index) for index in range(count)]
+    with Consumer(bootstrap, client_id="ottla-demo", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         consumer.assign(partitions)
         ends = {partition: end for partition, end in consumer.end_offsets(partitions).items() if end > 0}
-        decoder = msgspec.json.Decoder(Result)
         while any(consumer.position(partition) < end for partition, end in ends.items()):
-            for record in consumer.poll(timeout_ms=500, max_records=5_000):
-                key, value = record.key or b"", record.value or b""  # the pipeline writes both
-                result = results.latest[key] = decoder.decode(value)
-                results.record_count += 1
-                if result.newest_sent_ms >= since_ms:
-                    results.latencies_ms.append(record.timestamp_ms - result.newest_sent_ms)
-    results.latencies_ms.sort()
-    return results
+            yield from consumer.poll(timeout_ms=500, max_records=5_000)
 
 
 def percentile(ordered: list[int], fraction: float) -> int:
@@ -74,6 +94,18 @@ def table(results: Results) -> Iterator[str]:
     yield ""
     yield "minutes of mean departure delay over all days (flights):"
     yield from _summary(rows)
+
+
+def of_state(results: Results) -> Iterator[str]:
+    """Lines: the longest delays, and what could not be read."""
+    found = sorted(results.longest.items(), key=lambda pair: -pair[1].minutes)[:3]
+    if found:
+        said = ", ".join(f"{carrier} {delay.flight} from {delay.origin} {delay.minutes:,} min" for carrier, delay in found)
+        yield f"longest    {said}: the state of a processor, from its topic"
+    errors = {(dict(record.headers)["error"] or b"").decode() for record in results.unreadable}
+    yield f"unreadable {len(results.unreadable)} records, in a topic of their own" + (
+        f"; such as: {min(errors, key=len)}" if errors else ""
+    )
 
 
 def _rows(rows: list[Result]) -> Iterator[str]:

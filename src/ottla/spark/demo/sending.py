@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 FLIGHTS: Final = "flights"
 AIRLINES: Final = "airlines"
 DELAYS: Final = "delays"
-TOPICS: Final = {FLIGHTS: 6, AIRLINES: 1, DELAYS: 3}
+TYPED: Final = "typed"
+UNREADABLE: Final = "unreadable"
+LONGEST: Final = "longest"
+TOPICS: Final = {FLIGHTS: 6, AIRLINES: 1, DELAYS: 3, TYPED: 1, UNREADABLE: 1, LONGEST: 1}
+TYPED_WRONG: Final = (
+    b"year,month,day,dep_time,sched_dep_time,dep_delay",
+    b'{"carrier":"UA","flight":"fifteen forty-five","origin":"EWR"}',
+    b'{"carrier":"AA","flight":1141,"origin":"JFK"',
+)
+"""Records of flights that no program reads, typed by hand; the file itself has none."""
 REPLICATION_FACTOR: Final = 3
 MIN_IN_SYNC: Final = 2
 """A record is acknowledged when two brokers have it, so that the death of one loses nothing and stops nothing."""
@@ -41,7 +50,7 @@ PAUSE_S: Final = 0.01
 
 
 def create_topics(bootstrap: str, *, replication_factor: int = REPLICATION_FACTOR) -> None:
-    """The three topics are there."""
+    """The topics are there."""
     with Admin(bootstrap) as admin:
         configs = {"min.insync.replicas": str(min(MIN_IN_SYNC, replication_factor))}
         results = admin.create_topics([NewTopic(name, count, replication_factor, configs) for name, count in TOPICS.items()])
@@ -73,10 +82,11 @@ def missing(keys: Iterable[bytes], stored: list[int]) -> Iterator[int]:
 
 
 def send_airlines(bootstrap: str, records: list[tuple[bytes, bytes]]) -> None:
-    """The topic has each airline."""
-    stored = end_offsets(bootstrap, AIRLINES)
+    """The topic has each airline; that of what was typed by hand has its records."""
+    stored, typed_count = end_offsets(bootstrap, AIRLINES), sum(end_offsets(bootstrap, TYPED))
     with Producer(bootstrap, linger_ms=0) as producer:
         futures = [producer.send(AIRLINES, records[index][1], key=records[index][0]) for index in missing((k for k, _ in records), stored)]
+        futures += [producer.send(TYPED, value) for value in TYPED_WRONG[typed_count:]]
         for future in futures:
             future.result()
 

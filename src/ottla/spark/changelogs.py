@@ -1,0 +1,84 @@
+"""State by key in a compacted topic that any client reads: ``changelogged``, and how its rows become records.
+
+A processor's changes of its state come as rows among its results (``state_changes``), with all of a change in one more column.
+``to_topic`` makes records of both, so that one transaction has the results, the state and the source's offsets. Spark counts the changes
+where they are made: a batch that has fewer of them at its sink fails, and no topic is left without a change.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.checkpoint import COUNTED
+from ottla.spark.options import invalid
+from ottla.spark.state_changes import CHANGE, LoggingProcessor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, GroupedData
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import StructType
+
+SUFFIX: Final = "-changelog"
+CONFIGS: Final = {"cleanup.policy": "compact"}
+_COUNT: Final = f"{COUNTED}changes."
+_NUMBERS: Final = itertools.count()
+
+
+def changelogged(
+    grouped: GroupedData,
+    processor: StatefulProcessor,
+    schema: str | StructType,
+    *,
+    timeMode: str = "None",
+    outputMode: str = "Update",
+    eventTimeColumnName: str = "",
+) -> DataFrame:
+    """What ``grouped.transformWithState`` returns, with the processor's state in topics, in the transactions of its results.
+
+    Each state of the processor is in the compacted topic ``APP-STATE-changelog``: the key is the grouping key, of a map with the map's key
+    after it (one text as it is, else JSON), the value a JSON object of the state's columns, of a list an array of them; a state that was
+    cleared is a tombstone. Whatever is done with the rows before ``to_topic`` must keep those that have a change: ``where`` and
+    ``select`` need the column ``__ottla_change``. States may not have a TTL, and the processor is one of rows, not of pandas.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    result: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    fields = [StructField(field.name, field.dataType, True) for field in result.fields]
+    change = StructType([StructField(name, StringType()) for name in ("store", "key", "value")])
+    rows = grouped.transformWithState(
+        statefulProcessor=LoggingProcessor(processor, result.names),
+        outputStructType=StructType([*fields, StructField(CHANGE, change)]),
+        outputMode=outputMode,
+        timeMode=timeMode,
+        eventTimeColumnName=eventTimeColumnName,
+    )
+    return rows.observe(f"{_COUNT}{next(_NUMBERS)}", F.count(CHANGE).alias("count"))
+
+
+def with_changes(frame: DataFrame, app: str) -> DataFrame:
+    """The records of a frame of topic, value, and key where there is one, with those of the changes among its rows."""
+    from pyspark.sql import functions as F
+
+    change = F.col(CHANGE)
+    topic = F.concat(F.lit(f"{app}-"), change["store"], F.lit(SUFFIX))
+    own_key: Any = F.col("key") if "key" in frame.columns else F.lit(None)
+    columns = {"topic": (F.col("topic"), topic), "key": (own_key.cast("binary"), change["key"].cast("binary"))}
+    columns["value"] = (F.col("value").cast("binary"), change["value"].cast("binary"))
+    return frame.select(*(F.when(change.isNull(), own).otherwise(of_change).alias(name) for name, (own, of_change) in columns.items()))
+
+
+def check_complete(counts: Mapping[str, int], app: str, topics: Mapping[str, int]) -> list[str]:
+    """The changelog topics of a batch, by the rows that each of its topics has. INVALID_CONFIG where Spark has counted more changes."""
+    counted = [count for name, count in counts.items() if name.startswith(_COUNT)]
+    found = [topic for topic in topics if topic.startswith(f"{app}-") and topic.endswith(SUFFIX)] if counted else []
+    made = sum(counted)
+    there = sum(topics[topic] for topic in found)
+    if there != made:
+        raise invalid(
+            f"{made} changes of state were made, and {there} reached the sink: between changelogged and to_topic keep the rows "
+            f'that have one, as in .where(condition | F.col("{CHANGE}").isNotNull()), and keep the column'
+        )
+    return found

@@ -1,0 +1,49 @@
+"""Topics that keep the newest record of each key, made where they are not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.client.admin import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.lookup import Lookup
+from ottla.spark.options import invalid
+
+
+def topic_exists(lookup: Lookup, name: str) -> bool:
+    cluster = lookup.link.cluster
+
+    async def look() -> bool:
+        await cluster.refresh([name])
+        code = cluster.topic_errors.get(name, ErrorCode.NONE)
+        if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise KafkaError(code, f"topic {name!r}")
+        return name in cluster.topics
+
+    return lookup.ask(look)
+
+
+def ensure_compacted(lookup: Lookup, name: str, configs: Mapping[str, str], *, partition_count: int = -1) -> None:
+    """The topic is there, and compacted. KafkaError INVALID_CONFIG for one of that name that would not keep each key."""
+    admin = lookup.link.admin
+
+    async def create() -> None:
+        problem = (await admin.create_topics([NewTopic(name, partition_count, configs=configs)]))[name]
+        if problem is not None and problem.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise problem
+
+    if not topic_exists(lookup, name):
+        lookup.ask(create)
+    policy = config_of(lookup, name, "cleanup.policy")
+    if policy != "compact":
+        raise invalid(f"topic {name!r} has cleanup.policy={policy}, and needs compact to keep each key: delete the topic, or alter it")
+
+
+def config_of(lookup: Lookup, name: str, key: str) -> str | None:
+    """The value of the topic's configuration key."""
+    admin = lookup.link.admin
+
+    async def describe() -> str | None:
+        return (await admin.describe_config_of_topics([name], key)).get(name)
+
+    return lookup.ask(describe)

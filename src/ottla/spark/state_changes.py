@@ -1,0 +1,216 @@
+"""A stateful processor whose state others can read: after each call of its handlers the states that it has changed come as rows.
+
+PySpark's own processor, handle and states are called; these classes only note which store was changed under which key. A store's newest
+value of a call counts. A list is one value, all of it. A state that is cleared has no value.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from ottla.spark.options import invalid
+
+CHANGE: Final = "__ottla_change"
+Change = tuple[str, str, str | None]
+"""Store, key, value; None where there is no state any more."""
+
+_NO_KEY: Final = object()
+
+
+class Changes:
+    """What the handlers have changed for the grouping key whose turn it is."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Any], Callable[[], Any]] = {}
+
+    def note(self, store: str, value: Callable[[], Any], map_key: Any = _NO_KEY) -> None:
+        """The state is what ``value`` returns when the call has ended; None for no state."""
+        self._found[store, map_key] = value
+
+    def take(self, key: Sequence[Any]) -> list[Change]:
+        """All of it, for this grouping key; there is nothing noted afterwards."""
+        found, self._found = self._found, {}
+        taken = []
+        for (store, map_key), value in found.items():
+            content = value()
+            text = key_text(key if map_key is _NO_KEY else (*key, *map_key))
+            taken.append((store, text, None if content is None else _json(content)))
+        return taken
+
+
+class LoggedValue:
+    """PySpark's ValueState, whose changes are noted."""
+
+    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
+        self._state, self._store, self._names, self._changes = state, store, names, changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def update(self, newValue: tuple[Any, ...]) -> None:
+        self._state.update(newValue)
+        value = _named(self._names, newValue)
+        self._changes.note(self._store, lambda: value)
+
+    def clear(self) -> None:
+        self._state.clear()
+        self._changes.note(self._store, lambda: None)
+
+
+class LoggedList:
+    """PySpark's ListState, whose changes are noted."""
+
+    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
+        self._state, self._store, self._names, self._changes = state, store, names, changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None:
+        self._state.put(newState)
+        self._note()
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None:
+        self._state.appendValue(newState)
+        self._note()
+
+    def appendList(self, newState: list[tuple[Any, ...]]) -> None:
+        self._state.appendList(newState)
+        self._note()
+
+    def clear(self) -> None:
+        self._state.clear()
+        self._changes.note(self._store, lambda: None)
+
+    def _note(self) -> None:
+        self._changes.note(self._store, lambda: [_named(self._names, value) for value in self._state.get()])
+
+
+class LoggedMap:
+    """PySpark's MapState, whose changes are noted; each of its keys has a value of its own."""
+
+    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
+        self._state, self._store, self._names, self._changes = state, store, names, changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        self._state.updateValue(key, value)
+        named = _named(self._names, value)
+        self._changes.note(self._store, lambda: named, tuple(key))
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        self._state.removeKey(key)
+        self._changes.note(self._store, lambda: None, tuple(key))
+
+    def clear(self) -> None:
+        keys = [tuple(key) for key in self._state.keys()]  # noqa: SIM118 - it is no dict
+        self._state.clear()
+        for key in keys:
+            self._changes.note(self._store, lambda: None, key)
+
+
+class LoggedHandle:
+    """PySpark's handle, whose states note their changes."""
+
+    def __init__(self, handle: Any, changes: Changes) -> None:
+        self._handle, self._changes = handle, changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> LoggedValue:
+        _check_stays(stateName, ttlDurationMs)
+        return LoggedValue(self._handle.getValueState(stateName, schema), stateName, names_of(schema), self._changes)
+
+    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> LoggedList:
+        _check_stays(stateName, ttlDurationMs)
+        return LoggedList(self._handle.getListState(stateName, schema), stateName, names_of(schema), self._changes)
+
+    def getMapState(self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None) -> LoggedMap:
+        _check_stays(stateName, ttlDurationMs)
+        state = self._handle.getMapState(stateName, userKeySchema, valueSchema)
+        return LoggedMap(state, stateName, names_of(valueSchema), self._changes)
+
+    def deleteIfExists(self, stateName: str) -> None:
+        raise invalid(f"state {stateName!r} is in a topic, of which deleteIfExists would delete nothing: delete the topic")
+
+
+class LoggingProcessor(StatefulProcessor):
+    """A processor whose rows have one more column: None for its own ones, a change of its state in those that are added."""
+
+    def __init__(self, processor: StatefulProcessor, names: Sequence[str]) -> None:
+        self._processor = processor
+        self._names = list(names)  # of the columns of its rows
+        self._changes = Changes()
+
+    def init(self, handle: Any) -> None:
+        logged: Any = LoggedHandle(handle, self._changes)
+        self._processor.init(logged)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield from self._with_changes(key, self._processor.handleInputRows(key=key, rows=rows, timerValues=timerValues))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        rows = self._processor.handleExpiredTimer(key=key, timerValues=timerValues, expiredTimerInfo=expiredTimerInfo)
+        yield from self._with_changes(key, rows)
+
+    def close(self) -> None:
+        self._processor.close()
+
+    def _with_changes(self, key: Any, rows: Iterator[Any]) -> Iterator[Any]:
+        made, changed = Row(*self._names, CHANGE), Row("store", "key", "value")
+        for row in rows:
+            found = row.asDict()
+            yield made(*(found.get(name) for name in self._names), None)
+        for change in self._changes.take(tuple(key)):
+            yield made(*[None] * len(self._names), changed(*change))
+
+
+def key_text(values: Sequence[Any]) -> str:
+    """A key as its record has it: one text as it is, anything else as JSON; several values as a JSON array."""
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    return _json(values[0] if len(values) == 1 else list(values))
+
+
+def names_of(schema: Any) -> list[str]:
+    """The columns of a StructType, or of DDL; a worker has no JVM to read that."""
+    if not isinstance(schema, str):
+        return list(schema.names)
+    parts, depth = [""], 0
+    for character in schema:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [(re.match(r"\s*(`[^`]+`|[^\s:]+)", part) or [part, part])[1].strip("`") for part in parts]
+
+
+def _check_stays(store: str, ttl_ms: int | None) -> None:
+    if ttl_ms is not None:
+        text = f"state {store!r} has ttlDurationMs={ttl_ms}: Spark lets it expire unseen, and its topic would keep it"
+        raise invalid(f"{text}; clear it by a timer instead")
+
+
+def _named(names: list[str], value: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, value, strict=True))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_text)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
