@@ -25,8 +25,6 @@ REFUSED: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "true",
-    "ssl.client.auth": "required",
-    "listener.name.plaintext.ssl.client.auth": "requested",
     "security.inter.broker.protocol": "SASL_SSL",
     "principal.builder.class": "com.example.Builder",
     "listener.name.plaintext.plain.sasl.server.callback.handler.class": "com.example.Callbacks",
@@ -89,14 +87,13 @@ def test_a_map_of_protocols_may_have_listeners_that_are_not_used() -> None:
 def test_what_another_broker_took_is_passed_over() -> None:
     """As an Apache Kafka broker of the same cluster may: a value in the metadata log ends no node."""
     config = BrokerConfig({})
-    assert config.set_dynamic(own={"ssl.client.auth": "required", "log.retention.ms": "7"}, default={})
-    assert (config["ssl.client.auth"], config["log.retention.ms"]) == ("none", 7)
+    assert config.set_dynamic(own={"sasl.login.class": "com.example.Login", "log.retention.ms": "7"}, default={})
+    assert (config["sasl.login.class"], config["log.retention.ms"]) == (None, 7)
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"listeners": "PLAINTEXT://127.0.0.1:0,OWN://127.0.0.1:0", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OWN:SASL_SSL"},
         {
             "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
             "controller.listener.names": "CONTROLLER",
@@ -110,7 +107,7 @@ def test_what_another_broker_took_is_passed_over() -> None:
             "controller.quorum.voters": "1@127.0.0.1:9093",
         },
     ],
-    ids=["brokers", "own controller", "controllers elsewhere"],
+    ids=["own controller", "controllers elsewhere"],
 )
 def test_a_listener_that_should_be_guarded_is_refused_and_nothing_is_touched(tmp_path: Path, given: dict[str, str]) -> None:
     async def start() -> None:

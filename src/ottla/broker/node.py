@@ -21,6 +21,7 @@ from ottla.broker.parts import Parts
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listener_security import read_tls, used_protocols
 from ottla.broker.requests.listeners import check_between_nodes, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
@@ -139,6 +140,8 @@ class Broker:
         if roles.is_broker and roles.home is not HomeKind.LONE:
             check_between_nodes(config)
         controller_listeners(config)  # before anything is touched: what would protect nothing is refused
+        if roles.is_broker:
+            await read_tls(self.world, config, used_protocols(config, [listener.name for listener in listeners(config)]))
         home = await open_home(Basis(self.world, config, roles, self, self._failure))
         self._made = made = await assemble(self.world, config, home)
         if self.failure is not None:

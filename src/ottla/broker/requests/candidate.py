@@ -74,11 +74,12 @@ class Keeper(Protocol):
 class Candidate:
     """A ``connection.Dispatcher``."""
 
-    def __init__(self, threshold: Keeper, connection: BrokerConnection, exchange: Exchange) -> None:
+    def __init__(self, threshold: Keeper, connection: BrokerConnection, exchange: Exchange | None) -> None:
+        """``exchange`` is None where TLS alone says who connects."""
         router = threshold.router
         self._threshold = threshold
         self._router = router
-        self._exchange = exchange
+        self._given = exchange
         self.connection = connection
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
@@ -93,13 +94,18 @@ class Candidate:
         return self._router.is_held
 
     @property
+    def _exchange(self) -> Exchange:
+        assert self._given is not None, "nothing is decrypted before the handshake is done, and then TLS has said who it is"
+        return self._given
+
+    @property
     def is_again(self) -> bool:
         """Whether it had a session before."""
-        return self._exchange.is_again
+        return self._given is not None and self._given.is_again
 
     @property
     def mechanism(self) -> str:
-        return self._exchange.mechanism
+        return "" if self._given is None else self._given.mechanism
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
         """The request is answered, or its connection ends. What follows the last token in one burst is for who comes next."""

@@ -14,7 +14,7 @@ from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listener_security import used_protocols
+from ottla.broker.requests.listener_security import Protocol, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -93,14 +93,18 @@ class Gatekeeper(Part):
         return {name: self._admission.count_of(name) for name in self._listeners}
 
     async def bind(self, addresses: Iterable[ListenerAddress]) -> None:
-        """The ports are bound; no connection is accepted before ``open``. OSError when one is in use, INVALID_CONFIG for a bad limit."""
+        """The ports are bound; no connection is accepted before ``open``.
+
+        OSError when one is in use, INVALID_CONFIG for a bad limit, or for stores that cannot be used.
+        """
         addresses = list(addresses)
         self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
         backlog = self._given("socket.listen.backlog.size", BACKLOG)  # Kafka's 50 are few for one loop that does it all
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
-        guarded = {name: protocol for name, protocol in used.items() if protocol.has_sasl}
+        stores = await read_tls(self._world, self._config, used)
+        guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
         for name, protocol in guarded.items():
             self.threshold.guard(name, protocol, decoy_key)
@@ -108,7 +112,7 @@ class Gatekeeper(Part):
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
-                receive_buffer_bytes=receive_buffer_bytes,
+                receive_buffer_bytes=receive_buffer_bytes, tls=stores.get(address.name), on_tls=self.threshold.on_tls,
             )  # fmt: skip
             listener.pause()
             self._listeners[address.name] = listener

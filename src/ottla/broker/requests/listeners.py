@@ -43,9 +43,6 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     own = controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]
     used = used_protocols(config, [listener.name for listener in parsed])
-    for name, protocol in used.items():
-        if protocol.has_tls:
-            raise _unprotected(name, protocol)
     check_listeners(config, used)
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):

@@ -18,15 +18,18 @@ from typing import Final
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.listener_security import Protocol, SaslOffer
+from ottla.broker.requests.listener_security import Protocol, SaslOffer, get_of
 from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
+from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
-from ottla.ports import TimerHandle, World
+from ottla.ports import Connection, TimerHandle, World
 from ottla.security.exchange import Exchange, Session
+from ottla.security.principal import ANONYMOUS, USER, Principal
+from ottla.tls import TlsError, TlsPeer
 
 log = get_logger(__name__)
 
@@ -35,6 +38,9 @@ COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
 HELD_BYTES_MAX: Final = 16 << 20
 """Of frames that are being received. A token has some kilobytes."""
 AGAIN_MS: Final = 1_000
+REPORTED_MS: Final = 60_000
+"""A failed handshake of an address is logged once in that time."""
+ADDRESSES_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -60,6 +66,10 @@ class Threshold:
         self._held_bytes = 0
         self._standings: dict[BrokerConnection, _Standing] = {}
         self._offers: dict[str, SaslOffer] = {}
+        self._rules: dict[str, PrincipalRules] = {}  # of listeners whose clients are who their certificates say
+        self._protocols: dict[str, Protocol] = {}
+        self._handshaking: dict[Connection, Candidate] = {}  # in TLS
+        self._reported_ms: dict[str, int] = {}  # when a failed handshake of the address was logged last
         self._timer: TimerHandle | None = None
 
     @property
@@ -73,14 +83,18 @@ class Threshold:
 
     def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
         """Who connects to the listener comes to the threshold first."""
-        self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+        self._protocols[listener] = protocol
+        if protocol.has_sasl:
+            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+        else:
+            self._rules[listener] = PrincipalRules.parse(get_of(self._config, listener, protocol)(RULES))
 
     def enter(self, connection: BrokerConnection) -> None:
-        """A new connection waits here, if its listener is guarded."""
+        """A new connection waits here, to a listener that is guarded."""
         offer = self._offers.get(connection.listener)
-        if offer is None:
-            return
-        candidate = Candidate(self, connection, Exchange(offer))
+        candidate = Candidate(self, connection, None if offer is None else Exchange(offer))
+        if self._protocols[connection.listener].has_tls:
+            self._handshaking[connection.transport] = candidate
         connection.pipeline = candidate
         connection.limit_frames(self._config["sasl.server.max.receive.size"])
         self._waiting[candidate] = self.now_ms() + self._config[TIMEOUT]
@@ -105,6 +119,7 @@ class Threshold:
     def left(self, candidate: Candidate) -> None:
         """It is no candidate any more."""
         self._waiting.pop(candidate, None)
+        self._handshaking.pop(candidate.connection.transport, None)
         self.held(candidate, 0)
 
     def passed(self, candidate: Candidate, session: Session) -> None:
@@ -125,6 +140,35 @@ class Threshold:
         self.router.introduce(connection, session.principal)
         connection.pipeline = self._dispatcher(connection)
         log.debug("connection_authenticated", listener=connection.listener, peer=connection.client_host, principal=str(session.principal))
+
+    def on_tls(self, transport: Connection, peer: TlsPeer | TlsError) -> None:
+        """The connection's handshake is done, or has failed; an ``OnTls``."""
+        candidate = self._handshaking.pop(transport, None)
+        if candidate is None:
+            return
+        connection = candidate.connection
+        if isinstance(peer, TlsError):
+            self._note_failed_handshake(connection, str(peer))
+        elif (rules := self._rules.get(connection.listener)) is not None:
+            name = ANONYMOUS.name if peer.subject is None else rules.name_of(peer.subject)
+            if not name:
+                self._note_failed_handshake(connection, f"no rule of {RULES} is for the subject of its certificate")
+                connection.transport.abort()
+                return
+            self.tally.succeeded += 1
+            self.left(candidate)
+            connection.limit_frames(self._config["socket.request.max.bytes"])
+            self.router.introduce(connection, Principal(USER, name))
+            connection.pipeline = self._dispatcher(connection)
+
+    def _note_failed_handshake(self, connection: BrokerConnection, reason: str) -> None:
+        self.tally.failed += 1
+        now_ms, address = self.now_ms(), connection.client_host
+        if now_ms - self._reported_ms.get(address, -REPORTED_MS) >= REPORTED_MS:
+            if len(self._reported_ms) >= ADDRESSES_MAX:
+                self._reported_ms.clear()
+            self._reported_ms[address] = now_ms
+            log.info("tls_handshake_failed", listener=connection.listener, peer=address, reason=reason)
 
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
         """``end`` answers, and ends the connection, when the delay is over."""
