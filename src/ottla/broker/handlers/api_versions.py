@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ottla.broker.authorization import CLUSTER, Operation, ResourceType
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.errors import ErrorCode
@@ -34,7 +35,7 @@ def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | 
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-    if request.node_id >= 0:
+    if request.node_id >= 0 and context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         parts.home.callers.note(request.node_id, context.connection.transport)
     keys = [ApiVersion(key, service.version_min_listed, service.version_max) for key, service in sorted(services.items())]
     image = parts.image

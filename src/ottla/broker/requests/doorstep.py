@@ -1,13 +1,14 @@
 """Where those wait who connect to a broker that has not joined its cluster yet, and is refused because its predecessor seems to live.
 
-A controller that asks which process listens here is answered. Everything else waits, unread, as it would if no connection were accepted:
-clients that met a broker with no other request would take it for one of another kind.
+A controller that asks which process listens here, and may act for the cluster, is answered. Everything else waits, unread, as it would if
+no connection were accepted: clients that met a broker with no other request would take it for one of another kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.broker.authorization import CLUSTER, Operation, ResourceType
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.context import ReplyQuotas, RequestContext
@@ -55,7 +56,7 @@ class Doorstep:
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
         correlation_id = _asks_incarnation(frame)
-        if correlation_id is None:
+        if correlation_id is None or not connection.rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
             self._connections[connection] = True
             connection.hold()
             return False

@@ -14,7 +14,7 @@ from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listener_security import Protocol, read_tls, used_protocols
+from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -28,6 +28,7 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
+from ottla.security.scram import ScramMechanism
 
 log = get_logger(__name__)
 
@@ -68,6 +69,7 @@ class Gatekeeper(Part):
         )
         self.threshold = Threshold(self.router, world, config, self._dispatcher)
         self._guarded: set[str] = set()
+        self._needs_image: set[str] = set()  # listeners whose users are in the metadata
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
@@ -109,6 +111,7 @@ class Gatekeeper(Part):
         for name, protocol in guarded.items():
             self.threshold.guard(name, protocol, decoy_key)
         self._guarded = set(guarded)
+        self._needs_image = {name for name in guarded if any(map(ScramMechanism.named, enabled_mechanisms(self._config, name)))}
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
@@ -138,7 +141,7 @@ class Gatekeeper(Part):
     def say_who(self, incarnation_id: bytes) -> None:
         """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else.
 
-        A listener that asks who somebody is does not say it to everybody: it stays closed.
+        A listener whose users are in the metadata stays closed: who they are is not known yet.
         """
         if self._doorstep is None and Role.BROKER not in self._serving:
             self._doorstep = Doorstep(self.router, incarnation_id)
@@ -208,7 +211,10 @@ class Gatekeeper(Part):
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
         """Who begins the requests of a connection that has authenticated."""
-        return self.router
+        if self._doorstep is None or connection.role is not Role.BROKER:
+            return self.router
+        self._doorstep.enter(connection)
+        return self._doorstep
 
     def _close_least_recently_used(self, *, besides: str) -> None:
         others = [connection for connection in self.router.connections if connection.listener != besides]
@@ -221,7 +227,7 @@ class Gatekeeper(Part):
         wait_ms = 0
         for name, listener in self._listeners.items():
             role = self._roles[name]
-            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._guarded)
+            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._needs_image)
             may_come = is_served and not self._is_held and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:

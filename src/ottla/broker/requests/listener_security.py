@@ -61,10 +61,14 @@ def protocols(config: BrokerConfig) -> dict[str, Protocol]:
 
 
 def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
-    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do, and for protections that none of them has."""
+    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do."""
     for name, protocol in used.items():
         if protocol.has_sasl:
             _check_sasl(config, name)
+
+
+def check_protections(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
+    """INVALID_CONFIG for what would protect none of the listeners that this node has or connects to."""
     guarded = {name.lower() for name, protocol in used.items() if protocol.has_sasl}
     with_tls = {name.lower() for name, protocol in used.items() if protocol.has_tls}
     for key, value in sorted(config.given.items()):

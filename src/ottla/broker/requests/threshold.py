@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.broker.authorization import Operation, ResourceType
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.context import RequestContext
@@ -49,6 +50,21 @@ class _Standing:
 
     session: Session
     timer: TimerHandle | None
+
+
+class _NoRights:
+    """Those of a connection that has not authenticated: none, whatever the authorizer says of the anonymous."""
+
+    __slots__ = ()
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        return 0
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return False
+
+
+_NONE: Final = _NoRights()
 
 
 class Threshold:
@@ -95,7 +111,7 @@ class Threshold:
         candidate = Candidate(self, connection, None if offer is None else Exchange(offer))
         if self._protocols[connection.listener].has_tls:
             self._handshaking[connection.transport] = candidate
-        connection.pipeline = candidate
+        connection.pipeline, connection.rights = candidate, _NONE
         connection.limit_frames(self._config["sasl.server.max.receive.size"])
         self._waiting[candidate] = self.now_ms() + self._config[TIMEOUT]
         if len(self._waiting) > self._config[COUNT_MAX]:
