@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Authority:
     def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Certificate:
         """For these hosts, with the subject ``OU=...,O=name,CN=...``."""
         made = self._ca.issue_cert(*hosts, common_name=name, organization_name=name, organization_unit_name="tests")
-        key = made.private_key_pem.bytes().decode()
+        read = load_pem_private_key(made.private_key_pem.bytes(), None)
+        key = read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()  # the only form that Java reads
         chain = "".join(part.bytes().decode() for part in made.cert_chain_pems)
         store = self._folder / f"{name}.pem"
         store.write_text(key + chain)

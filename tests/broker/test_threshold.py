@@ -251,7 +251,7 @@ def test_what_they_hold_together_is_bounded(broker: BrokerThread) -> None:
     """Each sends all but the end of a frame of half a mebibyte."""
     assert broker._broker is not None
     threshold, size = broker._broker.gate.threshold, 524_288
-    crowded_out = threshold.tally.crowded_out
+    crowded_out, overdue = threshold.tally.crowded_out, threshold.tally.overdue
     clients = [RawClient(port_of(broker)) for _ in range(HELD_BYTES_MAX // size + 8)]
     try:
         for client in clients:
@@ -267,6 +267,7 @@ def test_what_they_hold_together_is_bounded(broker: BrokerThread) -> None:
         for client in clients:
             client.socket.close()
     eventually(lambda: (threshold.waiting_count, threshold.held_bytes), lambda left: left == (0, 0))
+    assert threshold.tally.overdue == overdue, "they are counted out as they end, and not when their time is over"
 
 
 def test_a_session_authenticates_again_before_its_end(tmp_path: Path) -> None:
