@@ -21,8 +21,8 @@ _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 
 def subject_of(certificate: bytes) -> str:
     """Of an X.509 certificate in DER. DecodeError for what is none."""
-    body = _Der(_Der(certificate).take(_SEQUENCE)).take(_SEQUENCE)
-    fields = _Der(body)
+    body = Der(Der(certificate).take(_SEQUENCE)).take(_SEQUENCE)
+    fields = Der(body)
     if fields.tag == _VERSION:
         fields.take(_VERSION)
     fields.take(_INTEGER)  # the serial number
@@ -34,12 +34,12 @@ def subject_of(certificate: bytes) -> str:
 def name_of(encoded: bytes) -> str:
     """Of the contents of a Name in DER."""
     sets = []
-    names = _Der(encoded)
+    names = Der(encoded)
     while not names.is_empty:
         parts = []
-        members = _Der(names.take(_SET))
+        members = Der(names.take(_SET))
         while not members.is_empty:
-            pair = _Der(members.take(_SEQUENCE))
+            pair = Der(members.take(_SEQUENCE))
             kind = _oid(pair.take(_OID))
             parts.append(_attribute(kind, *pair.any()))
         sets.append("+".join(parts))
@@ -76,7 +76,7 @@ def _oid(data: bytes) -> str:
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
-class _Der:
+class Der:
     """Values one after the other. DecodeError for a length beyond the end, or a tag that is not the one that is due."""
 
     def __init__(self, data: bytes) -> None:

@@ -29,6 +29,7 @@ from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 from ottla.security.scram import ScramMechanism
+from ottla.security.validity import ends_ms
 
 log = get_logger(__name__)
 
@@ -79,6 +80,8 @@ class Gatekeeper(Part):
         self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
         self.refused_count = 0
+        self.certificate_ends_ms: dict[str, int] = {}
+        """Wall-clock milliseconds, by listener that speaks TLS."""
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -106,6 +109,7 @@ class Gatekeeper(Part):
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
         stores = await read_tls(self._world, self._config, used)
+        self.certificate_ends_ms = {name: ends for name, tls in stores.items() if (ends := ends_ms(tls.keys.chain)) is not None}
         guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
         for name, protocol in guarded.items():

@@ -72,7 +72,7 @@ class Threshold:
 
     def __init__(self, router: Router, world: World, config: BrokerConfig, dispatcher: Callable[[BrokerConnection], Dispatcher]) -> None:
         self.router = router
-        self.tally = Tally()
+        self.tallies: dict[str, Tally] = {}  # by listener, of those that are guarded
         self.image: ClusterImage = EMPTY_IMAGE
         self._world = world
         self._config = config
@@ -89,6 +89,14 @@ class Threshold:
         self._timer: TimerHandle | None = None
 
     @property
+    def tally(self) -> Tally:
+        """Of all listeners."""
+        return sum(self.tallies.values(), Tally())
+
+    def tally_of(self, listener: str) -> Tally:
+        return self.tallies[listener]
+
+    @property
     def waiting_count(self) -> int:
         """Connections that have not authenticated."""
         return len(self._waiting)
@@ -100,6 +108,7 @@ class Threshold:
     def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
         """Who connects to the listener comes to the threshold first."""
         self._protocols[listener] = protocol
+        self.tallies[listener] = Tally()
         if protocol.has_sasl:
             self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
         else:
@@ -142,11 +151,12 @@ class Threshold:
         """The connection's requests are begun from now on, as its principal's."""
         connection = candidate.connection
         self.left(candidate)
+        tally = self.tallies[connection.listener]
         if candidate.is_again:
-            self.tally.succeeded_again += 1
+            tally.succeeded_again += 1
         else:
-            self.tally.succeeded += 1
-            self.tally.without_session_end += session.ends_ms is None
+            tally.succeeded += 1
+            tally.without_session_end += session.ends_ms is None
             connection.limit_frames(self._config["socket.request.max.bytes"])
         self._forget(connection)
         timer = None
@@ -171,14 +181,14 @@ class Threshold:
                 self._note_failed_handshake(connection, f"no rule of {RULES} is for the subject of its certificate")
                 connection.transport.abort()
                 return
-            self.tally.succeeded += 1
+            self.tallies[connection.listener].succeeded += 1
             self.left(candidate)
             connection.limit_frames(self._config["socket.request.max.bytes"])
             self.router.introduce(connection, Principal(USER, name))
             connection.pipeline = self._dispatcher(connection)
 
     def _note_failed_handshake(self, connection: BrokerConnection, reason: str) -> None:
-        self.tally.failed += 1
+        self.tallies[connection.listener].failed += 1
         now_ms, address = self.now_ms(), connection.client_host
         if now_ms - self._reported_ms.get(address, -REPORTED_MS) >= REPORTED_MS:
             if len(self._reported_ms) >= ADDRESSES_MAX:
@@ -189,10 +199,11 @@ class Threshold:
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
         """``end`` answers, and ends the connection, when the delay is over."""
         connection = candidate.connection
+        tally = self.tallies[connection.listener]
         if candidate.is_again:
-            self.tally.failed_again += 1
+            tally.failed_again += 1
         else:
-            self.tally.failed += 1
+            tally.failed += 1
         log.info(
             "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
         )  # fmt: skip
@@ -239,7 +250,7 @@ class Threshold:
         """Whether there was another one to close."""
         first = next((waiting for waiting in self._waiting if waiting is not besides), None)
         if first is not None:
-            self.tally.crowded_out += 1
+            self.tallies[first.connection.listener].crowded_out += 1
             self._close(first, "too many connections that have not authenticated")
         return first is not None
 
@@ -262,7 +273,7 @@ class Threshold:
             candidate, deadline_ms = next(iter(self._waiting.items()))
             if deadline_ms > now_ms:
                 break
-            self.tally.overdue += 1
+            self.tallies[candidate.connection.listener].overdue += 1
             self._close(candidate, f"not authenticated within {self._config[TIMEOUT]} ms")
         self._look_later()
 
