@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -33,7 +34,7 @@ from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
-from ottla.client.security import security_of
+from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -41,7 +42,8 @@ from ottla.client.transaction_errors import (
     TransactionAbortableError,
     TransactionFatalError,
 )
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ports import World
 from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
 
@@ -72,17 +74,28 @@ ITERATION_POLL_MS = 1000
 
 
 def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) -> Cluster:
+    world = real_world()
     cluster = Cluster(
-        real_world(),
+        world,
         bootstrap_servers,
         client_id=settings.client_id,
         request_timeout_ms=settings.request_timeout_ms,
         metadata_max_age_ms=settings.metadata_max_age_ms,
-        security=security_of(settings),
+        security=_security(world, settings),
     )
     if settings.on_connectivity is not None:
         cluster.watch(settings.on_connectivity)
     return cluster
+
+
+def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
+    security = security_of(settings, lambda path: Path(path).read_bytes())
+    if security.tls is not None:
+        try:
+            world.network.check_tls(security.tls)
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the ssl settings of a client: {error}") from None
+    return security
 
 
 class Producer(producer.Producer):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.coordination import Coordination
+from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
 
 Buffer = bytes | bytearray | memoryview
 
@@ -266,6 +267,10 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
+OnTls = Callable[[Connection, TlsPeer | TlsError], None]
+"""Called once for each accepted connection: its handshake is done, before the first bytes come, or has failed, before it closes."""
+
+
 class Listener(Protocol):
     @property
     def address(self) -> tuple[str, int]:
@@ -291,20 +296,34 @@ class Network(Protocol):
         backlog: int = BACKLOG,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
     ) -> Listener:
         """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
 
         ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffers are those of the accepted
-        connections' sockets; -1 leaves them to the system.
+        connections' sockets; -1 leaves them to the system. With ``tls`` handlers see what was decrypted; ``accept`` comes before the
+        handshake, ``on_tls`` after it.
         """
         ...
 
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        """ValueError says why keys, certificates or ciphers cannot be used."""
+        ...
+
     async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
     ) -> Connection:
         """An open connection. OSError (ConnectionRefusedError and its siblings) when no server answers.
 
-        The buffer is that of its socket; -1 leaves it to the system.
+        The buffer is that of its socket; -1 leaves it to the system. With ``tls`` the server has shown its certificate when this returns,
+        and what the handler sent is on its way; TlsError when it was refused, or the server does not speak TLS.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.foreign_clients.wire import RawClient
@@ -27,6 +29,16 @@ GUARDED: Final = {
 }
 """A broker with a listener that is guarded, beside one that is not."""
 ALICE: Final = plain_token("alice", Secret("alice-secret"))
+
+
+@contextlib.contextmanager
+def sent_together(client: RawClient) -> Iterator[None]:
+    """What is sent within leaves at once, so that one receive of the broker has it all."""
+    sent: list[bytes] = []
+    send_bytes, client.send_bytes = client.send_bytes, sent.append  # type: ignore[method-assign,assignment]
+    yield
+    client.send_bytes = send_bytes  # type: ignore[method-assign]
+    client.send_bytes(b"".join(sent))
 
 
 def handshake(client: RawClient, mechanism: str = "PLAIN", version: int = 1) -> Any:

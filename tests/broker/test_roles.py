@@ -89,7 +89,6 @@ def test_the_controllers_listener_is_not_advertised_to_clients_of_the_broker() -
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"listeners": "SSL://:9093"}, "speaks SSL"),
         ({"listeners": "INSIDE://:9093"}, "no protocol for the listener INSIDE"),
         (
             {"listeners": "INSIDE://:9093", "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT"},

@@ -17,6 +17,7 @@ from tests.broker.sasl import (
     authenticate,
     authenticate_by_scram,
     handshake,
+    sent_together,
     token,
     with_users,
 )
@@ -171,17 +172,19 @@ def test_another_request_where_a_token_is_due_is_answered_and_ends_the_connectio
 def test_what_was_sent_with_a_wrong_token_is_not_begun(broker: BrokerThread) -> None:
     with RawClient(port_of(broker)) as client:
         handshake(client)
-        client.send(SaslAuthenticateRequest(WRONG), 2)
-        client.send(ListGroupsRequest(), 4)
+        with sent_together(client):
+            client.send(SaslAuthenticateRequest(WRONG), 2)
+            client.send(ListGroupsRequest(), 4)
         assert client.receive().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert client.is_closed_by_broker()
 
 
 def test_what_was_sent_with_the_right_token_is_answered_after_it(broker: BrokerThread) -> None:
     with RawClient(port_of(broker)) as client:
-        client.send(SaslHandshakeRequest("PLAIN"), 1)
-        client.send(SaslAuthenticateRequest(ALICE), 2)
-        client.send(ListGroupsRequest(), 4)
+        with sent_together(client):
+            client.send(SaslHandshakeRequest("PLAIN"), 1)
+            client.send(SaslAuthenticateRequest(ALICE), 2)
+            client.send(ListGroupsRequest(), 4)
         assert [client.receive().error_code for _ in range(3)] == [0, 0, 0]
 
 
@@ -199,8 +202,8 @@ def test_who_needs_no_handshake_gets_an_error_for_one(broker: BrokerThread, list
 def test_frames_are_small_before_and_large_after(tmp_path: Path) -> None:
     with started(tmp_path, sasl_server_max_receive_size="2000") as broker:
         with RawClient(port_of(broker)) as client:
-            client.send_bytes((2001).to_bytes(4, "big"))
-            assert client.is_closed_by_broker()
+            client.send(SaslHandshakeRequest("x" * 2000), 1)
+            assert client.is_closed_by_broker(), "and it is not answered which mechanisms there are"
         with RawClient(port_of(broker)) as client:
             authenticate(client)
             many = [f"group-{number}" for number in range(1000)]
@@ -248,7 +251,7 @@ def test_what_they_hold_together_is_bounded(broker: BrokerThread) -> None:
     """Each sends all but the end of a frame of half a mebibyte."""
     assert broker._broker is not None
     threshold, size = broker._broker.gate.threshold, 524_288
-    crowded_out = threshold.tally.crowded_out
+    crowded_out, overdue = threshold.tally.crowded_out, threshold.tally.overdue
     clients = [RawClient(port_of(broker)) for _ in range(HELD_BYTES_MAX // size + 8)]
     try:
         for client in clients:
@@ -264,6 +267,7 @@ def test_what_they_hold_together_is_bounded(broker: BrokerThread) -> None:
         for client in clients:
             client.socket.close()
     eventually(lambda: (threshold.waiting_count, threshold.held_bytes), lambda left: left == (0, 0))
+    assert threshold.tally.overdue == overdue, "they are counted out as they end, and not when their time is over"
 
 
 def test_a_session_authenticates_again_before_its_end(tmp_path: Path) -> None:

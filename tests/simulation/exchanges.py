@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from ottla.messages.headers import decode_request_header_start
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
+from ottla.tls import TlsClient, TlsServer
 from ottla.wire.frames import LENGTH_BYTES, FrameCutter
 
 FRAME_BYTES_MAX: Final = 2**31 - 1
@@ -38,23 +39,24 @@ class Watched:
         self._seen = seen
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: int
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: Any
     ) -> Listener:
         def accepted(connection: Connection) -> ConnectionHandler:
             return _ServersEnd(connection, accept, self._seen)
 
         return await self._network.listen(host, port, accepted, backlog=backlog, **buffers)
 
-    async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
-    ) -> Connection:
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        self._network.check_tls(tls)
+
+    async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], **others: Any) -> Connection:
         made: list[_ClientsEnd] = []
 
         def make(connection: Connection) -> ConnectionHandler:
             made.append(_ClientsEnd(connection, make_handler, self._seen))
             return made[0].handler
 
-        await self._network.connect(host, port, make, receive_buffer_bytes=receive_buffer_bytes)
+        await self._network.connect(host, port, make, **others)
         return made[0]
 
 

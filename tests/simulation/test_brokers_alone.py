@@ -15,6 +15,7 @@ from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.connection import SimConnection
 from ottla.sim.loop import run
 from ottla.sim.process import Process
+from ottla.tls import TlsClient
 
 FIRST, COUNT = 4, 2
 QUIET_SECONDS = 3
@@ -110,9 +111,9 @@ def test_the_connection_is_made_again_to_a_controller_that_was_away() -> None:
         assert hears(standby, FIRST)
         attempts, connect = Counter[tuple[str, str]](), simulation.fabric.connect
 
-        def count(process: Process, address: tuple[str, int]) -> SimConnection:
+        def count(process: Process, address: tuple[str, int], tls: TlsClient | None = None) -> SimConnection:
             attempts[process.name, address[0]] += 1
-            return connect(process, address)
+            return connect(process, address, tls)
 
         simulation.fabric.connect = count  # type: ignore[method-assign]
         for power_cut in (False, True):

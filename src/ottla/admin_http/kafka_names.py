@@ -7,11 +7,12 @@ JMX exporter's examples map them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.requests.candidate import Tally
 from ottla.broker.status import Status
 from ottla.controller.reassignment import is_moving
 from ottla.errors import ErrorCode
@@ -30,6 +31,19 @@ _TOPIC_COUNTS: Final = {
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests refused, by partition."),
     "bytes_rejected": ("bytesrejected", "Bytes of record batches that were refused."),
 }
+
+_AUTHENTICATION: Final[tuple[tuple[str, str, Callable[[Tally], int]], ...]] = (
+    ("successful_authentication_total", "Connections that have authenticated.", lambda tally: tally.succeeded),
+    ("failed_authentication_total", "Connections that have failed to, TLS handshakes among them.", lambda tally: tally.failed),
+    ("successful_reauthentication_total", "Sessions that have authenticated again.", lambda tally: tally.succeeded_again),
+    ("failed_reauthentication_total", "Sessions that have failed to.", lambda tally: tally.failed_again),
+    (
+        "successful_authentication_no_reauth_total",
+        "Connections that have authenticated for as long as they last.",
+        lambda tally: tally.without_session_end,
+    ),
+    ("expired_connections_killed_count", "Connections closed for a request after their session had ended.", lambda tally: tally.expired),
+)
 
 
 def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
@@ -184,6 +198,11 @@ def _network(status: Status, idle_share: float) -> Iterator[Family]:
         Sample(count, (("listener", name), ("networkProcessor", "0"))) for name, count in sorted(status.connection_counts.items())
     ]
     yield Family("kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections)
+    for name, text, count in _AUTHENTICATION:
+        samples = [
+            Sample(count(tally), (("listener", listener), ("networkProcessor", "0"))) for listener, tally in sorted(status.tallies.items())
+        ]
+        yield Family(f"kafka_server_socket_server_metrics_{name}", "counter", text, samples)
     parked = [Sample(status.parked_count, (("delayedOperation", "Fetch"),))]
     yield Family("kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait for something.", parked)
     idle = "The share of the time in which the event loop was idle. Acceptors, processors and handlers share this loop."

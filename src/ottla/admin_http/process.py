@@ -46,6 +46,11 @@ def process_families(status: Status, *, started_at: float) -> Iterator[Family]:
     yield Family("python_gc_collections_total", "counter", "Runs of the garbage collector.", collections)
     yield counter("ottla_connections_refused_total", "Connections closed for max.connections.per.ip.", status.refused_count)
     yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", status.loop_delay_ms / 1000)
+    count, held_bytes = status.unauthenticated
+    yield gauge("ottla_unauthenticated_connections", "Connections that have not authenticated yet.", count)
+    yield gauge("ottla_unauthenticated_bytes", "Bytes of requests that those hold.", held_bytes)
+    valid = [Sample(seconds, (("listener", name),)) for name, seconds in sorted(status.certificate_seconds.items())]
+    yield Family("ottla_certificate_expiry_seconds", "gauge", "For how long the listener's certificate is still valid.", valid)
     longest = take_longest_turn_seconds()
     yield gauge(
         "ottla_event_loop_turn_seconds_max", "The longest turn of the event loop since the last scrape, in processor time.", longest

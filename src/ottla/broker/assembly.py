@@ -61,7 +61,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     router, parking = gate.router, Parking(world)
     groups, mover = GroupShards(world, config, controller), ReplicaMover(world, config, partitions)
     end_markers = EndMarkers(world, partitions, groups)
-    transactions = TransactionShards(world, config, controller, end_markers)
+    transactions = TransactionShards(world, config, controller, end_markers, to_brokers=home.to_brokers)
     permits = TransactionPermits(world, config, transactions)
     home.failing.on_held, home.failing.on_released = router.end_work, router.begin_work
     early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)

@@ -22,6 +22,7 @@ from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.neighbours import Follower, MetadataStore
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
+from ottla.broker.peers.introduction import UNKNOWN_EVERYWHERE, Introductions
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -46,6 +47,7 @@ class Basis:
     roles: NodeRoles
     follower: Follower
     failure: Failure
+    introductions: Introductions = UNKNOWN_EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,11 @@ class Home(Protocol):
     @property
     def last(self) -> Sequence[Part]:
         """Parts that stop first."""
+        ...
+
+    @property
+    def to_brokers(self) -> World:
+        """The world in which other brokers are reached: this node makes itself known there."""
         ...
 
     @property

@@ -20,7 +20,9 @@ from ottla.broker.part import P
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.between_nodes import read_introductions
 from ottla.broker.requests.gatekeeper import Gatekeeper
+from ottla.broker.requests.listener_security import read_tls, used_protocols
 from ottla.broker.requests.listeners import check_between_nodes, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
@@ -136,10 +138,13 @@ class Broker:
         roles = read_roles(config)
         if roles.is_broker:
             listeners(config)
-        if roles.is_broker and roles.home is not HomeKind.LONE:
+        if roles.home is HomeKind.ZOOKEEPER:
             check_between_nodes(config)
         controller_listeners(config)  # before anything is touched: what would protect nothing is refused
-        home = await open_home(Basis(self.world, config, roles, self, self._failure))
+        own = [*(listeners(config) if roles.is_broker else []), *(controller_listeners(config) if roles.is_controller else [])]
+        await read_tls(self.world, config, used_protocols(config, [listener.name for listener in own]))
+        introductions = await read_introductions(self.world, config, roles)
+        home = await open_home(Basis(self.world, config, roles, self, self._failure, introductions))
         self._made = made = await assemble(self.world, config, home)
         if self.failure is not None:
             raise StorageError(self.failure)

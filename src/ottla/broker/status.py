@@ -9,6 +9,7 @@ from ottla.broker.authorization import AclAuthorizer
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.requests.candidate import Tally
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.upkeep.housekeeping import Housekeeping
@@ -111,6 +112,22 @@ class Status:
     def connection_counts(self) -> Mapping[str, int]:
         """Open connections by listener."""
         return self.gate.connection_counts
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What became of those who had to show who they are, by listener."""
+        return self.gate.threshold.tallies
+
+    @property
+    def unauthenticated(self) -> tuple[int, int]:
+        """Connections that have not authenticated, and the bytes that they hold."""
+        return self.gate.threshold.waiting_count, self.gate.threshold.held_bytes
+
+    @property
+    def certificate_seconds(self) -> Mapping[str, float]:
+        """For how long the certificate of each listener that speaks TLS is still valid; negative once it is not."""
+        now_ms = self.parts.world.clock.now_ms()
+        return {name: (ends_ms - now_ms) / 1000 for name, ends_ms in self.gate.certificate_ends_ms.items()}
 
     @property
     def refused_count(self) -> int:

@@ -25,6 +25,7 @@ from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection, TimerHandle, World
+from ottla.tls import TlsEndedError, TlsError
 from ottla.wire.compiler import decode, encode_into
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
@@ -76,8 +77,8 @@ class ClientConnection:
     ) -> ClientConnection:
         """An open connection whose broker's versions are known, and which has shown who it is.
 
-        KafkaError NETWORK_EXCEPTION when no server answers; SASL_AUTHENTICATION_FAILED and UNSUPPORTED_SASL_MECHANISM, which are not to
-        be tried again, when it does not let the client in.
+        KafkaError NETWORK_EXCEPTION when no server answers. When one does not let the client in, SASL_AUTHENTICATION_FAILED, of TLS
+        too, or UNSUPPORTED_SASL_MECHANISM, which are not to be tried again.
         """
         made: list[ClientConnection] = []
 
@@ -88,10 +89,16 @@ class ClientConnection:
         credentials = None if security is None else security.credentials
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await world.network.connect(host, port, make)
+                await world.network.connect(host, port, make, tls=None if security is None else security.tls)
                 await made[0]._negotiate()
                 if credentials is not None:
                     made[0]._retire_after(await authenticate(made[0]._send_exactly, credentials, world))
+        except TlsError as error:
+            for connection in made:
+                connection.close()
+            if isinstance(error, TlsEndedError):
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}") from error
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}") from error
         except (OSError, TimeoutError) as error:
             for connection in made:
                 connection.close()

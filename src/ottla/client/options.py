@@ -37,6 +37,20 @@ class ClusterOptions(TypedDict, total=False):
     sasl_jaas_config: str | Secret | None
     sasl_plain_username: str | None
     sasl_plain_password: str | Secret | None
+    ssl_truststore_location: str | None
+    ssl_truststore_type: str
+    ssl_truststore_password: str | Secret | None
+    ssl_truststore_certificates: str | Secret | None
+    ssl_keystore_location: str | None
+    ssl_keystore_type: str
+    ssl_keystore_password: str | Secret | None
+    ssl_keystore_key: str | Secret | None
+    ssl_keystore_certificate_chain: str | Secret | None
+    ssl_key_password: str | Secret | None
+    ssl_endpoint_identification_algorithm: str
+    ssl_enabled_protocols: str | Sequence[str]
+    ssl_protocol: str
+    ssl_cipher_suites: str | Sequence[str]
 
 
 class ProducerOptions(ClusterOptions, total=False):

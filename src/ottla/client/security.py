@@ -6,16 +6,20 @@ Python have them, for each mechanism. What cannot be done is refused when the cl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from ottla.client.settings import Settings, choice, secret, text
+from ottla.client.settings import Settings, checks_of, choice, key_of, secret, text, texts
 from ottla.config.jaas import MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.security.client_exchange import Credentials
+from ottla.security.tls_settings import client_of, paths_of
+from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
-PROTOCOLS: Final = ("plaintext", "sasl_plaintext")
+PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_SASL: Final = ("sasl_mechanism", "sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,20 @@ class SecuritySettings(Settings):
     sasl_jaas_config: Secret | None = secret()
     sasl_plain_username: str | None = text(None)
     sasl_plain_password: Secret | None = secret()
+    ssl_truststore_location: str | None = text(None)
+    ssl_truststore_type: str = text("JKS")
+    ssl_truststore_password: Secret | None = secret()
+    ssl_truststore_certificates: Secret | None = secret()
+    ssl_keystore_location: str | None = text(None)
+    ssl_keystore_type: str = text("JKS")
+    ssl_keystore_password: Secret | None = secret()
+    ssl_keystore_key: Secret | None = secret()
+    ssl_keystore_certificate_chain: Secret | None = secret()
+    ssl_key_password: Secret | None = secret()
+    ssl_endpoint_identification_algorithm: str = text("https")
+    ssl_enabled_protocols: tuple[str, ...] = texts(TLS_VERSIONS)
+    ssl_protocol: str = text("TLSv1.3")
+    ssl_cipher_suites: tuple[str, ...] = texts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +52,44 @@ class ClientSecurity:
     """What every connection of a client does first."""
 
     credentials: Credentials | None = None
+    tls: TlsClient | None = None
 
 
-def security_of(settings: SecuritySettings) -> ClientSecurity:
-    """INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded."""
-    has_sasl = settings.security_protocol.startswith("sasl_")
+def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None = None) -> ClientSecurity:
+    """``read`` opens the files of keys and certificates.
+
+    INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded.
+    """
+    protocol = settings.security_protocol
+    has_sasl, has_tls = protocol.startswith("sasl_"), protocol.endswith("ssl")
     if not has_sasl:
-        for name in ("sasl_mechanism", "sasl_jaas_config", "sasl_plain_username", "sasl_plain_password"):
-            if getattr(settings, name) is not None:
-                way_out = "set security.protocol=SASL_PLAINTEXT, or leave it out"
-                raise _invalid(f"{name.replace('_', '.')} has no effect with security.protocol={settings.security_protocol}: {way_out}")
-        return ClientSecurity()
-    return ClientSecurity(_credentials(settings))
+        _check_unused(settings, _SASL, "SASL_SSL" if has_tls else "SASL_PLAINTEXT")
+    if not has_tls:
+        stores = (name for name in checks_of(SecuritySettings) if name.startswith("ssl_"))
+        _check_unused(settings, stores, "SASL_SSL" if has_sasl else "SSL")
+    return ClientSecurity(_credentials(settings) if has_sasl else None, _tls(settings, read) if has_tls else None)
+
+
+def _check_unused(settings: SecuritySettings, names: Iterable[str], protocol: str) -> None:
+    without = SecuritySettings()
+    for name in names:
+        if getattr(settings, name) != getattr(without, name):
+            way_out = f"set security.protocol={protocol}, or leave it out"
+            raise _invalid(f"{key_of(name)} has no effect with security.protocol={settings.security_protocol}: {way_out}")
+
+
+def _tls(settings: SecuritySettings, read: Callable[[str], bytes] | None) -> TlsClient:
+    def get(key: str) -> Any:
+        return getattr(settings, key.replace(".", "_"))
+
+    files = {}
+    for path in paths_of(get):
+        assert read is not None, "who may have files in the settings can open them"
+        try:
+            files[path] = read(path)
+        except OSError as error:
+            raise _invalid(f"the store {path} cannot be read: {error.strerror or error}") from None
+    return client_of(get, files)
 
 
 def _credentials(settings: SecuritySettings) -> Credentials:

@@ -90,6 +90,18 @@ def text(default: str | None) -> Any:
     return _field(default, check)
 
 
+def texts(default: Sequence[str] = ()) -> Any:
+    """A list of texts, or one text that has them with commas."""
+
+    def check(name: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, str) and not all(isinstance(item, str) for item in value or ()):
+            raise _invalid(name, value, "expected a list of strings")
+        items = value.split(",") if isinstance(value, str) else tuple(value or ())
+        return tuple(item.strip() for item in items if item.strip())
+
+    return _field(tuple(default), check)
+
+
 def secret() -> Any:
     """A text that is never shown, or None."""
 

@@ -57,10 +57,22 @@ class BrokerConfig:
                 self._given[name] = key.parse(raw)
         if self._given.get("broker.id", -1) >= 0:
             self._given.setdefault("node.id", self._given["broker.id"])
+        self._name_listener_between_brokers()
         self.has_node_id: Final = "node.id" in self._given
         """Whether the broker was started with its id. In ZooKeeper mode it need not be."""
         self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
         authorizer.check(self)
+
+    def _name_listener_between_brokers(self) -> None:
+        """A protocol says the same as the name of the listener that has it as its name (KIP-103)."""
+        protocol = self._given.get("security.inter.broker.protocol", "PLAINTEXT")
+        if protocol == "PLAINTEXT":
+            return
+        name = self._given.get("inter.broker.listener.name")
+        if name is not None:
+            text = f"security.inter.broker.protocol={protocol} and inter.broker.listener.name={name} exclude each other: give the listener"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        self._given["inter.broker.listener.name"] = protocol
 
     def __getitem__(self, name: str) -> Any:
         """The value in force; KeyError for a name that the registry does not have."""

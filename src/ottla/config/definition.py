@@ -19,7 +19,7 @@ from ottla.types import Secret
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
-UNPROTECTED: Final = "TLS, SASL and ACLs are not supported yet; remove it, and let only trusted hosts reach the listeners"
+UNPROTECTED: Final = "what it asks for is not supported yet; remove it, and let only trusted hosts reach the listeners"
 
 
 class ConfigType(Enum):

@@ -30,6 +30,8 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     if other:
         raise _refused(f"{PROTOCOLS}: {other[0]} is of a listener in use, whose protocol changes with a restart")
     for key, value in changed.items():
+        if key.startswith("ssl.") or ".ssl." in key:
+            raise _refused(f"{key}: keys and certificates are read when a broker starts; change its file and restart it")
         if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in MECHANISMS for mechanism in value)):
             raise _refused(f"{key}={','.join(value)}: some of {', '.join(MECHANISMS)} are expected")
     for name in THREADS:

@@ -47,10 +47,15 @@ class Network(Protocol):
     """What the connections of one loop share."""
 
     receive_buffer: memoryview
+    plain_buffer: memoryview  # for what TLS has decrypted
     warmer: Warmer
     connections: dict[RealConnection, None]  # those that are open
 
     def renew_receive_buffer(self) -> None:
+        """Views of the present one are still read."""
+        ...
+
+    def renew_plain_buffer(self) -> None:
         """Views of the present one are still read."""
         ...
 

@@ -6,13 +6,17 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
-from ottla.ports import BACKLOG, Connection, ConnectionHandler
+from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
+from ottla.runtime.tls import client_context, server_context
+from ottla.runtime.tls_connection import TlsConnection
 from ottla.runtime.warming import Warmer
+from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
 from ottla.wire.frame_memory import FrameMemory
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -22,8 +26,10 @@ OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
 
 
 class RealListener:
-    def __init__(self, network: RealNetwork, sock: socket.socket, accept: Callable[[Connection], ConnectionHandler]) -> None:
-        self._network = network
+    def __init__(
+        self, adopt: Callable[[socket.socket], RealConnection], sock: socket.socket, accept: Callable[[Connection], ConnectionHandler]
+    ) -> None:
+        self._adopt = adopt
         self._socket = sock
         self._accept = accept
         self._loop = asyncio.get_running_loop()
@@ -56,7 +62,7 @@ class RealListener:
                 self._starve()
                 return
             with contextlib.suppress(OSError):  # the peer may have closed already
-                connection = self._network.adopt(sock)
+                connection = self._adopt(sock)
                 connection.start(self._accept(connection))
 
     def pause(self) -> None:
@@ -98,7 +104,9 @@ class RealNetwork:
         self.warmer = warmer
         self._memory = FrameMemory()
         self.renew_receive_buffer()
+        self.renew_plain_buffer()
         self.connections: dict[RealConnection, None] = {}
+        self._contexts: dict[int, tuple[TlsClient, ssl.SSLContext]] = {}
 
     def renew_receive_buffer(self) -> None:
         """The old one is used again when nothing looks at it any more."""
@@ -106,10 +114,37 @@ class RealNetwork:
         self.receive_buffer = memoryview(memory)
         self._memory.take_back(memory)
 
+    def renew_plain_buffer(self) -> None:
+        memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
+        self.plain_buffer = memoryview(memory)
+        self._memory.take_back(memory)
+
     def adopt(self, sock: socket.socket) -> RealConnection:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return RealConnection(self, sock)
+        return RealConnection(self, _set_up(sock))
+
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        if isinstance(tls, TlsServer):
+            server_context(tls)
+        else:
+            self._client_context(tls)
+
+    def _client_context(self, tls: TlsClient) -> ssl.SSLContext:
+        """One for all connections of the same settings: reading certificates takes milliseconds."""
+        found = self._contexts.get(id(tls))
+        if found is None or found[0] is not tls:
+            found = self._contexts[id(tls)] = tls, client_context(tls)
+        return found[1]
+
+    def _adopt_client(self, sock: socket.socket, tls: TlsClient, host: str, done: asyncio.Future[None]) -> RealConnection:
+        def on_handshake(_: Connection, peer: TlsPeer | TlsError) -> None:
+            if done.done():
+                return
+            if isinstance(peer, TlsError):
+                done.set_exception(peer)
+            else:
+                done.set_result(None)
+
+        return TlsConnection(self, _set_up(sock), self._client_context(tls), host, on_handshake)
 
     async def listen(
         self,
@@ -120,7 +155,16 @@ class RealNetwork:
         backlog: int = BACKLOG,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
     ) -> RealListener:
+        adopt: Callable[[socket.socket], RealConnection] = self.adopt
+        if tls is not None:
+            context, heard = server_context(tls), on_tls or (lambda connection, peer: None)
+
+            def adopt(sock: socket.socket) -> RealConnection:
+                return TlsConnection(self, _set_up(sock), context, None, heard)
+
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -134,10 +178,16 @@ class RealNetwork:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-        return RealListener(self, sock, accept)
+        return RealListener(adopt, sock, accept)
 
     async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
     ) -> RealConnection:
         loop = asyncio.get_running_loop()
         problem: OSError | None = None
@@ -148,7 +198,8 @@ class RealNetwork:
                 if receive_buffer_bytes >= 0:  # before it connects: the two ends agree on a window's scale then
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
                 await loop.sock_connect(sock, address)
-                connection = self.adopt(sock)
+                done = None if tls is None else loop.create_future()
+                connection = self.adopt(sock) if done is None or tls is None else self._adopt_client(sock, tls, host, done)
             except OSError as error:
                 sock.close()
                 problem = error
@@ -157,5 +208,17 @@ class RealNetwork:
                 sock.close()
                 raise
             connection.start(make_handler(connection))
+            if done is not None:
+                try:
+                    await done
+                except BaseException:
+                    connection.abort()
+                    raise
             return connection
         raise problem or OSError(f"{host} has no address")
+
+
+def _set_up(sock: socket.socket) -> socket.socket:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock

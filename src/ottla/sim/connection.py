@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion
+from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion, OnTls
 from ottla.sim.files import SimFileRegion
 from ottla.sim.link import Link
 from ottla.sim.process import Process
+from ottla.tls import TlsClient, TlsPeer, TlsServer
 
 Address = tuple[str, int]
 
@@ -68,6 +69,9 @@ class SimConnection:
         self.process: Process | None = None  # whose this end is; of a listener's end once the kernel knows
         self.listener: SimListener | None = None
         self.opened: asyncio.Future[None] | None = None  # for who connects
+        self.tls: TlsClient | None = None  # of who connects
+        self.tls_peer: TlsPeer | None = None  # of who is connected to
+        self.refusal: OSError | None = None  # why it was refused, if not for want of a listener
         self._handler: ConnectionHandler | None = None
         self._wire: deque[bytes | Signal] = deque()  # sent, and not yet arrived: in order, whichever chunk's delay ends first
         self._incoming: deque[bytes | Signal] = deque()  # arrived, and not yet read
@@ -285,7 +289,8 @@ class SimConnection:
                 if self.listener is not None and not self._is_gone:
                     self.listener.take(self)
             case Signal.REFUSED:
-                self.fail(ConnectionRefusedError(errno.ECONNREFUSED, f"{self.peer[0]}:{self.peer[1]} refuses connections"))
+                refused = ConnectionRefusedError(errno.ECONNREFUSED, f"{self.peer[0]}:{self.peer[1]} refuses connections")
+                self.fail(self.refusal or refused)
             case Signal.END:
                 self._incoming.append(signal)
                 self._call(self._read)
@@ -345,7 +350,11 @@ class SimListener:
         accept: Callable[[Connection], ConnectionHandler],
         backlog: int,
         close: Callable[[SimListener], None],
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
     ) -> None:
+        self.tls = tls
+        self._on_tls = on_tls
         self.process = process
         self.address = address
         self.is_dying = False  # its process has ended, and its port does not know yet
@@ -368,6 +377,8 @@ class SimListener:
         while self._backlog and not self._is_paused:
             connection = self._backlog.popleft()
             handler = self._accept(connection)
+            if connection.tls_peer is not None and self._on_tls is not None:
+                self._on_tls(connection, connection.tls_peer)
             connection.start(handler)
 
     def pause(self) -> None:

@@ -20,6 +20,7 @@ from ottla.messages.headers import decode_request_header, decode_request_header_
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import APIS, Api
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
+from ottla.tls import TlsClient, TlsServer
 from ottla.wire.compiler import decode, encode
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
@@ -73,12 +74,21 @@ class Interference:
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: int
+        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **others: Any
     ) -> Listener:
         return await self._network.listen(host, port, accept, backlog=backlog)
 
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        self._network.check_tls(tls)
+
     async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
     ) -> Connection:
         made: list[_Link] = []
 
@@ -86,7 +96,7 @@ class Interference:
             made.append(_Link(self, transport, make_handler))
             return made[0]
 
-        await self._network.connect(host, port, make)
+        await self._network.connect(host, port, make, tls=tls)
         return made[0]
 
 

@@ -17,12 +17,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, cast
 
-from ottla.ports import BACKLOG, Connection, ConnectionHandler
+from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.sim.connection import Address, Signal, SimConnection, SimListener
 from ottla.sim.link import Host, Link
 from ottla.sim.loop import SimLoop
 from ottla.sim.process import Process, alive
+from ottla.sim.tls import handshake
 from ottla.sim.trace import Trace
+from ottla.tls import TlsClient, TlsError, TlsServer
 
 EPHEMERAL_PORT: Final = 40_000
 DYING_MS_MAX: Final = 5.0
@@ -68,12 +70,20 @@ class Fabric:
 
     # For processes
 
-    def listen(self, process: Process, port: int, accept: Callable[[Connection], ConnectionHandler], backlog: int) -> SimListener:
+    def listen(
+        self,
+        process: Process,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        backlog: int,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
+    ) -> SimListener:
         address = (process.name, port or self._port(process.name))
         before = self._listeners.get(address)
         if before is not None and not before.is_dying:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {address[0]}:{address[1]}: address in use")
-        listener = SimListener(process, address, accept, backlog, self._close)
+        listener = SimListener(process, address, accept, backlog, self._close, tls, on_tls)
         self._listeners[address] = listener
         return listener
 
@@ -81,7 +91,7 @@ class Fabric:
         if self._listeners.get(listener.address) is listener:
             del self._listeners[listener.address]
 
-    def connect(self, process: Process, address: Address) -> SimConnection:
+    def connect(self, process: Process, address: Address, tls: TlsClient | None = None) -> SimConnection:
         """The process's end of a connection that is not open yet."""
         source, target = process.name, address[0]
         if target not in self._hosts:
@@ -90,7 +100,7 @@ class Fabric:
         ours = SimConnection(self, self.link(source, target), local, address)
         theirs = SimConnection(self, self.link(target, source), address, local)
         ours.other, theirs.other = theirs, ours
-        ours.process = process
+        ours.process, ours.tls = process, tls
         ours.opened = asyncio.get_running_loop().create_future()
         self._connections[ours] = None
         ours.say(Signal.OPEN)
@@ -112,10 +122,22 @@ class Fabric:
         elif listener.is_full:
             self.counts["backlog full"] += 1
             link.carry(lambda: self.on_open(connection), after_ms=BACKLOG_RETRY_MS)
+        elif not self._has_shaken_hands(connection, listener):
+            connection.say(Signal.REFUSED)
         else:
             connection.listener, connection.process = listener, listener.process
             self._connections[connection] = None
             connection.say(Signal.OPENED)
+
+    def _has_shaken_hands(self, connection: SimConnection, listener: SimListener) -> bool:
+        """Both ends speak TLS and trust each other, or neither speaks it. A client in the clear learns only that the port refuses it."""
+        try:
+            connection.tls_peer = handshake(listener.tls, connection.other.tls)
+        except TlsError as error:
+            self.counts["TLS handshake failed"] += 1
+            connection.other.refusal = error if connection.other.tls is not None else None
+            return False
+        return True
 
     def on_arrival(self, connection: SimConnection, size: int) -> None:
         local, peer = connection.local, connection.peer
@@ -233,15 +255,26 @@ class SimNetwork:
         backlog: int = BACKLOG,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
     ) -> SimListener:
         await alive()
-        return self._fabric.listen(self._process, port, accept, backlog)
+        return self._fabric.listen(self._process, port, accept, backlog, tls, on_tls)
+
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        """Names are always good."""
 
     async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
     ) -> SimConnection:
         await alive()
-        connection = self._fabric.connect(self._process, (host, port))
+        connection = self._fabric.connect(self._process, (host, port), tls)
         assert connection.opened is not None, "a connection is being opened"
         loop = _loop()
         late = TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")

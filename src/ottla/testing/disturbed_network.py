@@ -17,9 +17,10 @@ from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.registry import APIS, Api
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
 from ottla.testing.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.testing.faults import Fault, Faults, Kind
+from ottla.tls import TlsClient, TlsServer
 from ottla.wire.compiler import decode, decode_from, encode
 from ottla.wire.frames import LENGTH_BYTES, FrameCutter
 from ottla.wire.schema import Response
@@ -47,6 +48,8 @@ class DisturbedNetwork:
         backlog: int = BACKLOG,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
     ) -> Listener:
         def accept_disturbed(transport: Connection) -> ConnectionHandler:
             return _Link(self, transport, accept)
@@ -58,12 +61,23 @@ class DisturbedNetwork:
             backlog=backlog,
             send_buffer_bytes=send_buffer_bytes,
             receive_buffer_bytes=receive_buffer_bytes,
+            tls=tls,
+            on_tls=on_tls,
         )
 
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        self._network.check_tls(tls)
+
     async def connect(
-        self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], *, receive_buffer_bytes: int = -1
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
     ) -> Connection:
-        return await self._network.connect(host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes)
+        return await self._network.connect(host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes, tls=tls)
 
 
 @dataclass(slots=True, eq=False)

@@ -33,9 +33,9 @@ log = get_logger(__name__)
 class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
     """All transactional ids that this broker coordinates."""
 
-    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, own: EndMarkers) -> None:
+    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, own: EndMarkers, *, to_brokers: World) -> None:
         super().__init__(world, config, controller, self._described(config))
-        self.peers = BrokerPeers(world, config, lambda: controller.image, "transactions")
+        self.peers = BrokerPeers(to_brokers, config, lambda: controller.image, "transactions")
         self.markers = MarkerQueues(world, config.node_id, controller, own, self.peers)
         self.refused_marker_count = 0
         """Markers that a partition has refused, or answered with what is not foreseen."""

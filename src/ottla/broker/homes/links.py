@@ -15,6 +15,7 @@ from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.controller_channel import ControllerChannel
+from ottla.broker.peers.introduction import Introductions
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.isr_requests import IsrRequests
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
@@ -42,6 +43,7 @@ class Links(Part):
         self,
         world: World,
         config: BrokerConfig,
+        introductions: Introductions,
         leader_address: Callable[[], Address | None],
         *,
         calls: Callable[[int], bool],
@@ -49,16 +51,20 @@ class Links(Part):
     ) -> None:
         self._world = world
         self._config = config
+        self.to_brokers: Final = introductions.brokers.over(world)
+        to_controllers = introductions.controllers.over(world)
         node_id, set_up, timeout_ms = config.node_id, SetUp.of(config), config["request.timeout.ms"]
-        self._controller_peers = Peers(world, CallerName.of_node(node_id, "broker"), silence_ms_max=ASK_MS_MAX, set_up=set_up)
-        self._deciding_peers = Peers(world, CallerName.of_node(node_id, "forward"), silence_ms_max=timeout_ms, set_up=set_up)
+        self._controller_peers = Peers(to_controllers, CallerName.of_node(node_id, "broker"), silence_ms_max=ASK_MS_MAX, set_up=set_up)
+        self._deciding_peers = Peers(to_controllers, CallerName.of_node(node_id, "forward"), silence_ms_max=timeout_ms, set_up=set_up)
         self.channel: Final = ControllerChannel(world, leader_address, self._controller_peers)
         # A controller may need long for what is asked here, and answers on one connection wait for each other.
         self._deciding: Final = ControllerChannel(world, leader_address, self._deciding_peers)
         self.remote: Final = RemoteController(self._deciding, config.node_id)
         self.failing: Final = FailingBrokers(world)
         self.callers: Final = Callers(calls)
-        self.evidence: Final = Sentinels(world, config.node_id, self.listener, self.callers, self.failing) if watches else Evidence()
+        self.evidence: Final = (
+            Sentinels(self.to_brokers, config.node_id, self.listener, self.callers, self.failing) if watches else Evidence()
+        )
 
     @property
     def listener(self) -> str | None:
@@ -73,7 +79,7 @@ class Links(Part):
     def replicating(self, core: Core, broker_epoch: Callable[[], int]) -> tuple[Part, ...]:
         """Partitions that others lead are fetched, and leaders here ask for the ISRs that they find."""
         partitions = core.partitions
-        fetchers = ReplicaFetchers(self._world, self._config, self.listener, broker_epoch, self.failing, partitions)
+        fetchers = ReplicaFetchers(self.to_brokers, self._config, self.listener, broker_epoch, self.failing, partitions)
         isr_requests = IsrRequests(self._world, partitions.replication, self.channel, broker_epoch, partitions.all)
         isr_requests.begin()
         return fetchers, isr_requests

@@ -43,6 +43,7 @@ class LoneHome:
         self.last: Sequence[Part] = ()
         self.callers = Callers()
         self.failing = FailingBrokers(basis.world)
+        self.to_brokers = basis.world
         self.evidence = Evidence()
         self.remote = None
         self.replicates = False

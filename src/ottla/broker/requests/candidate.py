@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, Protocol
 
 from ottla.broker.requests.answers import encode_answer
@@ -34,7 +34,7 @@ Reply = Callable[[Response], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened at the threshold since the start."""
+    """What has happened since the start."""
 
     succeeded: int = 0
     failed: int = 0
@@ -45,12 +45,18 @@ class Tally:
     overdue: int = 0
     crowded_out: int = 0
 
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
 
 class Keeper(Protocol):
     """Who keeps the threshold."""
 
     router: Router
-    tally: Tally
+
+    def tally_of(self, listener: str) -> Tally:
+        """What has happened to those who connected to the listener."""
+        ...
 
     def now_ms(self) -> int: ...
 
@@ -74,11 +80,12 @@ class Keeper(Protocol):
 class Candidate:
     """A ``connection.Dispatcher``."""
 
-    def __init__(self, threshold: Keeper, connection: BrokerConnection, exchange: Exchange) -> None:
+    def __init__(self, threshold: Keeper, connection: BrokerConnection, exchange: Exchange | None) -> None:
+        """``exchange`` is None where TLS alone says who connects."""
         router = threshold.router
         self._threshold = threshold
         self._router = router
-        self._exchange = exchange
+        self._given = exchange
         self.connection = connection
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
@@ -93,13 +100,18 @@ class Candidate:
         return self._router.is_held
 
     @property
+    def _exchange(self) -> Exchange:
+        assert self._given is not None, "nothing is decrypted before the handshake is done, and then TLS has said who it is"
+        return self._given
+
+    @property
     def is_again(self) -> bool:
         """Whether it had a session before."""
-        return self._exchange.is_again
+        return self._given is not None and self._given.is_again
 
     @property
     def mechanism(self) -> str:
-        return self._exchange.mechanism
+        return "" if self._given is None else self._given.mechanism
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
         """The request is answered, or its connection ends. What follows the last token in one burst is for who comes next."""
@@ -125,7 +137,7 @@ class Candidate:
             self._on_wrong_state(api_key, version, correlation_id)
         else:
             if exchange.state is State.EXPIRED:
-                self._threshold.tally.expired += 1
+                self._threshold.tally_of(connection.listener).expired += 1
             raise DecodeError(f"API key {api_key} of a connection in the state {exchange.state.name}, which has not authenticated")
         return True
 
@@ -206,7 +218,7 @@ class Candidate:
     def close_overdue(self) -> None:
         """The time to authenticate again is over."""
         if self.connection.pipeline is self and not self.connection.transport.is_closed:
-            self._threshold.tally.overdue += 1
+            self._threshold.tally_of(self.connection.listener).overdue += 1
             self.connection.transport.abort()
 
     # -- the rest is the router's

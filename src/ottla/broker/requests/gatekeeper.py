@@ -14,7 +14,7 @@ from ottla.broker.part import Part
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listener_security import used_protocols
+from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -28,6 +28,8 @@ from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
 from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
+from ottla.security.scram import ScramMechanism
+from ottla.security.validity import ends_ms
 
 log = get_logger(__name__)
 
@@ -68,6 +70,7 @@ class Gatekeeper(Part):
         )
         self.threshold = Threshold(self.router, world, config, self._dispatcher)
         self._guarded: set[str] = set()
+        self._needs_image: set[str] = set()  # listeners whose users are in the metadata
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
         self._timer: TimerHandle | None = None
@@ -77,6 +80,8 @@ class Gatekeeper(Part):
         self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
         self.refused_count = 0
+        self.certificate_ends_ms: dict[str, int] = {}
+        """Wall-clock milliseconds, by listener that speaks TLS."""
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -93,22 +98,28 @@ class Gatekeeper(Part):
         return {name: self._admission.count_of(name) for name in self._listeners}
 
     async def bind(self, addresses: Iterable[ListenerAddress]) -> None:
-        """The ports are bound; no connection is accepted before ``open``. OSError when one is in use, INVALID_CONFIG for a bad limit."""
+        """The ports are bound; no connection is accepted before ``open``.
+
+        OSError when one is in use, INVALID_CONFIG for a bad limit, or for stores that cannot be used.
+        """
         addresses = list(addresses)
         self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
         backlog = self._given("socket.listen.backlog.size", BACKLOG)  # Kafka's 50 are few for one loop that does it all
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
-        guarded = {name: protocol for name, protocol in used.items() if protocol.has_sasl}
+        stores = await read_tls(self._world, self._config, used)
+        self.certificate_ends_ms = {name: ends for name, tls in stores.items() if (ends := ends_ms(tls.keys.chain)) is not None}
+        guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
         for name, protocol in guarded.items():
             self.threshold.guard(name, protocol, decoy_key)
         self._guarded = set(guarded)
+        self._needs_image = {name for name in guarded if any(map(ScramMechanism.named, enabled_mechanisms(self._config, name)))}
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
-                receive_buffer_bytes=receive_buffer_bytes,
+                receive_buffer_bytes=receive_buffer_bytes, tls=stores.get(address.name), on_tls=self.threshold.on_tls,
             )  # fmt: skip
             listener.pause()
             self._listeners[address.name] = listener
@@ -134,7 +145,7 @@ class Gatekeeper(Part):
     def say_who(self, incarnation_id: bytes) -> None:
         """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else.
 
-        A listener that asks who somebody is does not say it to everybody: it stays closed.
+        A listener whose users are in the metadata stays closed: who they are is not known yet.
         """
         if self._doorstep is None and Role.BROKER not in self._serving:
             self._doorstep = Doorstep(self.router, incarnation_id)
@@ -204,7 +215,10 @@ class Gatekeeper(Part):
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
         """Who begins the requests of a connection that has authenticated."""
-        return self.router
+        if self._doorstep is None or connection.role is not Role.BROKER:
+            return self.router
+        self._doorstep.enter(connection)
+        return self._doorstep
 
     def _close_least_recently_used(self, *, besides: str) -> None:
         others = [connection for connection in self.router.connections if connection.listener != besides]
@@ -217,7 +231,7 @@ class Gatekeeper(Part):
         wait_ms = 0
         for name, listener in self._listeners.items():
             role = self._roles[name]
-            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._guarded)
+            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._needs_image)
             may_come = is_served and not self._is_held and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:

@@ -7,21 +7,27 @@ and that one than the broker's. Source: KIP-103, KIP-226 (prefixes), KIP-684.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
 from ottla.config.jaas import JAAS, MECHANISMS, Login, LoginModule, parse_jaas
+from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
+from ottla.ports import World
 from ottla.security.mechanism import ServerMechanism
 from ottla.security.plain import PLAIN, PlainServer
 from ottla.security.scram import ScramCredential, ScramMechanism, ScramServer
+from ottla.security.tls_settings import Get, paths_of, server_of
+from ottla.tls import ClientAuth, TlsServer
 from ottla.types import Secret
 
 ENABLED: Final = "sasl.enabled.mechanisms"
+CLIENT_AUTH: Final = "ssl.client.auth"
 REAUTHENTICATE: Final = "connections.max.reauth.ms"
 USER_OPTION: Final = "user_"
 
@@ -55,11 +61,16 @@ def protocols(config: BrokerConfig) -> dict[str, Protocol]:
 
 
 def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
-    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do, and for protections that none of them has."""
+    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do."""
     for name, protocol in used.items():
         if protocol.has_sasl:
             _check_sasl(config, name)
+
+
+def check_protections(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
+    """INVALID_CONFIG for what would protect none of the listeners that this node has or connects to."""
     guarded = {name.lower() for name, protocol in used.items() if protocol.has_sasl}
+    with_tls = {name.lower() for name, protocol in used.items() if protocol.has_tls}
     for key, value in sorted(config.given.items()):
         own = key.removeprefix("listener.name.") if key.startswith("listener.name.") else None
         listener = own.partition(".")[0] if own is not None else None
@@ -67,6 +78,8 @@ def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
             raise _refused(f"{key}: a broker has one for each listener and mechanism, as listener.name.NAME.plain.{JAAS}")
         if key.endswith(REAUTHENTICATE) and value and not (guarded if listener is None else listener in guarded):
             raise _refused(f"{key}={value} would protect nothing: no listener of that name speaks SASL; remove it")
+        if key.endswith(CLIENT_AUTH) and value != ClientAuth.NONE and not (with_tls if listener is None else listener in with_tls):
+            raise _refused(f"{key}={value} would protect nothing: no listener of that name speaks TLS; remove it")
 
 
 def _check_sasl(config: BrokerConfig, listener: str) -> None:
@@ -83,6 +96,47 @@ def _check_sasl(config: BrokerConfig, listener: str) -> None:
         login = None if secret is None else parse_jaas(secret.reveal())
         if login is not None and login.module is not LoginModule.of_mechanism(mechanism):
             raise _refused(f"{key} names {login.module}; {LoginModule.of_mechanism(mechanism)} is the module of {mechanism}")
+
+
+def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
+    """The ``ssl.*`` values of one listener that the broker was started with: the listener's own, else the broker's."""
+
+    def get(key: str) -> Any:
+        own = config.given.get(f"listener.name.{listener.lower()}.{key}")
+        if own is not None:
+            return own
+        if key == CLIENT_AUTH and protocol.has_sasl:
+            return ClientAuth.NONE  # who connects shows who it is by SASL, unless the listener asks for both (KIP-684)
+        return config.static(key)
+
+    return get
+
+
+async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, TlsServer]:
+    """What the listeners that speak TLS need. INVALID_CONFIG for what cannot be used."""
+    found = {}
+    for name, protocol in used.items():
+        if protocol.has_tls:
+            get = get_of(config, name, protocol)
+            PrincipalRules.parse(get(RULES))
+            try:
+                tls = server_of(get, await read_stores(world, get))
+                world.network.check_tls(tls)
+            except (KafkaError, ValueError) as error:
+                raise _refused(f"listener {name}: {error.message if isinstance(error, KafkaError) else error}") from None
+            found[name] = tls
+    return found
+
+
+async def read_stores(world: World, get: Get) -> dict[str, bytes]:
+    """The files of keys and certificates. INVALID_CONFIG for one that cannot be read."""
+    files = {}
+    for path in paths_of(get):
+        try:
+            files[path] = await world.disk.read_file(os.path.abspath(path))
+        except OSError as error:
+            raise _refused(f"the store {path} cannot be read: {error.strerror or error}") from None
+    return files
 
 
 def enabled_mechanisms(config: BrokerConfig, listener: str) -> list[str]:

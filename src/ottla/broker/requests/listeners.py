@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ottla.broker.requests.listener_security import Protocol, check_listeners, enabled_mechanisms, protocols, used_protocols
+from ottla.broker.requests.listener_security import (
+    Protocol,
+    check_listeners,
+    check_protections,
+    enabled_mechanisms,
+    protocols,
+    used_protocols,
+)
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.config.definition import UNPROTECTED
@@ -43,10 +50,8 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     own = controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]
     used = used_protocols(config, [listener.name for listener in parsed])
-    for name, protocol in used.items():
-        if protocol.has_tls:
-            raise _unprotected(name, protocol)
     check_listeners(config, used)
+    check_protections(config, _all_used(config))
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")
@@ -56,13 +61,17 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
 def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """Where to bind for nodes and tools that ask the controller (``--bootstrap-controller``, KIP-919).
 
-    INVALID_CONFIG as for ``listeners``, also for the controllers' listeners of other nodes, which this one would connect to.
+    INVALID_CONFIG as for ``listeners``.
     """
-    known, own = protocols(config), controller_names(config)
-    for name in sorted(own):
-        if known.get(name, Protocol.PLAINTEXT) is not Protocol.PLAINTEXT:
-            raise _unprotected(name, known[name])
+    own = controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
+    used = used_protocols(config, [listener.name for listener in parsed])
+    check_listeners(config, used)
+    check_protections(config, _all_used(config))
+    for name, protocol in used.items():
+        if protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, name))):
+            why = "whose users controllers get from each other, on this very listener: offer PLAIN, or use SSL with client certificates"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {name} of controllers offers SCRAM, {why}")
     return [replace(listener, role=Role.CONTROLLER) for listener in parsed]
 
 
@@ -73,25 +82,33 @@ def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[
     unknown = sorted(given.keys() - bound.keys())
     if unknown:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")
-    return _endpoints(listeners(config), given, bound)
+    return _endpoints(config, listeners(config), given, bound)
 
 
 def advertised_controller(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     """The controller's advertised addresses; empty without a listener of its own."""
     given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
-    return _endpoints(controller_listeners(config), given, bound)
+    return _endpoints(config, controller_listeners(config), given, bound)
 
 
-def _endpoints(written: list[ListenerAddress], given: dict[str, ListenerAddress], bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    endpoints = []
+def _endpoints(
+    config: BrokerConfig, written: list[ListenerAddress], given: dict[str, ListenerAddress], bound: dict[str, tuple[str, int]]
+) -> list[EndpointImage]:
+    endpoints, known = [], list(Protocol)
+    used = used_protocols(config, [own.name for own in written])
     for own in written:
         name, port = own.name, bound[own.name][1]
-        listener = given.get(name)
+        listener, protocol = given.get(name), known.index(used[name])
         if listener is not None:
-            endpoints.append(EndpointImage(name, listener.host, listener.port or port))
+            endpoints.append(EndpointImage(name, listener.host, listener.port or port, protocol))
         else:
-            endpoints.append(EndpointImage(name, "localhost" if own.host in EVERY_INTERFACE else own.host, port))
+            endpoints.append(EndpointImage(name, "localhost" if own.host in EVERY_INTERFACE else own.host, port, protocol))
     return endpoints
+
+
+def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
+    """Those that this node has, and the controllers' of other nodes."""
+    return used_protocols(config, {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))})
 
 
 def controller_names(config: BrokerConfig) -> set[str]:
@@ -100,16 +117,13 @@ def controller_names(config: BrokerConfig) -> set[str]:
 
 
 def check_between_nodes(config: BrokerConfig) -> None:
-    """INVALID_CONFIG when brokers would reach each other by a listener that asks who they are."""
+    """INVALID_CONFIG when brokers in ZooKeeper mode would reach each other by a listener that asks who they are."""
     name = config["inter.broker.listener.name"]
     for listener in listeners(config):
         protocol = protocols(config)[listener.name]
         if (name is None or listener.name == name.upper()) and protocol is not Protocol.PLAINTEXT:
-            raise _unprotected(listener.name, protocol)
+            text = f"listener {listener.name} speaks {protocol}, which is not supported between brokers in ZooKeeper mode: {UNPROTECTED}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         if config["zookeeper.connect"] and protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, listener.name))):
             text = f"listener {listener.name} offers SCRAM, whose users need a quorum: in ZooKeeper mode PLAIN is supported"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-
-
-def _unprotected(name: str, protocol: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"listener {name} speaks {protocol}, which is not supported there: {UNPROTECTED}")

@@ -18,15 +18,19 @@ from typing import Final
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.context import RequestContext
-from ottla.broker.requests.listener_security import Protocol, SaslOffer
+from ottla.broker.requests.listener_security import Protocol, SaslOffer, get_of
 from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
+from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
+from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
-from ottla.ports import TimerHandle, World
+from ottla.ports import Connection, TimerHandle, World
 from ottla.security.exchange import Exchange, Session
+from ottla.security.principal import ANONYMOUS, USER, Principal
+from ottla.tls import TlsError, TlsPeer
 
 log = get_logger(__name__)
 
@@ -35,6 +39,9 @@ COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
 HELD_BYTES_MAX: Final = 16 << 20
 """Of frames that are being received. A token has some kilobytes."""
 AGAIN_MS: Final = 1_000
+REPORTED_MS: Final = 60_000
+"""A failed handshake of an address is logged once in that time."""
+ADDRESSES_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -45,12 +52,31 @@ class _Standing:
     timer: TimerHandle | None
 
 
+class _NoRights:
+    """Those of a connection that has not authenticated: none, whatever the authorizer says of the anonymous."""
+
+    __slots__ = ()
+    version = None
+
+    def allowed(self, resource_type: ResourceType, name: str) -> int:
+        return 0
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return False
+
+    def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        return False
+
+
+_NONE: Final = _NoRights()
+
+
 class Threshold:
     """Of one node. ``dispatcher`` is who begins the requests of those that have authenticated."""
 
     def __init__(self, router: Router, world: World, config: BrokerConfig, dispatcher: Callable[[BrokerConnection], Dispatcher]) -> None:
         self.router = router
-        self.tally = Tally()
+        self.tallies: dict[str, Tally] = {}  # by listener, of those that are guarded
         self.image: ClusterImage = EMPTY_IMAGE
         self._world = world
         self._config = config
@@ -60,7 +86,19 @@ class Threshold:
         self._held_bytes = 0
         self._standings: dict[BrokerConnection, _Standing] = {}
         self._offers: dict[str, SaslOffer] = {}
+        self._rules: dict[str, PrincipalRules] = {}  # of listeners whose clients are who their certificates say
+        self._protocols: dict[str, Protocol] = {}
+        self._handshaking: dict[Connection, Candidate] = {}  # in TLS
+        self._reported_ms: dict[str, int] = {}  # when a failed handshake of the address was logged last
         self._timer: TimerHandle | None = None
+
+    @property
+    def tally(self) -> Tally:
+        """Of all listeners."""
+        return sum(self.tallies.values(), Tally())
+
+    def tally_of(self, listener: str) -> Tally:
+        return self.tallies[listener]
 
     @property
     def waiting_count(self) -> int:
@@ -73,15 +111,20 @@ class Threshold:
 
     def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
         """Who connects to the listener comes to the threshold first."""
-        self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+        self._protocols[listener] = protocol
+        self.tallies[listener] = Tally()
+        if protocol.has_sasl:
+            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+        else:
+            self._rules[listener] = PrincipalRules.parse(get_of(self._config, listener, protocol)(RULES))
 
     def enter(self, connection: BrokerConnection) -> None:
-        """A new connection waits here, if its listener is guarded."""
+        """A new connection waits here, to a listener that is guarded."""
         offer = self._offers.get(connection.listener)
-        if offer is None:
-            return
-        candidate = Candidate(self, connection, Exchange(offer))
-        connection.pipeline = candidate
+        candidate = Candidate(self, connection, None if offer is None else Exchange(offer))
+        if self._protocols[connection.listener].has_tls:
+            self._handshaking[connection.transport] = candidate
+        connection.pipeline, connection.rights = candidate, _NONE
         connection.limit_frames(self._config["sasl.server.max.receive.size"])
         self._waiting[candidate] = self.now_ms() + self._config[TIMEOUT]
         if len(self._waiting) > self._config[COUNT_MAX]:
@@ -105,17 +148,19 @@ class Threshold:
     def left(self, candidate: Candidate) -> None:
         """It is no candidate any more."""
         self._waiting.pop(candidate, None)
+        self._handshaking.pop(candidate.connection.transport, None)
         self.held(candidate, 0)
 
     def passed(self, candidate: Candidate, session: Session) -> None:
         """The connection's requests are begun from now on, as its principal's."""
         connection = candidate.connection
         self.left(candidate)
+        tally = self.tallies[connection.listener]
         if candidate.is_again:
-            self.tally.succeeded_again += 1
+            tally.succeeded_again += 1
         else:
-            self.tally.succeeded += 1
-            self.tally.without_session_end += session.ends_ms is None
+            tally.succeeded += 1
+            tally.without_session_end += session.ends_ms is None
             connection.limit_frames(self._config["socket.request.max.bytes"])
         self._forget(connection)
         timer = None
@@ -126,13 +171,43 @@ class Threshold:
         connection.pipeline = self._dispatcher(connection)
         log.debug("connection_authenticated", listener=connection.listener, peer=connection.client_host, principal=str(session.principal))
 
+    def on_tls(self, transport: Connection, peer: TlsPeer | TlsError) -> None:
+        """The connection's handshake is done, or has failed; an ``OnTls``."""
+        candidate = self._handshaking.pop(transport, None)
+        if candidate is None:
+            return
+        connection = candidate.connection
+        if isinstance(peer, TlsError):
+            self._note_failed_handshake(connection, str(peer))
+        elif (rules := self._rules.get(connection.listener)) is not None:
+            name = ANONYMOUS.name if peer.subject is None else rules.name_of(peer.subject)
+            if not name:
+                self._note_failed_handshake(connection, f"no rule of {RULES} is for the subject of its certificate")
+                connection.transport.abort()
+                return
+            self.tallies[connection.listener].succeeded += 1
+            self.left(candidate)
+            connection.limit_frames(self._config["socket.request.max.bytes"])
+            self.router.introduce(connection, Principal(USER, name))
+            connection.pipeline = self._dispatcher(connection)
+
+    def _note_failed_handshake(self, connection: BrokerConnection, reason: str) -> None:
+        self.tallies[connection.listener].failed += 1
+        now_ms, address = self.now_ms(), connection.client_host
+        if now_ms - self._reported_ms.get(address, -REPORTED_MS) >= REPORTED_MS:
+            if len(self._reported_ms) >= ADDRESSES_MAX:
+                self._reported_ms.clear()
+            self._reported_ms[address] = now_ms
+            log.info("tls_handshake_failed", listener=connection.listener, peer=address, reason=reason)
+
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
         """``end`` answers, and ends the connection, when the delay is over."""
         connection = candidate.connection
+        tally = self.tallies[connection.listener]
         if candidate.is_again:
-            self.tally.failed_again += 1
+            tally.failed_again += 1
         else:
-            self.tally.failed += 1
+            tally.failed += 1
         log.info(
             "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
         )  # fmt: skip
@@ -179,7 +254,7 @@ class Threshold:
         """Whether there was another one to close."""
         first = next((waiting for waiting in self._waiting if waiting is not besides), None)
         if first is not None:
-            self.tally.crowded_out += 1
+            self.tallies[first.connection.listener].crowded_out += 1
             self._close(first, "too many connections that have not authenticated")
         return first is not None
 
@@ -202,7 +277,7 @@ class Threshold:
             candidate, deadline_ms = next(iter(self._waiting.items()))
             if deadline_ms > now_ms:
                 break
-            self.tally.overdue += 1
+            self.tallies[candidate.connection.listener].overdue += 1
             self._close(candidate, f"not authenticated within {self._config[TIMEOUT]} ms")
         self._look_later()
 

@@ -49,10 +49,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "SASL mechanisms that clients may use: some of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. The default, Kafka's, is not supported.",
         scope=Scope.PER_BROKER,
     ),
-    string(
-        "sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
-    ),
-    string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers.", without_effect=SECURITY),
+    string("sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER),
+    string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers."),
     password("sasl.jaas.config", None, "A login module and its options, in JAAS format.", scope=Scope.PER_BROKER, check=parse_jaas),
     class_name("sasl.client.callback.handler.class", None, "The callback handler of SASL clients.", without_effect=JAVA, harmless=("",)),
     class_name("sasl.server.callback.handler.class", None, "The callback handler of SASL servers.", without_effect=JAVA, harmless=("",)),

@@ -47,8 +47,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "PLAINTEXT",
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        without_effect=SECURITY,
-        harmless=("PLAINTEXT",),
     ),
     strings("early.start.listeners", None, "Listeners that open before the authorizer is ready.", without_effect=SECURITY),
     int32(

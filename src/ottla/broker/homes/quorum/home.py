@@ -64,10 +64,14 @@ class QuorumHome:
             return voters.address_of(metadata.leader_id)
 
         sees = _sees(config)
-        self.ways = ways = Links(world, config, leader_address, calls=watches_here, watches=sees and roles.is_controller)
-        self.controller_calls = ControllerCalls(
-            world, config.node_id, () if roles.is_controller or not sees else voters.addresses.values()
-        )  # fmt: skip
+        self.ways = ways = Links(
+            world, config, basis.introductions, leader_address, calls=watches_here, watches=sees and roles.is_controller
+        )
+        self.to_brokers = ways.to_brokers
+        to_controllers = basis.introductions.controllers.over(world)
+        called = () if roles.is_controller or not sees else voters.addresses.values()
+        self.controller_calls = ControllerCalls(to_controllers, config.node_id, called)
+
         self.callers, self.failing, self.evidence, self.remote = ways.callers, ways.failing, ways.evidence, ways.remote
         self.links: Sequence[Part] = (voters, ways, self.controller_calls, self.evidence, metadata)
         self.last: Sequence[Part] = (waits,)
@@ -79,16 +83,16 @@ class QuorumHome:
     async def open(cls, basis: Basis) -> QuorumHome:
         """Where ``controller.quorum.bootstrap.servers`` are configured, one of them has named the voters."""
         world, config, roles = basis.world, basis.config, basis.roles
-        waits = Waits(world, lambda: None)
+        waits, to_controllers = Waits(world, lambda: None), basis.introductions.controllers.over(world)
         directories = await LogDirectories.open(world, config, basis.failure, config["cluster.id"], formats_itself=roles.formats_itself)
         addresses = roles.voters
         if roles.bootstrap:
             waits.turn_to(lambda: f"one of controller.quorum.bootstrap.servers to name the voters: {roles.bootstrap}")
-            addresses = await find_voters(world, roles.bootstrap, CallerName(f"node-{config.node_id}-finding"))
+            addresses = await find_voters(to_controllers, roles.bootstrap, CallerName(f"node-{config.node_id}-finding"))
             waits.turn_to(lambda: None)
         name, timeout_ms = CallerName.of_node(config.node_id, "quorum"), config["controller.quorum.request.timeout.ms"]
-        peers = Peers(world, name, silence_ms_max=2 * timeout_ms, set_up=SetUp.of(config))
-        voters = Voters(world, addresses, peers, name=name, is_probing=_sees(config))
+        peers = Peers(to_controllers, name, silence_ms_max=2 * timeout_ms, set_up=SetUp.of(config))
+        voters = Voters(to_controllers, addresses, peers, name=name, is_probing=_sees(config))
         settings = _settings(basis, directories.cluster_id, addresses)
         return cls(basis, waits, directories, voters, await open_replica(basis, directories, settings, voters))
 

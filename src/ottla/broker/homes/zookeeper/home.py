@@ -62,7 +62,8 @@ class ZookeeperHome:
 
         # Every broker may become the controller, and watches the others.
         watches = config["ottla.failure.detection"] == "connections"
-        self.ways = ways = Links(world, config, leader_address, calls=lambda node_id: True, watches=watches)
+        self.ways = ways = Links(world, config, basis.introductions, leader_address, calls=lambda node_id: True, watches=watches)
+        self.to_brokers = ways.to_brokers
         self.callers, self.failing, self.evidence, self.remote = ways.callers, ways.failing, ways.evidence, ways.remote
         self.links: Sequence[Part] = (ways, self.evidence, metadata)
         self.last: Sequence[Part] = (waits,)

@@ -1,0 +1,257 @@
+"""How this node makes itself known to others: TLS, and SASL before the first request, below what speaks to them.
+
+``Introduced`` is a ``ports.Network`` whose connections have shown who they are before their handlers see a byte; what a handler sends
+meanwhile waits. Peers, probes and sentinels use it and know nothing of it. A refusal is an OSError and never a ``ConnectionRefusedError``:
+it is no evidence that a process has died, nor that it lives. A session that ends some time has its connection closed before that, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ottla.errors import DecodeError, ErrorCode
+from ottla.loggers import get_logger
+from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.registry import API_OF_REQUEST
+from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, World
+from ottla.security.client_exchange import Credentials
+from ottla.security.mechanism import Refusal
+from ottla.tls import TlsClient, TlsServer
+from ottla.wire.compiler import decode, encode
+from ottla.wire.frames import FrameCutter
+from ottla.wire.schema import Request
+
+log = get_logger(__name__)
+
+NONCE_BYTES: Final = 18
+ANSWER_BYTES_MAX: Final = 1 << 16
+SHARE_OF_SESSION: Final = 0.9
+
+
+class IntroductionError(OSError):
+    """The other node has not let this one in, or is not whom it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """To nodes of one kind. Nothing where they listen in plain text."""
+
+    tls: TlsClient | None = None
+    credentials: Credentials | None = None
+
+    def over(self, world: World) -> World:
+        """The world in which connections are made so."""
+        if self.tls is None and self.credentials is None:
+            return world
+        return replace(world, network=Introduced(world, self))
+
+
+PLAIN_INTRODUCTION: Final = Introduction()
+
+
+@dataclass(frozen=True, slots=True)
+class Introductions:
+    """Of one node: to brokers, and to controllers."""
+
+    brokers: Introduction = PLAIN_INTRODUCTION
+    controllers: Introduction = PLAIN_INTRODUCTION
+
+
+UNKNOWN_EVERYWHERE: Final = Introductions()
+"""Every node listens in plain text, and asks nobody who they are."""
+
+
+class Introduced:
+    """A ``ports.Network``."""
+
+    def __init__(self, world: World, introduction: Introduction) -> None:
+        self._world = world
+        self._network: Network = world.network
+        self._introduction = introduction
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        *,
+        backlog: int = BACKLOG,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
+    ) -> Listener:
+        return await self._network.listen(
+            host, port, accept, backlog=backlog, send_buffer_bytes=send_buffer_bytes, receive_buffer_bytes=receive_buffer_bytes,
+            tls=tls, on_tls=on_tls,
+        )  # fmt: skip
+
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        self._network.check_tls(tls)
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
+    ) -> Connection:
+        """Besides what is raised anyway, IntroductionError when the other node refuses this one."""
+        introduction = self._introduction
+        credentials = introduction.credentials
+        if credentials is None:
+            return await self._network.connect(
+                host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes, tls=tls or introduction.tls
+            )
+        made: list[_Introducing] = []
+
+        def make(transport: Connection) -> ConnectionHandler:
+            made.append(_Introducing(self._world, transport, credentials))
+            made[0].handler = make_handler(made[0])
+            made[0].begin()
+            return made[0]
+
+        await self._network.connect(host, port, make, receive_buffer_bytes=receive_buffer_bytes, tls=tls or introduction.tls)
+        try:
+            await made[0].done
+        except IntroductionError as error:
+            log.warning("not_introduced", host=host, port=port, mechanism=credentials.mechanism, user=credentials.name, reason=str(error))
+            raise
+        finally:
+            if not made[0].is_introduced:
+                made[0].abort()
+        return made[0]
+
+
+class _Introducing:
+    """One connection: to its handler a ``Connection``, to the transport a ``ConnectionHandler``."""
+
+    def __init__(self, world: World, transport: Connection, credentials: Credentials) -> None:
+        self.handler: ConnectionHandler
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_introduced = False
+        self._world = world
+        self._transport = transport
+        self._mechanism = credentials.mechanism
+        self._exchange = credentials.begin(lambda: world.secret_bytes(NONCE_BYTES).hex())
+        self._cutter = FrameCutter(ANSWER_BYTES_MAX)
+        self._asked: type[Request] = SaslHandshakeRequest
+        self._waiting: list[Buffer | FileRegion] = []
+        self._correlation_id = 0
+
+    # -- the introduction
+
+    def begin(self) -> None:
+        self._ask(SaslHandshakeRequest(self._mechanism))
+
+    def _ask(self, request: Request) -> None:
+        self._asked = kind = type(request)
+        self._correlation_id += 1
+        header = RequestHeader(API_OF_REQUEST[kind].key, 1, self._correlation_id, "introduction")
+        frame = encode_request_header(header, is_flexible=False) + encode(request, 1)
+        self._transport.send([len(frame).to_bytes(4, "big") + frame])
+
+    def _on_frame(self, frame: memoryview) -> None:
+        correlation_id, position = decode_response_header(frame, is_flexible=False)
+        if correlation_id != self._correlation_id:
+            raise DecodeError("an answer to nothing that was asked")
+        answer = decode(API_OF_REQUEST[self._asked].response, 1, frame[position:])
+        if isinstance(answer, SaslHandshakeResponse):
+            if answer.error_code:
+                offered = ", ".join(answer.mechanisms) or "none"
+                raise Refusal(f"{ErrorCode(answer.error_code).name}: mechanism {self._mechanism}, offered are {offered}")
+            self._ask(SaslAuthenticateRequest(self._exchange.first()))
+            return
+        assert isinstance(answer, SaslAuthenticateResponse), "nothing else was asked"
+        if answer.error_code:
+            raise Refusal(answer.error_message or ErrorCode(answer.error_code).name)
+        token = self._exchange.step(bytes(answer.auth_bytes))
+        if token is not None:
+            self._ask(SaslAuthenticateRequest(token))
+            return
+        self.is_introduced = True
+        if answer.session_lifetime_ms > 0:
+            self._world.timers.call_later_ms(int(answer.session_lifetime_ms * SHARE_OF_SESSION), self.close)
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._transport.send(waiting)
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def _fail(self, reason: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(IntroductionError(reason))
+            self.done.exception()  # who connected may have given up
+        self._transport.abort()
+
+    # -- from the transport
+
+    def on_data(self, data: memoryview) -> bool:
+        if self.is_introduced:
+            return self.handler.on_data(data)
+        try:
+            for frame, _ in self._cutter.feed(data):
+                if self.is_introduced:
+                    raise DecodeError("more than an answer to what was asked")
+                self._on_frame(frame)
+        except (DecodeError, Refusal) as error:
+            self._fail(error.message)
+        return False
+
+    def room(self) -> memoryview | None:
+        return self.handler.room() if self.is_introduced else None
+
+    def on_drain(self) -> None:
+        if self.is_introduced:
+            self.handler.on_drain()
+
+    def on_close(self, error: Exception | None) -> None:
+        if not self.done.done():
+            self._fail(f"the connection ended: {error or 'closed by the other node'}")
+        self.handler.on_close(error)
+
+    # -- from the handler
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._transport.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self._transport.local
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.unsent_bytes + sum(map(len, self._waiting))
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport.is_closed
+
+    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
+        if self.is_introduced:
+            self._transport.send(buffers)
+        elif not self.is_closed:
+            self._waiting += buffers
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def probe(self) -> None:
+        self._transport.probe()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()

@@ -1,0 +1,92 @@
+"""How nodes of one cluster reach each other, as the configuration has it: on which listeners, and how they make themselves known.
+
+``inter.broker.listener.name`` or ``security.inter.broker.protocol`` names the brokers' listener, ``controller.listener.names`` the
+controllers'. A node is the client of its own listener's stores and logins. Source: KIP-103, KIP-612, KIP-631.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.broker.peers.introduction import Introduction, Introductions
+from ottla.broker.requests.listener_security import Protocol, get_of, protocols, read_stores
+from ottla.broker.requests.listeners import controller_names, listeners
+from ottla.broker.roles import HomeKind, NodeRoles
+from ottla.config import BrokerConfig
+from ottla.config.jaas import JAAS, MECHANISMS, LoginModule, parse_jaas
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ports import World
+from ottla.security.client_exchange import Credentials
+from ottla.security.scram import ScramMechanism
+from ottla.security.tls_settings import client_of
+
+PROTOCOL: Final = "security.inter.broker.protocol"
+BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
+CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
+
+
+async def read_introductions(world: World, config: BrokerConfig, roles: NodeRoles) -> Introductions:
+    """INVALID_CONFIG, before a port is bound, when this node could not make itself known to others."""
+    if roles.home is HomeKind.LONE:
+        if config.static(PROTOCOL) != Protocol.PLAINTEXT:
+            _broker_listener(config, roles)
+        return Introductions()
+    return Introductions(
+        brokers=await _read(world, config, _broker_listener(config, roles), BROKERS),
+        controllers=await _read(world, config, _controller_listener(config), CONTROLLERS),
+    )
+
+
+def _broker_listener(config: BrokerConfig, roles: NodeRoles) -> str | None:
+    name: str | None = config["inter.broker.listener.name"]
+    own = [listener.name for listener in listeners(config)] if roles.is_broker else []
+    if name is None:
+        return own[0] if own else None
+    if own and name.upper() not in own:
+        raise _refused(f"inter.broker.listener.name={name} is not one of the listeners {', '.join(own)}")
+    return name.upper()
+
+
+def _controller_listener(config: BrokerConfig) -> str | None:
+    names = config["controller.listener.names"] or ()
+    return names[0].upper() if names and controller_names(config) else None
+
+
+async def _read(world: World, config: BrokerConfig, listener: str | None, mechanism_key: str) -> Introduction:
+    if listener is None:
+        return Introduction()
+    protocol = protocols(config).get(listener, Protocol.PLAINTEXT)
+    tls = None
+    if protocol.has_tls:
+        get = get_of(config, listener, protocol)
+        try:
+            tls = client_of(get, await read_stores(world, get))
+            world.network.check_tls(tls)
+        except (KafkaError, ValueError) as error:
+            text = error.message if isinstance(error, KafkaError) else str(error)
+            raise _refused(f"listener {listener}, between nodes: {text}") from None
+    return Introduction(tls, _credentials(config, listener, mechanism_key) if protocol.has_sasl else None)
+
+
+def _credentials(config: BrokerConfig, listener: str, mechanism_key: str) -> Credentials:
+    mechanism: str = config[mechanism_key]
+    if mechanism not in MECHANISMS:
+        raise _refused(
+            f"{mechanism_key}={mechanism} is not supported, and listener {listener} is between nodes; {', '.join(MECHANISMS)} are"
+        )
+    if mechanism_key == CONTROLLERS and ScramMechanism.named(mechanism) is not None:
+        why = "the users of SCRAM are in the metadata, which controllers get from each other: use PLAIN, or SSL with client certificates"
+        raise _refused(f"{mechanism_key}={mechanism}: {why}")
+    key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
+    secret = config.given.get(key)
+    if secret is None:
+        raise _refused(f"{key} is not set: it has the name and the password by which this node makes itself known to others")
+    login = parse_jaas(secret.reveal())
+    name, password = login.option("username"), login.options.get("password")
+    if login.module is not LoginModule.of_mechanism(mechanism) or not name or password is None:
+        raise _refused(f"{key}: username and password are expected, of the module {LoginModule.of_mechanism(mechanism)}")
+    return Credentials(mechanism, name, password)
+
+
+def _refused(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, why)

@@ -1,0 +1,110 @@
+"""OpenSSL's contexts, made of the values of ``ports``.
+
+TLS 1.2 at least, without renegotiation, compression or tickets: connections are long, and a resumed session would outlive a changed trust
+store. A certificate that is trusted need not be a root. Keys go to OpenSSL through memory that has a file's name and is on no disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_AUTH: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+def server_context(tls: TlsServer) -> ssl.SSLContext:
+    """ValueError for what OpenSSL does not take."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
+    context.num_tickets = 0
+    _load_keys(context, tls.keys)
+    context.verify_mode = _AUTH[tls.client_auth]
+    if tls.trusted is not None:
+        _load_trusted(context, tls.trusted)
+    return context
+
+
+def client_context(tls: TlsClient) -> ssl.SSLContext:
+    """ValueError for what OpenSSL does not take."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, tls)
+    context.check_hostname = tls.checks_host
+    if tls.trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _load_trusted(context, tls.trusted)
+    if tls.keys is not None:
+        _load_keys(context, tls.keys)
+    return context
+
+
+def problem_of(error: Exception) -> TlsError:
+    """What went wrong in a handshake, for logs and for who connects."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"the peer's certificate is refused: {error.verify_message}")
+    reason = (error.reason if isinstance(error, ssl.SSLError) else None) or str(error)
+    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
+        return TlsError("the peer does not speak TLS on this port")
+    return TlsError(f"the TLS handshake has failed: {reason.replace('_', ' ').lower()}")
+
+
+def _context(side: int, tls: TlsServer | TlsClient) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    versions = [version for name, version in _VERSIONS.items() if name in tls.versions]
+    if not versions:
+        raise ValueError(f"none of the TLS versions {', '.join(tls.versions)} is supported; {' and '.join(_VERSIONS)} are")
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if tls.ciphers:
+        try:
+            context.set_ciphers(":".join(tls.ciphers))
+        except ssl.SSLError:
+            raise ValueError(f"OpenSSL has none of the cipher suites {', '.join(tls.ciphers)}") from None
+    return context
+
+
+def _load_trusted(context: ssl.SSLContext, text: str) -> None:
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("what is trusted is not a list of certificates in PEM form") from None
+    if not context.cert_store_stats()["x509"]:
+        raise ValueError("there is no certificate in what is trusted")
+
+
+def _load_keys(context: ssl.SSLContext, keys: TlsKeys) -> None:
+    password = "" if keys.password is None else keys.password.reveal()
+    with _in_memory(keys.chain) as chain, _in_memory(keys.key.reveal()) as key:
+        try:
+            context.load_cert_chain(chain, key, password=lambda: password)  # without one OpenSSL would ask at the terminal
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise ValueError("the private key is not that of the certificate") from None
+            what = "the private key or the certificate cannot be read"
+            raise ValueError(f"{what}, or the key's password is wrong" if keys.password is not None else what) from None
+        except (OSError, ValueError):
+            raise ValueError("the private key or the certificate cannot be read: both are expected in PEM form") from None
+
+
+@contextlib.contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """The name of a file that is on no disk."""
+    if not hasattr(os, "memfd_create"):
+        raise ValueError("keys of TLS need Linux: this system has no files in memory")
+    descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
+    try:
+        data = text.encode()
+        while data:
+            data = data[os.write(descriptor, data) :]
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,47 @@
+"""Until when a certificate is valid (RFC 5280, 4.1.2.5)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from ottla.errors import DecodeError
+from ottla.security.distinguished_name import Der
+
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
+_SECOND: Final = 1000
+
+
+def ends_ms(chain: str) -> int | None:
+    """Wall-clock milliseconds at which the first certificate of a PEM text ends to be valid; None where there is none to be read."""
+    found = _PEM.search(chain)
+    if found is None:
+        return None
+    try:
+        return not_after_ms(base64.b64decode(found[1]))
+    except (binascii.Error, DecodeError):
+        return None
+
+
+def not_after_ms(certificate: bytes) -> int:
+    """Of an X.509 certificate in DER. DecodeError for what is none."""
+    fields = Der(Der(Der(certificate).take(_SEQUENCE)).take(_SEQUENCE))
+    if fields.tag == _VERSION:
+        fields.take(_VERSION)
+    fields.take(_INTEGER)
+    fields.take(_SEQUENCE)  # the signature's algorithm
+    fields.take(_SEQUENCE)  # the issuer
+    times = Der(fields.take(_SEQUENCE))
+    times.any()
+    tag, value, _ = times.any()
+    form = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}.get(tag)
+    try:
+        if form is None:
+            raise ValueError
+        return int(datetime.strptime(value.decode("ascii"), form).replace(tzinfo=UTC).timestamp()) * _SECOND
+    except (ValueError, OverflowError):
+        raise DecodeError("a certificate whose end cannot be read") from None

@@ -1,0 +1,41 @@
+"""Certificates for tests: an authority, and what it has signed, as PEM files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """``store`` has the key and the chain, as ``ssl.keystore.location`` takes them."""
+
+    store: Path
+    key: str
+    chain: str
+
+
+class Authority:
+    """``trust`` is its certificate, as ``ssl.truststore.location`` takes it."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._ca = trustme.CA(organization_name=name)
+        self.pem = self._ca.cert_pem.bytes().decode()
+        self.trust = folder / f"{name}.pem"
+        self.trust.write_text(self.pem)
+
+    def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Certificate:
+        """For these hosts, with the subject ``OU=...,O=name,CN=...``."""
+        made = self._ca.issue_cert(*hosts, common_name=name, organization_name=name, organization_unit_name="tests")
+        read = load_pem_private_key(made.private_key_pem.bytes(), None)
+        key = read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()  # the only form that Java reads
+        chain = "".join(part.bytes().decode() for part in made.cert_chain_pems)
+        store = self._folder / f"{name}.pem"
+        store.write_text(key + chain)
+        return Certificate(store, key, chain)

@@ -1,0 +1,176 @@
+"""Three nodes that reach each other, and their clients, over SASL_SSL alone: they form a cluster, and outlive a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.broker.certificates import Authority
+from tests.cluster.processes import CLUSTER_ID, NodeProcesses, format_
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.waiting import eventually
+
+from ottla.broker.node import Broker
+from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.world import real_world
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+
+MODULE: Final = "org.apache.kafka.common.security.{kind}Module required {options};"
+PLAIN: Final = MODULE.format(
+    kind="plain.PlainLogin", options='username="node" password="node-secret" user_node="node-secret" user_alice="alice-secret"'
+)
+SCRAM: Final = MODULE.format(kind="scram.ScramLogin", options='username="node" password="node-secret"')
+COUNT: Final = 3
+
+
+class SecuredNodes(NodeProcesses):
+    """Brokers listen on INTERNAL, controllers on CONTROLLER; each speaks the protocol."""
+
+    def __init__(self, folder: Path, protocol: str, **more: str) -> None:
+        self.authority = Authority(folder / "certificates")
+        ports = lasting_ports(2 * COUNT)
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[COUNT:], 1))
+        self.protocol = protocol
+        self.nodes = {}
+        for node in range(1, COUNT + 1):
+            own = self.authority.issue(f"node-{node}")
+            properties = {
+                "process.roles": "broker,controller",
+                "node.id": str(node),
+                "listeners": f"INTERNAL://127.0.0.1:{ports[node - 1]},CONTROLLER://127.0.0.1:{ports[COUNT + node - 1]}",
+                "listener.security.protocol.map": f"INTERNAL:{protocol},CONTROLLER:{protocol}",
+                "inter.broker.listener.name": "INTERNAL",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": voters,
+                "offsets.topic.replication.factor": "3",
+            }
+            if protocol.startswith("SASL"):
+                properties |= {
+                    "sasl.enabled.mechanisms": "PLAIN",
+                    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                    "sasl.mechanism.controller.protocol": "PLAIN",
+                    "listener.name.internal.plain.sasl.jaas.config": PLAIN,
+                    "listener.name.controller.plain.sasl.jaas.config": PLAIN,
+                }
+            if protocol.endswith("SSL"):
+                properties |= {"ssl.keystore.location": str(own.store), "ssl.truststore.location": str(self.authority.trust)}
+            if protocol == "SSL":
+                properties["ssl.client.auth"] = "required"
+            place = folder / f"node-{node}"
+            place.mkdir()
+            self.nodes[node] = made = BrokerProcess(place, port=ports[node - 1], **(properties | more))
+            format_(made, CLUSTER_ID, {})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of alice, who is a client."""
+        found: dict[str, Any] = {"security_protocol": self.protocol}
+        if self.protocol.endswith("SSL"):
+            found["ssl_truststore_location"] = str(self.authority.trust)
+        if self.protocol == "SSL":
+            found["ssl_keystore_location"] = str(self.authority.issue("alice").store)
+        else:
+            found |= {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", "sasl_plain_password": "alice-secret"}
+        return found
+
+
+@pytest.fixture(params=["SASL_SSL", "SSL", "SASL_PLAINTEXT"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SecuredNodes]:
+    with SecuredNodes(tmp_path, request.param) as nodes:
+        yield nodes
+
+
+def test_nodes_know_each_other_and_a_cluster_outlives_a_kill(cluster: SecuredNodes) -> None:
+    with Admin(cluster.bootstrap, **cluster.settings) as admin:
+        eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT)
+        assert admin.create_topics([NewTopic("orders", 3, 3, {"min.insync.replicas": "2"})]) == {"orders": None}
+        sent = [b"%d" % number for number in range(60)]
+        with Producer(cluster.bootstrap, **cluster.settings) as producer:
+            for number, value in enumerate(sent[:30]):
+                producer.send("orders", value, partition=number % 3).result(60)
+            cluster.nodes[admin.describe_quorum().leader_id].kill()
+            for number, value in enumerate(sent[30:]):
+                producer.send("orders", value, partition=number % 3).result(60)
+        for node in cluster.nodes.values():
+            if not node.is_running:
+                node.start()
+        in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+        eventually(in_sync, lambda counts: counts == [3, 3, 3])
+    with Consumer(cluster.bootstrap, auto_offset_reset="earliest", group_id="g", **cluster.settings) as consumer:
+        consumer.subscribe(["orders"])
+        records = iter(consumer)
+        assert sorted(int(next(records).value or b"") for _ in sent) == list(range(60))
+
+
+def test_a_node_that_is_not_let_in_says_so_and_does_not_join(tmp_path: Path) -> None:
+    with SecuredNodes(tmp_path, "SASL_PLAINTEXT") as cluster:
+        port = lasting_ports(1)[0]
+        properties = dict(cluster.nodes[1].properties) | {
+            "process.roles": "broker",
+            "node.id": "9",
+            "listeners": f"INTERNAL://127.0.0.1:{port}",
+            "listener.name.controller.plain.sasl.jaas.config": PLAIN.replace('password="node-secret"', 'password="guessed"'),
+        }
+        place = tmp_path / "node-9"
+        place.mkdir()
+        stranger = BrokerProcess(place, port=port, **properties)
+        format_(stranger, CLUSTER_ID, {})
+        stranger.spawn()
+        try:
+            eventually(lambda: stranger.log_file.read_text(), lambda text: "not_introduced" in text)
+            with Admin(cluster.bootstrap, **cluster.settings) as admin:
+                assert {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes} == {1, 2, 3}
+        finally:
+            stranger.kill()
+        assert "guessed" not in stranger.log_file.read_text()
+
+
+BETWEEN: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "INTERNAL://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "listener.security.protocol.map": "INTERNAL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:1",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.internal.plain.sasl.jaas.config": PLAIN,
+}
+CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "sasl.mechanism.inter.broker.protocol=GSSAPI is not supported"),
+        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "listener.name.internal.scram-sha-256.sasl.jaas.config is not set"),
+        ({"listener.name.internal.plain.sasl.jaas.config": PLAIN.replace("username", "user_name")}, "username and password are expected"),
+        ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER is not one of the listeners INTERNAL"),
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "exclude each other"),
+        ({**CONTROLLERS}, "listener.name.controller.plain.sasl.jaas.config is not set"),
+        (
+            {**CONTROLLERS, "listener.name.controller.plain.sasl.jaas.config": PLAIN},
+            "sasl.mechanism.controller.protocol=GSSAPI is not supported",
+        ),
+        (
+            {**CONTROLLERS, "listener.name.controller.sasl.enabled.mechanisms": "SCRAM-SHA-256"},
+            "listener CONTROLLER of controllers offers SCRAM",
+        ),
+        ({"listener.security.protocol.map": "INTERNAL:SSL,CONTROLLER:PLAINTEXT"}, "ssl.keystore.location is not set"),
+    ],
+)
+def test_what_nodes_could_not_do_is_refused(tmp_path: Path, given: dict[str, str], says: str) -> None:
+    async def start() -> None:
+        with pytest.raises(KafkaError) as caught:
+            await Broker(real_world(), BrokerConfig({**BETWEEN, "log.dirs": str(tmp_path / "data"), **given})).start()
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+        assert says in caught.value.message
+        assert "node-secret" not in caught.value.message
+
+    asyncio.run(start())
+    assert not (tmp_path / "data").exists()
