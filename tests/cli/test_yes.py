@@ -14,6 +14,12 @@ from ottla.sync import Consumer, Producer, TopicPartition
 
 KEY = TopicPartition("t", 0)
 DESTRUCTIVE = {
+    ("broker", "unregister"): (("9",), 1, "would remove broker 9"),
+    ("feature", "set"): (("transaction.version=2",), 1, "would set transaction.version=2"),
+    ("partition", "cancel"): (("t:0",), 1, "would take back the moves of t:0"),
+    ("partition", "elect"): ((), 1, "would elect the preferred leaders of all partitions"),
+    ("partition", "reassign"): (("t:0=1",), 1, "add --yes to apply it"),
+    ("quota", "set"): (("producer_byte_rate=1", "--user", "a"), 1, "would set producer_byte_rate=1 of user=a"),
     ("acl", "allow"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),
     ("acl", "deny"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),
     ("acl", "delete"): (["User:a"], 1, "SECURITY_DISABLED"),
@@ -24,6 +30,7 @@ DESTRUCTIVE = {
     ("txn", "fence"): (("app",), 1, "would fence the producers of app"),
     ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
     ("txn", "find-hanging"): ((), 0, ""),
+    ("pipeline", "restore"): (("readers",), 1, "there is no topic with a checkpoint of application"),
     ("pipeline", "reset"): (("readers",), 1, "would delete the offsets of no query"),
 }
 """Their arguments, how they end without ``--yes``, and what they say then."""

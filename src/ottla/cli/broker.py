@@ -1,22 +1,24 @@
-"""``ottla broker start [FILE.properties] [-X key=value]``."""
+"""``ottla broker``: start one; list those of a cluster, and their log directories; remove one that will not return."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Mapping
 
 import click
 
 from ottla.cli.admin_pages import admin_beside
-from ottla.cli.output import override_option
+from ottla.cli.client_settings import client_settings
+from ottla.cli.output import bootstrap_option, format_option, override_option, print_rows, yes_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
 
 @click.group()
 def broker() -> None:
-    """Run a broker."""
+    """Run a broker; list those of a cluster."""
 
 
 @broker.command()
@@ -58,6 +60,59 @@ def start(
             start_one(config, log_level, log_format, ready_file)
         else:
             start_cores(given, count, is_auto=cores == "auto", log_level=log_level, log_format=log_format, ready_file=ready_file)
+
+
+@broker.command("list")
+@bootstrap_option
+@format_option
+def list_brokers(bootstrap: str, output: str) -> None:
+    """List the brokers that are registered, and whether they serve."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        found = admin.describe_cluster(include_fenced=True)
+    rows = [
+        (node.node_id, f"{node.host}:{node.port}", node.rack, "fenced" if node.node_id in found.fenced else "serves")
+        for node in sorted(found.nodes, key=lambda node: node.node_id)
+    ]
+    print_rows(output, "broker list", ("id", "address", "rack", "state"), rows)
+
+
+@broker.command()
+@click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
+@bootstrap_option
+@format_option
+def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
+    """List log directories: of these brokers, or of all that serve."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        found = admin.describe_log_dirs(ids or None)
+    rows = []
+    for node_id, directories in found.items():
+        for directory in directories:
+            replicas = [replica for topic in directory.topics for replica in topic.partitions]
+            size = sum(replica.partition_size for replica in replicas)
+            error = ErrorCode(directory.error_code).name if directory.error_code else None
+            rows.append((node_id, directory.log_dir, len(replicas), size, directory.usable_bytes, directory.total_bytes, error))
+    columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
+    print_rows(output, "broker logdirs", columns, rows)
+
+
+@broker.command()
+@click.argument("broker_id", type=int, metavar="ID")
+@yes_option
+@bootstrap_option
+def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
+    """Remove a broker that will not return from the cluster."""
+    from ottla.sync import Admin
+
+    if not yes:
+        click.echo(f"would remove broker {broker_id} from the cluster; add --yes to apply it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, **client_settings()) as admin:
+        admin.unregister_broker(broker_id)
+    click.echo(f"removed broker {broker_id}", err=True)
 
 
 def start_one(config: BrokerConfig, log_level: str, log_format: str, ready_file: str | None) -> None:

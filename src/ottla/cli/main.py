@@ -6,6 +6,7 @@ A command's module is imported when the command is asked for, so that ``ottla to
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from typing import Final
@@ -20,15 +21,20 @@ COMMANDS: Final = {
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
     "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
+    "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
     "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through three brokers and PySpark."),
     "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
+    "feature": ("ottla.cli.feature:feature", "List features and set their levels."),
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
+    "partition": ("ottla.cli.partition:partition", "Elect leaders of partitions, and move their replicas."),
     "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
+    "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
+    "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
@@ -44,7 +50,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"{', '.join(sorted(COMMANDS))} are"
+            raise click.UsageError(f"no command {name!r}; {hint}")
         module, _, attribute = COMMANDS[name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command), "the table names commands"

@@ -1,15 +1,17 @@
-"""``ottla topic``: list, create, describe, alter, add-partitions, delete-records, delete."""
+"""``ottla topic``: list, create, describe, alter, add-partitions, delete-records, delete, offsets."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
-from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, yes_option
+from ottla.cli.offsets import parse_offsets
+from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
@@ -176,6 +178,32 @@ def describe(name: str | None, states: tuple[str, ...], bootstrap: str, output: 
         return
     click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partitions")
     print_rows(output, "topic describe", columns, rows)
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--at", "times", multiple=True, metavar="TIME", help="Also the first offset that is not older: an ISO time, -1h, now; may be repeated."
+)
+@bootstrap_option
+@format_option
+def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Show where the partitions of a topic begin and end, and what their offsets were at a time."""
+    from ottla.sync import Admin
+
+    now_ms = int(time.time() * 1000)
+    with wrong_call():
+        places = {text: parse_offsets(f"@{text}", now_ms).start.value for text in times}
+    with Admin(bootstrap, **client_settings()) as admin:
+        keys = [TopicPartition(name, index) for index in sorted(admin.describe_topic(name).partitions)]
+        starts = admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+        ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP))
+        at = {text: admin.offsets_for_times(dict.fromkeys(keys, timestamp_ms)) for text, timestamp_ms in places.items()}
+    rows = []
+    for key in keys:
+        found = [at[text][key][0] for text in times]
+        rows.append((key.partition, starts[key][0], *(ends[key][0] if offset < 0 else offset for offset in found), ends[key][0]))
+    print_rows(output, "topic offsets", ("partition", "start_offset", *(f"at {text}" for text in times), "end_offset"), rows)
 
 
 def report(output: str, command: str, results: Mapping[str, KafkaError | None], done: str) -> None:

@@ -38,6 +38,8 @@ class Admin(Blocking[aio.Admin]):
     alter_replica_log_dirs = blocking(aio.Admin.alter_replica_log_dirs)
     describe_log_dirs = blocking(aio.Admin.describe_log_dirs)
     describe_quorum = blocking(aio.Admin.describe_quorum)
+    describe_features = blocking(aio.Admin.describe_features)
+    unregister_broker = blocking(aio.Admin.unregister_broker)
     update_features = blocking(aio.Admin.update_features)
     describe_producers = blocking(aio.Admin.describe_producers)
     delete_offsets = blocking(aio.Admin.delete_offsets)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ottla import __version__
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.cluster import Node
+from ottla.client.connection import SOFTWARE_NAME
 from ottla.errors import KafkaError
 from ottla.messages import alter_replica_log_dirs as moving
 from ottla.messages import describe_producers as producers
 from ottla.messages import describe_quorum as quorum
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
+from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.types import TopicPartition
 
@@ -27,6 +31,16 @@ class ClusterDescription:
     nodes: list[Node]
     fenced: frozenset[int] = frozenset()
     """Those of the nodes that are registered and do not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature of the cluster (KIP-584); its level is 0 where it is not in use."""
+
+    name: str
+    level: int
+    level_min: int
+    level_max: int
 
 
 class BrokerAdmin(AdminBase):
@@ -80,6 +94,19 @@ class BrokerAdmin(AdminBase):
         found = response.topics[0].partitions[0]
         raise_for(found.error_code, found.error_message)
         return found
+
+    async def describe_features(self) -> list[Feature]:
+        """By name: the level that each has in the cluster, and those that the broker supports."""
+        response = await self._cluster.ask(None, ApiVersionsRequest(SOFTWARE_NAME, __version__), ApiVersionsResponse)
+        raise_for(response.error_code, None)
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        supported = {feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features}
+        return [Feature(name, levels.get(name, 0), *supported.get(name, (0, 0))) for name in sorted(levels.keys() | supported.keys())]
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """The broker, which does not run any more, is no part of the cluster; its replicas stay where they are assigned."""
+        response = await self._cluster.ask(None, UnregisterBrokerRequest(node_id), UnregisterBrokerResponse)
+        raise_for(response.error_code, response.error_message)
 
     async def update_features(
         self,

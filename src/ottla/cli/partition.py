@@ -1,0 +1,133 @@
+"""``ottla partition``: elect leaders, move replicas, show moves."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import click
+
+from ottla.cli.client_settings import client_settings
+from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.errors import KafkaError
+from ottla.types import TopicPartition
+
+_PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
+_MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
+
+
+@click.group()
+def partition() -> None:
+    """Elect leaders of partitions, and move their replicas."""
+
+
+@partition.command()
+@click.argument("partitions", nargs=-1, metavar="[TOPIC:PARTITION]...")
+@click.option("--unclean", is_flag=True, help="Let a replica lead that is not in sync, where none is: records may be lost.")
+@yes_option
+@bootstrap_option
+@format_option
+def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str, output: str) -> None:
+    """Let the preferred replica lead: of these partitions, or of all."""
+    from ottla.sync import Admin
+
+    wanted = [_partition(text) for text in partitions] or None
+    if unclean and wanted is None:
+        raise click.UsageError("--unclean needs partitions: it may lose records of each")
+    if not yes:
+        what = "all partitions" if wanted is None else ", ".join(f"{key.topic}:{key.partition}" for key in wanted)
+        kind = "a leader, in sync or not," if unclean else "the preferred leaders"
+        click.echo(f"would elect {kind} of {what}; add --yes to apply it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, **client_settings()) as admin:
+        results = admin.elect_leaders(wanted, unclean=unclean)
+    _report(output, "partition elect", results, "elected")
+
+
+@partition.command()
+@bootstrap_option
+@format_option
+def moves(bootstrap: str, output: str) -> None:
+    """List partitions whose replicas are on their way to other brokers."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        found = admin.list_partition_reassignments()
+    rows = [(key.topic, key.partition, move.replicas, move.adding_replicas, move.removing_replicas) for key, move in sorted(found.items())]
+    print_rows(output, "partition moves", ("topic", "partition", "replicas", "adding", "removing"), rows)
+
+
+@partition.command()
+@click.argument("wanted", nargs=-1, required=True, metavar="TOPIC:PARTITION=ID,ID...")
+@yes_option
+@bootstrap_option
+@format_option
+def reassign(wanted: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Move the replicas of partitions to these brokers; the first of them is preferred as leader.
+
+    \b
+    ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes
+    ottla partition moves
+    """
+    from ottla.sync import Admin
+
+    replicas = dict(_move(text) for text in wanted)
+    with Admin(bootstrap, **client_settings()) as admin:
+        if not yes:
+            described = {topic: admin.describe_topic(topic) for topic in sorted({key.topic for key in replicas})}
+            rows = []
+            for key, ids in sorted(replicas.items()):
+                found = described[key.topic].partitions.get(key.partition)
+                rows.append((key.topic, key.partition, None if found is None else found.replicas, ids))
+            print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
+            click.echo("add --yes to apply it", err=True)
+            sys.exit(1)
+        results = admin.alter_partition_reassignments(replicas)
+    _report(output, "partition reassign", results, "begun")
+
+
+@partition.command()
+@click.argument("partitions", nargs=-1, required=True, metavar="TOPIC:PARTITION...")
+@yes_option
+@bootstrap_option
+@format_option
+def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Take back moves that are under way."""
+    from ottla.sync import Admin
+
+    wanted = [_partition(text) for text in partitions]
+    if not yes:
+        click.echo(f"would take back the moves of {', '.join(partitions)}; add --yes to apply it", err=True)
+        sys.exit(1)
+    with Admin(bootstrap, **client_settings()) as admin:
+        results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
+    _report(output, "partition cancel", results, "taken back")
+
+
+def _partition(text: str) -> TopicPartition:
+    found = _PARTITION.fullmatch(text)
+    if found is None:
+        raise click.UsageError(f"{text!r}: expected TOPIC:PARTITION, as in orders:0")
+    return TopicPartition(found[1], int(found[2]))
+
+
+def _move(text: str) -> tuple[TopicPartition, Sequence[int]]:
+    found = _MOVE.fullmatch(text)
+    if found is None:
+        raise click.UsageError(f"{text!r}: expected TOPIC:PARTITION=ID,ID..., as in orders:0=1,2,3")
+    ids = [int(part) for part in found[3].split(",")]
+    if len(set(ids)) != len(ids):
+        raise click.UsageError(f"{text!r} names a broker twice")
+    return TopicPartition(found[1], int(found[2])), ids
+
+
+def _report(output: str, command: str, results: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
+    rows = [
+        (key.topic, key.partition, done if error is None else "failed", None if error is None else str(error))
+        for key, error in sorted(results.items())
+    ]
+    print_rows(output, command, ("topic", "partition", "result", "error"), rows)
+    if any(results.values()):
+        sys.exit(1)

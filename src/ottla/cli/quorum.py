@@ -1,0 +1,28 @@
+"""``ottla quorum``: who holds the metadata log, and how far."""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.client_settings import client_settings
+from ottla.cli.output import bootstrap_option, format_option, print_rows
+
+
+@click.command()
+@bootstrap_option
+@format_option
+def quorum(bootstrap: str, output: str) -> None:
+    """Show the nodes that hold the metadata log: leader, voters and observers, with how much each lacks."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        found = admin.describe_quorum()
+    end = max([state.log_end_offset for state in found.current_voters], default=0)
+    rows = []
+    for role, states in (("voter", found.current_voters), ("observer", found.observers)):
+        for state in states:
+            name = "leader" if state.replica_id == found.leader_id and role == "voter" else role
+            lag = end - state.log_end_offset
+            behind_ms = state.last_fetch_timestamp - state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None
+            rows.append((state.replica_id, name, state.log_end_offset, lag, behind_ms, found.leader_epoch))
+    print_rows(output, "quorum", ("node", "role", "end_offset", "lag", "behind_ms", "leader_epoch"), rows)

@@ -1,0 +1,153 @@
+"""What operators type: partitions, brokers, quotas, features and the quorum of a cluster of three nodes in one thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.test_commands import items
+
+from ottla.cli.main import cli
+from ottla.errors import OttlaError
+from ottla.sync import Admin, NewTopic, Producer
+from ottla.testing import thread_cluster
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Three brokers; of ``t``, three partitions with three replicas, the first one with a record of 1970."""
+    with thread_cluster(3) as nodes:
+        with Admin(nodes.bootstrap) as admin:
+            configs = {"message.timestamp.before.max.ms": str(2**63 - 1)}
+            assert admin.create_topics([NewTopic("t", 3, 3, configs=configs)]) == {"t": None}
+        with Producer(nodes.bootstrap) as producer:
+            for number in range(3):
+                producer.send("t", b"%d" % number, partition=0, timestamp_ms=1000 * (number + 1)).result(30)
+        yield nodes.bootstrap
+
+
+def ottla(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which is a second sooner; how it ends is ``main``'s to say."""
+    done = CliRunner().invoke(cli, arguments, env={"OTTLA_BOOTSTRAP": bootstrap})
+    if isinstance(done.exception, OttlaError):
+        return subprocess.CompletedProcess(arguments, 1, done.stdout, f"ottla: {done.exception}")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
+def shown(bootstrap: str, *arguments: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = items(ottla(bootstrap, *arguments, "--format", "json"))
+    return found
+
+
+def test_brokers_and_their_directories(bootstrap: str) -> None:
+    brokers = shown(bootstrap, "broker", "list")
+    assert [(row["id"], row["state"]) for row in brokers] == [(1, "serves"), (2, "serves"), (3, "serves")]
+    [directory] = shown(bootstrap, "broker", "logdirs", "2")
+    assert (directory["broker"], directory["replicas"], directory["error"]) == (2, 3, None)
+    assert len(shown(bootstrap, "broker", "logdirs")) == 3
+    planned = ottla(bootstrap, "broker", "unregister", "3")
+    assert (planned.returncode, "would remove broker 3" in planned.stderr) == (1, True)
+    refused = ottla(bootstrap, "broker", "unregister", "9", "--yes")
+    assert (refused.returncode, "BROKER_ID_NOT_REGISTERED" in refused.stderr) == (1, True), refused.stderr
+
+
+def test_the_quorum(bootstrap: str) -> None:
+    nodes = shown(bootstrap, "quorum")
+    assert sorted(str(row["role"]) for row in nodes) == ["leader", "voter", "voter"]
+    assert [row["lag"] for row in nodes if row["role"] == "leader"] == [0]
+
+
+def test_a_reassignment_is_planned_made_and_seen(bootstrap: str) -> None:
+    planned = ottla(bootstrap, "partition", "reassign", "t:1=3,1", "--format", "json")
+    [plan] = json.loads(planned.stdout)["items"]
+    assert (planned.returncode, plan["partition"], plan["replicas_afterwards"]) == (1, 1, [3, 1])
+    done = shown(bootstrap, "partition", "reassign", "t:1=3,1", "--yes")
+    assert [(row["partition"], row["result"]) for row in done] == [(1, "begun")]
+    assert isinstance(shown(bootstrap, "partition", "moves"), list)
+    with Admin(bootstrap) as admin:
+        described = admin.describe_topic("t").partitions[1]
+        assert set(described.replicas) >= {1, 3}
+    failed = ottla(bootstrap, "partition", "reassign", "t:7=1", "--yes", "--format", "json")
+    assert (failed.returncode, json.loads(failed.stdout)["items"][0]["result"]) == (1, "failed")
+    cancelled = ottla(bootstrap, "partition", "cancel", "t:2", "--yes", "--format", "json")
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in json.loads(cancelled.stdout)["items"][0]["error"]
+
+
+def test_preferred_leaders_are_elected(bootstrap: str) -> None:
+    planned = ottla(bootstrap, "partition", "elect", "t:0")
+    assert (planned.returncode, "would elect the preferred leaders of t:0" in planned.stderr) == (1, True)
+    done = ottla(bootstrap, "partition", "elect", "--yes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    unclean = ottla(bootstrap, "partition", "elect", "--unclean", "--yes")
+    assert (unclean.returncode, "--unclean needs partitions" in unclean.stderr) == (2, True)
+
+
+def test_quotas(bootstrap: str) -> None:
+    planned = ottla(bootstrap, "quota", "set", "producer_byte_rate=1000", "--user", "alice")
+    assert (planned.returncode, "would set producer_byte_rate=1000 of user=alice" in planned.stderr) == (1, True)
+    for arguments in (
+        ["producer_byte_rate=1000", "--user", "alice"],
+        ["consumer_byte_rate=2000", "--client-id", "<default>"],
+        ["connection_creation_rate=3", "--ip", "10.0.0.7"],
+    ):
+        done = ottla(bootstrap, "quota", "set", *arguments, "--yes")
+        assert done.returncode == 0, done.stderr
+    listed = shown(bootstrap, "quota", "list")
+    assert [(row["entity"], row["quota"], row["value"]) for row in listed] == [
+        ("client-id=<default>", "consumer_byte_rate", 2000.0),
+        ("ip=10.0.0.7", "connection_creation_rate", 3.0),
+        ("user=alice", "producer_byte_rate", 1000.0),
+    ]
+    assert ottla(bootstrap, "quota", "set", "-d", "producer_byte_rate", "--user", "alice", "--yes").returncode == 0
+    assert len(shown(bootstrap, "quota", "list")) == 2
+    refused = ottla(bootstrap, "quota", "set", "nonsense=1", "--user", "a", "--yes")
+    assert (refused.returncode, "nonsense" in refused.stderr) == (1, True)
+
+
+def test_features(bootstrap: str) -> None:
+    found = {row["feature"]: row for row in shown(bootstrap, "feature", "list")}
+    assert (found["transaction.version"]["level"], found["transaction.version"]["supported_to"]) == (2, 2)
+    planned = ottla(bootstrap, "feature", "set", "transaction.version=1", "--downgrade")
+    assert (planned.returncode, "would set transaction.version=1" in planned.stderr) == (1, True)
+    refused = ottla(bootstrap, "feature", "set", "transaction.version=9", "--yes")
+    assert refused.returncode == 1
+    assert {row["feature"]: row for row in shown(bootstrap, "feature", "list")}["transaction.version"]["level"] == 2
+
+
+def test_offsets_at_a_time(bootstrap: str) -> None:
+    at = datetime.fromtimestamp(2, UTC).isoformat()
+    rows = shown(bootstrap, "topic", "offsets", "t", "--at", at, "--at", "now")
+    assert (rows[0]["start_offset"], rows[0][f"at {at}"], rows[0]["at now"], rows[0]["end_offset"]) == (0, 1, 3, 3)
+    wrong = ottla(bootstrap, "topic", "offsets", "t", "--at", "tomorrow")
+    assert wrong.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["partition", "elect", "t", "--yes"], "expected TOPIC:PARTITION"),
+        (["partition", "reassign", "t:0", "--yes"], "as in orders:0=1,2,3"),
+        (["partition", "reassign", "t:0=1,1", "--yes"], "names a broker twice"),
+        (["quota", "set", "producer_byte_rate=1", "--yes"], "whose? give --user"),
+        (["quota", "set", "producer_byte_rate=x", "--user", "a", "--yes"], "expected a number"),
+        (["quota", "set", "--user", "a", "--yes"], "nothing to change"),
+        (["feature", "set", "transaction.version=two", "--yes"], "expected the number of a level"),
+        (["topics", "list"], "did you mean 'topic'?"),
+        (["xyzzy"], "broker, check-history"),
+    ],
+)
+def test_a_wrong_call_says_what_was_expected(arguments: list[str], text: str) -> None:
+    done = ottla("127.0.0.1:1", *arguments)
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(("shell", "text"), [("bash", "_OTTLA_COMPLETE=bash_complete"), ("zsh", "#compdef ottla"), ("fish", "function")])
+def test_a_shell_completes(shell: str, text: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "ottla", "completion", shell], capture_output=True, text=True, timeout=60, check=True)
+    assert text in done.stdout
