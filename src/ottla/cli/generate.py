@@ -56,6 +56,19 @@ def systemd(properties: str, user: str, cores: str | None) -> None:
     click.echo(unit(command=command, properties=properties, user=user, cores=cores), nl=False)
 
 
+@generate.command("compose")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 9), help="How many nodes.")
+@click.option("--cluster-id", help="The cluster's id; a new one when it is left out.")
+@click.option("--image", default="ottla", show_default=True, help="The image of the nodes.")
+def compose(nodes: int, cluster_id: str | None, image: str) -> None:
+    """A compose file (JSON, which is YAML) for a cluster of containers on one machine."""
+    from ottla.broker.formatting import random_uuid
+    from ottla.cli.templates.compose import compose as file
+    from ottla.runtime.world import real_world
+
+    _print_json(file(nodes=nodes, cluster_id=cluster_id or random_uuid(real_world()), image=image))
+
+
 def _print_json(value: dict[str, Any]) -> None:
     import msgspec
 
