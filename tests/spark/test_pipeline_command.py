@@ -58,6 +58,9 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     assert (shown["query"], shown["batch"], shown["partitions"], shown["lag"], shown["writes_now"]) == ("orders-totals", 0, 2, 1, False)
     assert json.loads((data / "orders-totals" / "metadata").read_text())["id"] == shown["spark_id"]
 
+    [listed] = json.loads(ottla("pipeline", "list", "-B", topics.bootstrap, "--format", "json"))["items"]
+    assert listed == {"query": "orders-totals", "batch": 0, "lag": 1, "writes_now": False, "checkpoint_in_topic": True}
+
     lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}
     shutil.rmtree(data)
     assert "files written from topic orders-totals-checkpoint" in ottla("pipeline", "restore", "orders", *where)
