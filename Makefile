@@ -95,6 +95,7 @@ bench-steps: setup
 bench-spark: setup
 	$(call need,bench/spark.py)
 	$(VENV)/bin/python -m bench.spark $(ARGS)
+	$(VENV)/bin/python -m bench.spark_streams
 
 kernel: setup
 	$(call need,tests/kernel)

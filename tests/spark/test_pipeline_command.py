@@ -1,4 +1,4 @@
-"""``ottla pipeline`` as a program, on a user's file."""
+"""``ottla pipeline`` as a program, on the example of a user's file."""
 
 import json
 import shutil
@@ -8,22 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.spark.conftest import Topics
-from tests.spark.test_rows import stored
+from tests.spark.test_driver_sink import values_of
 
 from ottla.sync import Admin
 
-FILE = """
-from pyspark.sql import functions as F
-
-from ottla.spark import pipeline, to_topic
-
-
-@pipeline
-def totals(spark):
-    options = {"kafka.bootstrap.servers": "BOOTSTRAP", "subscribe": "SOURCE", "startingOffsets": "earliest"}
-    orders = spark.readStream.format("ottla").options(**options).load()
-    return to_topic(orders.groupBy(F.col("key").cast("string").alias("name")).count(), "TARGET", key="name").outputMode("update")
-"""
+FILE = Path(__file__).parents[2] / "examples" / "orders.py"
 
 
 def ottla(*arguments: str, expected: int = 0) -> str:
@@ -40,23 +29,24 @@ def ottla(*arguments: str, expected: int = 0) -> str:
 
 @pytest.mark.spark
 def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
-    source, target = topics.create(2), topics.create()
-    file, data = tmp_path / "orders.py", tmp_path / "data"
-    file.write_text(FILE.replace("BOOTSTRAP", topics.bootstrap).replace("SOURCE", source).replace("TARGET", target))
-    topics.produce(source, [(b"a", b""), (b"a", b""), (b"b", b"")], partition=0)
+    source, target, bad = (topics.create(2, name) for name in ("orders", "totals", "orders-bad"))
+    data = tmp_path / "data"
+    values = [b'{"customer":"ada","amount":5}', b"?", b'{"customer":"ada","amount":2}', b'{"customer":"bob","amount":1}']
+    topics.produce(source, [(None, value) for value in values], partition=0)
     where = ("--data", str(data), "-B", topics.bootstrap)
-    said = ottla("pipeline", "run", str(file), "--until-caught-up", "--master", "local[2]", *where)
+    said = ottla("pipeline", "run", str(FILE), "--until-caught-up", "--master", "local[2]", *where)
     assert "orders-totals  #0  in " in said
     assert "orders-totals  has caught up" in said
-    assert sorted(record.value for record in stored(topics, target, 1, "read_committed")[0]) == [
-        b'{"name":"a","count":2}',
-        b'{"name":"b","count":1}',
-    ]
+    assert values_of(topics, target) == [b'{"customer":"ada","total":7.0}', b'{"customer":"bob","total":1.0}']
+    assert values_of(topics, bad) == [b"?"]
 
-    topics.produce(source, [(b"a", b"")], partition=0)
+    topics.produce(source, [(None, values[0])], partition=0)
     [shown] = json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"]
     assert (shown["query"], shown["batch"], shown["partitions"], shown["lag"], shown["writes_now"]) == ("orders-totals", 0, 2, 1, False)
     assert json.loads((data / "orders-totals" / "metadata").read_text())["id"] == shown["spark_id"]
+
+    [listed] = json.loads(ottla("pipeline", "list", "-B", topics.bootstrap, "--format", "json"))["items"]
+    assert listed == {"query": "orders-totals", "batch": 0, "lag": 1, "writes_now": False, "checkpoint_in_topic": True}
 
     lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}
     shutil.rmtree(data)

@@ -89,6 +89,19 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpo
         sys.exit(1)
 
 
+@pipeline.command("list")
+@bootstrap_option
+@format_option
+def list_queries(bootstrap: str, output: str) -> None:
+    """List the queries that write to this cluster exactly once, wherever they run; whether their checkpoints are in topics, too."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        there = checkpoint_topics(admin)
+        rows = [(row[0], row[2], row[5], row[6], row[0] in there) for row in status_rows(admin)]
+    print_rows(output, "pipeline list", ("query", "batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+
+
 @pipeline.command()
 @click.argument("app")
 @bootstrap_option
@@ -96,18 +109,29 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpo
 def status(app: str, bootstrap: str, output: str) -> None:
     """Show what the queries of APP have written last, and how far their topics go on."""
     from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        rows = status_rows(admin, app)
+    print_rows(output, "pipeline status", ("query", "spark_id", "batch", "batches_in_all", "partitions", "lag", "writes_now"), rows)
+
+
+def status_rows(admin: Admin, app: str | None = None) -> list[tuple[str, str, int, int, int, int, bool]]:
+    """Of each query of the application, or of all applications: what it has written last, and how far its topics go on."""
+    rows = []
+    for group, committed in applications(admin, app).items():
+        marker = committed.marker
+        assert marker is not None, "applications have markers"
+        is_open = bool(admin.pending_offsets(group))
+        rows.append((group, marker.query, marker.batch, marker.serial + 1, len(committed.offsets), lag_of(admin, committed), is_open))
+    return rows
+
+
+def lag_of(admin: Admin, committed: Committed) -> int:
+    """How many offsets the topics have more; with a topic a cluster deletes its offsets."""
     from ottla.types import LATEST_TIMESTAMP
 
-    rows = []
-    with Admin(bootstrap, **client_settings()) as admin:
-        for group, committed in applications(admin, app).items():
-            marker = committed.marker
-            assert marker is not None, "applications have markers"
-            ends = admin.offsets_for_times(dict.fromkeys(committed.offsets, LATEST_TIMESTAMP))
-            lag = sum(max(0, ends[partition][0] - offset) for partition, offset in committed.offsets.items())
-            is_open = bool(admin.pending_offsets(group))
-            rows.append((group, marker.query, marker.batch, marker.serial + 1, len(committed.offsets), lag, is_open))
-    print_rows(output, "pipeline status", ("query", "spark_id", "batch", "batches_in_all", "partitions", "lag", "writes_now"), rows)
+    ends = admin.offsets_for_times(dict.fromkeys(committed.offsets, LATEST_TIMESTAMP))
+    return sum(max(0, ends[partition][0] - offset) for partition, offset in committed.offsets.items())
 
 
 @pipeline.command()
@@ -123,7 +147,7 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
     """
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         names = [name for name in admin.list_topics() if name.startswith(f"{app}-") and name.endswith(f"-{store}-changelog")]
         if f"{app}-{store}-changelog" in names:  # of a query that is called APP
             names = [f"{app}-{store}-changelog"]
@@ -213,7 +237,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     from ottla.sync import Admin
 
     folder = folder_of(app, data)
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         topics = checkpoint_topics(admin, app)
     if not topics:
         raise click.ClickException(f"there is no topic with a checkpoint of application {app!r}")
@@ -231,22 +255,23 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             click.echo(f"{folder / name}: {count or 'no'} files written from topic {topic}")
 
 
-def checkpoint_topics(admin: Admin, app: str) -> dict[str, str]:
-    """The topics that have checkpoints of the application, by the names of their queries."""
+def checkpoint_topics(admin: Admin, app: str | None = None) -> dict[str, str]:
+    """The topics that have checkpoints of the application, or of all, by the names of their queries."""
     from ottla.spark.marker import CHECKPOINT_SUFFIX
 
-    names = [name for name in sorted(admin.list_topics()) if name.startswith(f"{app}-") and name.endswith(CHECKPOINT_SUFFIX)]
+    first = "" if app is None else f"{app}-"
+    names = [name for name in sorted(admin.list_topics()) if name.startswith(first) and name.endswith(CHECKPOINT_SUFFIX)]
     return {name.removesuffix(CHECKPOINT_SUFFIX): name for name in names}
 
 
-def applications(admin: Admin, app: str) -> dict[str, Committed]:
-    """The queries of the application that have written something, by their names."""
+def applications(admin: Admin, app: str | None = None) -> dict[str, Committed]:
+    """The queries of the application, or of all, that have written something, by their names."""
     from ottla.client.group_metadata import OffsetAndMetadata
     from ottla.spark.marker import committed_of
 
     found = {}
     for group in sorted(listed.group_id for listed in admin.list_groups()):
-        if group == app or group.startswith(f"{app}-"):
+        if app is None or group == app or group.startswith(f"{app}-"):
             places = {key: OffsetAndMetadata(place.offset, place.metadata) for key, place in admin.committed_offsets(group).items()}
             committed = committed_of(places)
             if committed.marker is not None:
