@@ -141,6 +141,17 @@ def test_nothing_else_is_served_before(broker: BrokerThread) -> None:
             assert client.is_closed_by_broker()
 
 
+def test_who_has_not_authenticated_is_not_believed_to_be_a_node(broker: BrokerThread) -> None:
+    assert broker._broker is not None
+    callers = broker._broker.parts.home.callers
+    with RawClient(port_of(broker)) as client:
+        assert client.ask(ApiVersionsRequest("ottla", "1", node_id=77), 3).error_code == 0
+        assert not callers.hears(77)
+        authenticate(client)
+        assert client.ask(ApiVersionsRequest("ottla", "1", node_id=77), 3).error_code == 0
+        assert callers.hears(77)
+
+
 def test_versions_are_asked_once(broker: BrokerThread) -> None:
     with RawClient(port_of(broker)) as client:
         client.ask(ApiVersionsRequest("raw", "1"), 3)

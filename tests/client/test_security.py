@@ -58,19 +58,19 @@ def test_each_client_gets_in(broker: BrokerThread, mechanism: str) -> None:
 
 def test_a_wrong_password_is_not_tried_again(broker: BrokerThread) -> None:
     assert broker._broker is not None
-    tally = broker._broker.gate.threshold.tally
-    failed = tally.failed
+    threshold = broker._broker.gate.threshold
+    failed = threshold.tally.failed
     wrong: dict[str, Any] = {**BOB, "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_password": "wrong"}
     with Admin(address(broker), **wrong) as admin:
         with pytest.raises(KafkaError) as caught:
             admin.list_topics()
         assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert tally.failed == failed + 1
+    assert threshold.tally.failed == failed + 1
     with Producer(address(broker), **wrong) as producer:
         with pytest.raises(KafkaError) as caught:
             producer.send("t", b"x").result(30)
         assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert tally.failed <= failed + 3
+    assert threshold.tally.failed <= failed + 3
 
 
 def test_what_the_broker_offers_is_said(broker: BrokerThread) -> None:
@@ -83,7 +83,7 @@ def test_a_connection_is_made_anew_before_its_session_ends(tmp_path_factory: pyt
     more = {**GUARDED, "connections.max.reauth.ms": "400"}
     with BrokerThread(properties(tmp_path_factory.mktemp("short"), **more)) as broker:
         assert broker._broker is not None
-        tally = broker._broker.gate.threshold.tally
+        threshold = broker._broker.gate.threshold
         with Producer(address(broker), **WAYS_IN["PLAIN"]) as producer:
             sent = 0
 
@@ -91,10 +91,10 @@ def test_a_connection_is_made_anew_before_its_session_ends(tmp_path_factory: pyt
                 nonlocal sent
                 assert producer.send("t", b"x").result(30).offset == sent, "nothing is lost or doubled"
                 sent += 1
-                return tally.succeeded
+                return threshold.tally.succeeded
 
             eventually(send, lambda count: count >= 6)
-        assert tally.expired == 0
+        assert threshold.tally.expired == 0
 
 
 def test_users_are_administered(broker: BrokerThread) -> None:

@@ -19,6 +19,7 @@ SUBJECT = "CN=kafka-server1,OU=KAFKA,O=Example,C=US"
         ("RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1@$2/L", SUBJECT, "kafka-server1@kafka"),
         ("RULE:^.*[Cc][Nn]=([a-zA-Z0-9.\\-]*).*$/$1/U , DEFAULT", SUBJECT, "KAFKA-SERVER1"),
         ("RULE:^CN=(.*?),OU=Other.*$/$1/", SUBJECT, None),
+        ("RULE:CN=([a-z0-9-]+)/$1/", SUBJECT, None),
         ("RULE:CN=(.*?),.*/\\$1-$1\\//", SUBJECT, "$1-kafka-server1/"),
         ("RULE:^CN=a\\/b$/slash/", "CN=a/b", "slash"),
         ("RULE:.*/no/,RULE:.*/yes/", SUBJECT, "no"),

@@ -110,6 +110,7 @@ class Cluster:
         self._connect_timeout_ms = connect_timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
         self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
+        self._retired: list[ClientConnection] = []  # others were made in their place, before their sessions end
         self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -134,9 +135,10 @@ class Cluster:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *self._retired):
             connection.close()
         self._connections.clear()
+        self._retired.clear()
 
     # Connections
 
@@ -172,7 +174,13 @@ class Cluster:
     def _connected(self, place: tuple[int, str], task: asyncio.Task[ClientConnection]) -> None:
         self._connecting.pop(place, None)
         if not task.cancelled() and task.exception() is None:
-            self._connections[place] = task.result()
+            self._replace(place, task.result())
+
+    def _replace(self, place: tuple[int, str], connection: ClientConnection) -> None:
+        """What was asked on the one before may still be answered."""
+        before = self._connections.get(place)
+        self._retired = [old for old in (*self._retired, before) if old is not None and not old.is_closed]
+        self._connections[place] = connection
 
     async def any_connection(self) -> ClientConnection:
         """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
@@ -191,7 +199,7 @@ class Cluster:
             except KafkaError as error:
                 problem = error
                 continue
-            self._connections[-1 - index, MAIN_LANE] = opened
+            self._replace((-1 - index, MAIN_LANE), opened)
             return opened
         assert problem is not None, "there is at least one bootstrap address"
         raise problem

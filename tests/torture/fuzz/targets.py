@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from ottla.broker.metadata.log import MetadataLog
 from ottla.client.consumer_protocol import decode_assignment, decode_subscription
+from ottla.config.jaas import parse_jaas
+from ottla.config.principal_rules import PrincipalRules
 from ottla.errors import DecodeError, KafkaError, StorageError
 from ottla.groups.records import decode_record
 from ottla.messages.headers import decode_request_header, decode_response_header
@@ -29,6 +31,11 @@ from ottla.records.compression import decompress
 from ottla.records.epochs import EpochCache
 from ottla.records.iteration import walk_records
 from ottla.records.kernel import COMPILED
+from ottla.security.distinguished_name import name_of, subject_of
+from ottla.security.mechanism import Refusal, ServerMechanism
+from ottla.security.plain import PlainServer
+from ottla.security.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
+from ottla.security.validity import not_after_ms
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import from_text
@@ -37,6 +44,7 @@ from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.offset_index import OffsetIndex
 from ottla.storage.segment.time_index import TimeIndex
+from ottla.types import Secret
 from ottla.wire.compiler import decode
 from ottla.wire.frames import FrameCutter
 
@@ -202,11 +210,45 @@ def _disk_with(contents: dict[str, bytes]) -> InstantDisk:
     return disk
 
 
+def mechanisms(data: bytes) -> None:
+    """Tokens of PLAIN and SCRAM, to servers and clients, cut at zero bytes twice; nobody is let in by chance."""
+    servers: list[ServerMechanism] = [PlainServer(lambda name: Secret("secret")), *(_scram(one) for one in ScramMechanism)]
+    for server in servers:
+        with contextlib.suppress(Refusal):
+            for token in data.split(b"\0\0", 3):
+                assert server.step(token).name is None
+    for one in ScramMechanism:
+        with contextlib.suppress(Refusal):
+            ScramClient(one, "alice", Secret("secret"), nonce="nonce").challenge(data)
+        with contextlib.suppress(Refusal):
+            ScramClient(one, "alice", Secret("secret"), nonce="nonce").verify(data)
+
+
+def _scram(mechanism: ScramMechanism) -> ScramServer:
+    known = ScramCredential(b"salt", bytes(64), bytes(64), 4096)
+    return ScramServer(mechanism, lambda name: known, nonce="nonce", decoy_key=b"decoy")
+
+
+def texts(data: bytes) -> None:
+    """Login modules and rules for subjects."""
+    text = data.decode("latin-1")
+    for attempt in (lambda: parse_jaas(text), lambda: PrincipalRules.parse(text)):
+        with contextlib.suppress(KafkaError):
+            attempt()
+
+
+def certificates(data: bytes) -> None:
+    """A certificate, whole and from its subject on."""
+    for attempt in (lambda: subject_of(data), lambda: name_of(data), lambda: not_after_ms(data)):
+        with contextlib.suppress(DecodeError):
+            attempt()
+
+
 Target = Callable[[bytes], None]
 TARGETS: Final[dict[str, tuple[Target, int]]] = {
     # How many inputs of ten million each gets: cheap ones more.
-    "requests": (requests, 3_000_000),
-    "responses": (responses, 2_000_000),
+    "requests": (requests, 2_800_000),
+    "responses": (responses, 1_800_000),
     "headers": (headers, 500_000),
     "frames": (frames, 500_000),
     "batches": (batches, 1_000_000),
@@ -216,5 +258,8 @@ TARGETS: Final[dict[str, tuple[Target, int]]] = {
     "files": (files, 500_000),
     "logs": (logs, 150_000),
     "metadata": (metadata, 150_000),
+    "mechanisms": (mechanisms, 200_000),
+    "texts": (texts, 100_000),
+    "certificates": (certificates, 100_000),
 }
 ALLOWED: Final = (DecodeError, KafkaError, StorageError)

@@ -18,7 +18,7 @@ from ottla.messages.headers import RequestHeader, decode_response_header, encode
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, World
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, TimerHandle, World
 from ottla.security.client_exchange import Credentials
 from ottla.security.mechanism import Refusal
 from ottla.tls import TlsClient, TlsServer
@@ -145,6 +145,7 @@ class _Introducing:
         self._asked: type[Request] = SaslHandshakeRequest
         self._waiting: list[Buffer | FileRegion] = []
         self._correlation_id = 0
+        self._ending: TimerHandle | None = None  # before the session does
 
     # -- the introduction
 
@@ -178,7 +179,7 @@ class _Introducing:
             return
         self.is_introduced = True
         if answer.session_lifetime_ms > 0:
-            self._world.timers.call_later_ms(int(answer.session_lifetime_ms * SHARE_OF_SESSION), self.close)
+            self._ending = self._world.timers.call_later_ms(int(answer.session_lifetime_ms * SHARE_OF_SESSION), self.close)
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._transport.send(waiting)
@@ -215,6 +216,8 @@ class _Introducing:
     def on_close(self, error: Exception | None) -> None:
         if not self.done.done():
             self._fail(f"the connection ended: {error or 'closed by the other node'}")
+        if self._ending is not None:
+            self._ending.cancel()
         self.handler.on_close(error)
 
     # -- from the handler
