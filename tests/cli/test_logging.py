@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.foreign_clients.broker_process import BrokerProcess
@@ -15,7 +16,9 @@ from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.metadata.image import RESOURCE_BROKER_LOGGER
+from ottla.sync import Admin, NewTopic
 
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="%s";'
 TROUBLE = r"""
 import sys, structlog
 from ottla.cli.logging import configure_logging
@@ -42,6 +45,7 @@ def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_json() -> Non
     assert event["client"].startswith("evil\n2026")
     assert event["exception"].endswith("ValueError: one\ntwo")
     assert event["timestamp"].endswith("Z")
+    assert list(event)[:3] == ["timestamp", "level", "event"]
 
 
 def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> None:
@@ -89,3 +93,21 @@ def test_a_loggers_level_changes_while_the_broker_runs(tmp_path: Path) -> None:
         assert json.loads(broker.log().splitlines()[-1])["logger_name"] == "ottla.broker.requests.connection"
         set_level("ERROR")
         assert refused_count() == 1
+
+
+def test_a_broker_says_what_it_was_started_with_and_no_secret_and_which_topics_come_and_go(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"num_partitions": "3", "delete_topic_enable": "true"}
+    secret: dict[str, Any] = {"listener_name_guarded_plain_sasl_jaas_config": PLAIN % "cat-sat-on-mat"}
+    with BrokerProcess(tmp_path, options=["--log-format", "json"], **given, **secret) as broker, Admin(broker.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("here", 2)]) == {"here": None}
+        assert admin.delete_topics(["here"]) == {"here": None}
+    text = broker.log_file.read_text()
+    events = [json.loads(line) for line in text.splitlines()]
+    starting = events[0]
+    assert (starting["event"], starting["log_dirs"]) == ("broker_starting", [str(broker.data)])
+    assert starting["configuration"]["num.partitions"] == "3"
+    assert "delete.topic.enable" not in starting["configuration"], "what is as it would be anyway is left out"
+    assert starting["configuration"]["listener.name.guarded.plain.sasl.jaas.config"] == "[hidden]"
+    assert "cat-sat-on-mat" not in text
+    told = [(event["event"], event["topic"]) for event in events if event["event"] in ("topic_created", "topic_deleted")]
+    assert told == [("topic_created", "here"), ("topic_deleted", "here")]

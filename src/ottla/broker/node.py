@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla import __version__
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.groups import GroupShards
@@ -133,6 +134,7 @@ class Broker:
     async def start(self) -> None:
         """Clients are served when this returns. KafkaError or StorageError says what was wrong."""
         config = self.config
+        log.info("broker_starting", version=__version__, log_dirs=config.log_dirs, configuration=config.shown())
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
         roles = read_roles(config)

@@ -19,7 +19,7 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
     """
     set_levels([(ROOT, {"WARNING": "WARN"}.get(level.upper(), level.upper()))])
     is_terminal = sys.stderr.isatty()
-    rendering: list[Processor] = [structlog.processors.JSONRenderer()]
+    rendering: list[Processor] = [_what_matters_first, structlog.processors.JSONRenderer()]
     if is_terminal if json is None else not json:
         # What a client names itself is shown by its repr, so that it neither begins a line nor commands a terminal.
         rendering = [_traceback_as_value, structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, repr_native_str=True)]
@@ -36,6 +36,12 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _what_matters_first(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """When, how grave, what: then the rest, as it came."""
+    first = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
+    return {**first, **event}
 
 
 def _of_node(node_id: int, _: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -105,6 +105,15 @@ class BrokerConfig:
         """The keys that have a value of their own."""
         return {*self._dynamic_own, *self._dynamic_default, *self._given}
 
+    def shown(self) -> dict[str, str]:
+        """What the broker was started with, key by key, as its log may have it: without secrets."""
+        shown = {}
+        for name, value in sorted(self._given.items()):
+            key = find_broker_key(name)
+            if key is not None and value != key.default and name != "broker.id":
+                shown[name] = "[hidden]" if key.is_sensitive else key.format(value) or ""
+        return shown
+
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
         """Source, key and value of all that the key's value is chosen from, the strongest first.
 

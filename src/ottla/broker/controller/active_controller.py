@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 D = TypeVar("D", bound=Decided)
+TOLD_MAX: Final = 20
+"""Topics of one change that the log names."""
 SLICE_DECISIONS: Final = 50
 """What is decided before other requests have their turn: some milliseconds."""
 
@@ -96,6 +98,8 @@ class ActiveController(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         self.note_brokers(delta.new)
+        if self.is_active:
+            _tell_topics(delta)
 
     def on_active(self, epoch: int) -> None:
         log.info("controller_active", epoch=epoch)
@@ -302,3 +306,15 @@ def _check_room(added: int, left: int) -> None:
     if added > left:
         text = f"{added} more partitions need as many open files, and this broker may open {max(0, left)} more (ulimit -n)"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+
+
+def _tell_topics(delta: ImageDelta) -> None:
+    """The topics that came and went, by name where they are few."""
+    created = [topic for topic in delta.changed_topics if topic.name not in delta.old.topics]
+    for topic in created[:TOLD_MAX]:
+        log.info("topic_created", topic=topic.name, partitions=len(topic.partitions))
+    for topic in delta.deleted_topics[:TOLD_MAX]:
+        log.info("topic_deleted", topic=topic.name)
+    more = max(0, len(created) - TOLD_MAX), max(0, len(delta.deleted_topics) - TOLD_MAX)
+    if any(more):
+        log.info("more_topics_changed", created=more[0], deleted=more[1])
