@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
     "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
+    "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),
