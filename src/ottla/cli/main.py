@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
     "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
+    "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),

@@ -1,0 +1,100 @@
+"""``ottla sql``: a query over topics, on Spark."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ottla.cli.output import bootstrap_option, format_option, print_rows
+
+POLL_S = 0.2
+NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "--schema", "schemas", multiple=True, metavar="TOPIC=COLUMNS", help="The topic's values are JSON: orders='id string, amount double'."
+)
+@click.option(
+    "--since", "since_ms", type=click.IntRange(min=0), metavar="MS", help="Only records from this time on, in milliseconds since 1970."
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes from now on, until Ctrl-C, in lines of JSON.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@bootstrap_option
+@format_option
+def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool, master: str, bootstrap: str, output: str) -> None:
+    """Run a SQL QUERY whose tables are topics, such as "select customer, sum(amount) from orders group by customer".
+
+    Without a schema a topic has the columns key and value as text, topic, partition, offset and timestamp; with one the columns of its
+    values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls.
+    """
+    given = {}
+    for text in schemas:
+        name, equals, columns = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--schema {text}: it must be TOPIC=COLUMNS, such as orders='id string'")
+        given[name] = columns
+    try:
+        from ottla.runtime.java import JavaMissingError
+        from ottla.spark.defaults import session, stop_session
+        from ottla.spark.queries import follow as followed
+        from ottla.spark.queries import make_views, named_in
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} {NEEDS}") from None
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, client_id="ottla-cli") as admin:
+        topics = named_in(query, admin.list_topics())
+    if not topics:
+        raise click.ClickException("the query names no topic of the cluster")
+    with tempfile.TemporaryDirectory(prefix="ottla-sql-") as folder:
+        try:
+            spark = session("ottla-sql", master=master, log_file=Path(folder) / "spark.log")
+        except JavaMissingError as error:
+            raise click.ClickException(str(error)) from None
+        try:
+            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow)
+            frame = _planned(spark, query)
+            if follow:
+                _wait(followed(frame, _say))
+            else:
+                print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
+        finally:
+            stop_session()
+
+
+def _planned(spark: Any, query: str) -> Any:
+    """The frame of the query. ClickException with Spark's own words for one that is no query."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.sql(query)
+    except PySparkException as error:
+        raise click.ClickException(str(error).strip().splitlines()[0]) from None
+
+
+def _wait(query: Any) -> None:
+    """Until the query fails, or a Ctrl-C, which must not find Python inside of a long call to the JVM."""
+    try:
+        while query.isActive:
+            time.sleep(POLL_S)
+        raise click.ClickException(str(query.exception()).strip().splitlines()[0])
+    finally:
+        query.stop()
+
+
+def _say(rows: list[Any]) -> None:
+    import json
+
+    for row in rows:
+        click.echo(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    """As tables and JSON have it."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

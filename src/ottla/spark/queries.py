@@ -1,0 +1,70 @@
+"""SQL over topics: a view for each topic that a query names.
+
+A topic with a schema has the columns of its JSON values, any other one ``value`` as text; both have ``key`` as text, ``topic``,
+``partition``, ``offset`` and ``timestamp`` besides, unless the schema has a column of that name. Filters on the last three narrow what is
+read. A value that does not fit its schema has nulls: a look at a topic does not end at its first bad record, as a pipeline does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.options import invalid
+from ottla.spark.values import values_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE: Final = ("topic", "partition", "offset", "timestamp")
+
+
+def named_in(query: str, topics: Iterable[str]) -> list[str]:
+    """The topics whose names are words of the query, in backquotes or without."""
+    words = set(re.findall(r"[\w.-]+", query))
+    return sorted(words.intersection(topics))
+
+
+def make_views(
+    spark: SparkSession, topics: Iterable[str], schemas: Mapping[str, str], *, bootstrap: str, since_ms: int | None, is_stream: bool
+) -> None:
+    """Each topic is a view of its name, of its committed records. KafkaError INVALID_CONFIG for a schema of another topic."""
+    names = list(topics)
+    others = sorted(set(schemas) - set(names))
+    if others:
+        raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
+    for topic in names:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+        if since_ms is not None:
+            options |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
+        elif is_stream:
+            options["startingOffsets"] = "latest"
+        reader: Any = spark.readStream if is_stream else spark.read
+        _shaped(reader.format("ottla").options(**options).load(), schemas.get(topic)).createOrReplaceTempView(f"`{topic}`")
+
+
+def _shaped(rows: DataFrame, schema: str | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    columns: dict[str, Any] = {"key": F.col("key").cast("string"), "value": F.col("value").cast("string")}
+    columns |= {name: F.col(name) for name in PLACE}
+    if schema is not None:
+        values = values_of(schema)
+        parsed = values.parsed(F.col("value"))
+        del columns["value"]
+        columns = {name: parsed[name] for name in values.names} | {
+            name: found for name, found in columns.items() if name not in values.names
+        }
+    return rows.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def follow(frame: DataFrame, say: Callable[[list[Any]], object]) -> Any:
+    """PySpark's query, which gives the rows of each batch to ``say``: new ones, or those of an aggregate that have changed."""
+
+    def show(rows: DataFrame, number: int) -> None:
+        found = rows.collect()
+        if found:
+            say(found)
+
+    return frame.writeStream.foreachBatch(show).outputMode("update").start()
