@@ -32,7 +32,6 @@ DESTRUCTIVE = {
     ("txn", "find-hanging"): ((), 0, ""),
     ("pipeline", "restore"): (("readers",), 1, "there is no topic with a checkpoint of application"),
     ("pipeline", "reset"): (("readers",), 1, "would delete the offsets of no query"),
-    ("pipeline", "restore"): (("readers",), 1, "there is no topic with a checkpoint of application"),
 }
 """Their arguments, how they end without ``--yes``, and what they say then."""
 
