@@ -26,6 +26,7 @@ Receiver = Callable[[str, str, str, Mapping[str, Any]], None]
 
 _receiver: Receiver | None = None
 _levels: dict[str, str] = {ROOT: "INFO"}  # as they were set
+_change_count = 0
 _names: dict[str, None] = dict.fromkeys(_LIBRARIES)
 
 
@@ -72,8 +73,15 @@ def level_of(name: str) -> str:
     return _levels[name]
 
 
+def change_count() -> int:
+    """How often levels were set: who asks for a level all the time asks again when it has grown."""
+    return _change_count
+
+
 def set_levels(changes: Iterable[tuple[str, str | None]]) -> None:
     """Each logger has the level; with None it has that of the logger above it again."""
+    global _change_count  # noqa: PLW0603 - levels are the process's
+    _change_count += 1
     for name, level in changes:
         if level is None:
             _levels.pop(name, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla import loggers
 from ottla.loggers import LEVELS, get_logger, level_of
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.ports import Clock
@@ -19,7 +20,6 @@ PRINCIPALS_MAX: Final = 10_000
 WINDOW_MS: Final = 1000
 
 log = get_logger(LOGGER)
-_DEBUG: Final = LEVELS["DEBUG"]
 
 
 class Audit:
@@ -29,16 +29,25 @@ class Audit:
         self._clock = clock
         self._window_ms = 0
         self._denied: dict[str, int] = {}  # in this second, by principal
+        self._levels_seen = -1
+        self._tells_allowed = False
         self.allowed_count = 0
         self.denied_count = 0
 
-    def note(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str, *, is_allowed: bool) -> None:
-        """The question has been answered so."""
-        if is_allowed:
-            self.allowed_count += 1
-            if LEVELS[level_of(LOGGER)] <= _DEBUG:
-                log.debug("authorized", **_fields(asker, operation, resource_type, name, "Allowed"))
-            return
+    @property
+    def tells_allowed(self) -> bool:
+        """Whether the log has what is allowed, too."""
+        if self._levels_seen != loggers.change_count():
+            self._levels_seen = loggers.change_count()
+            self._tells_allowed = LEVELS[level_of(LOGGER)] <= LEVELS["DEBUG"]
+        return self._tells_allowed
+
+    def tell(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """The operation has been allowed."""
+        log.debug("authorized", **_fields(asker, operation, resource_type, name, "Allowed"))
+
+    def deny(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """The operation has been denied."""
         self.denied_count += 1
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._window_ms >= WINDOW_MS or len(self._denied) >= PRINCIPALS_MAX:
