@@ -20,6 +20,7 @@ from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_BROKER
 from ottla.metadata.replay import replay
 from ottla.runtime.world import real_world
 
+LOGIN: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="n" password="p";'
 BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 REFUSED: Final = {
     "principal.builder.class": "com.example.Builder",
@@ -126,13 +127,21 @@ def test_what_another_broker_took_is_passed_over() -> None:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
         },
         {
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": LOGIN,
+        },
+        {
             "process.roles": "broker",
             "node.id": "2",
             "controller.listener.names": "SASL_SSL",
             "controller.quorum.voters": "1@127.0.0.1:9093",
         },
     ],
-    ids=["own controller", "controllers elsewhere"],
+    ids=["own controller", "own controller without mechanisms", "controllers elsewhere"],
 )
 def test_a_listener_that_should_be_guarded_is_refused_and_nothing_is_touched(tmp_path: Path, given: dict[str, str]) -> None:
     async def start() -> None:
