@@ -102,9 +102,11 @@ def test_a_controller_changes_values_of_any_broker_that_is_registered() -> None:
 
 
 def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> None:
-    after = change(image, RESOURCE_BROKER, "1", ("message.max.bytes", SET, "1000"), ("listener.name.x.ssl.keystore.type", SET, "PEM"))
+    after = change(
+        image, RESOURCE_BROKER, "1", ("message.max.bytes", SET, "1000"), ("listener.name.x.sasl.kerberos.service.name", SET, "PEM")
+    )
     after = change(after, RESOURCE_BROKER, "", ("message.max.bytes", SET, "2000"))
-    assert after.broker_configs("1") == {"message.max.bytes": "1000", "listener.name.x.ssl.keystore.type": "PEM"}
+    assert after.broker_configs("1") == {"message.max.bytes": "1000", "listener.name.x.sasl.kerberos.service.name": "PEM"}
     assert after.broker_configs("") == {"message.max.bytes": "2000"}
 
 
@@ -186,7 +188,7 @@ def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
 
 def test_a_value_is_bounded(image: ClusterImage) -> None:
     for length, is_legal in ((VALUE_BYTES_MAX, True), (VALUE_BYTES_MAX + 1, False)):
-        edits = [ConfigChange("listener.name.x.ssl.keystore.location", SET, "x" * length)]
+        edits = [ConfigChange("listener.name.x.sasl.kerberos.service.name", SET, "x" * length)]
         if is_legal:
             assert change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG).records
         else:

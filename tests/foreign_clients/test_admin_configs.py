@@ -170,9 +170,10 @@ def test_the_older_request_replaces_the_complete_set(client: RawClient, topic: s
 
 
 def test_secrets_are_kept_and_never_returned(client: RawClient) -> None:
-    name = "listener.name.inside.ssl.keystore.password"
+    name = "listener.name.inside.plain.sasl.jaas.config"
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="s3cret";'
     try:
-        assert change(client, BROKER, "1", (name, SET, "s3cret")) == ErrorCode.NONE
+        assert change(client, BROKER, "1", (name, SET, users)) == ErrorCode.NONE
         entry = describe(client, BROKER, "1")[name]
         assert (entry.value, entry.is_sensitive, entry.config_source) == (None, True, DYNAMIC_BROKER)
         assert all(synonym.value is None for synonym in entry.synonyms)

@@ -30,17 +30,16 @@ _Changes = tuple[list[ScramCredentialDeletion], list[ScramCredentialUpsertion]]
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
-    users = _users(request)
-    changes: dict[str, _Changes] = {user: ([], []) for user in users}
+    changes: dict[str, _Changes] = {}
     slices = Slices(parts.world.clock)
     async for deletion in slices.over(request.deletions):
-        changes[deletion.name][0].append(deletion)
+        changes.setdefault(deletion.name, ([], []))[0].append(deletion)
     async for upsertion in slices.over(request.upsertions):
-        changes[upsertion.name][1].append(upsertion)
+        changes.setdefault(upsertion.name, ([], []))[1].append(upsertion)
     excess = too_many_records(len(request.deletions) + len(request.upsertions))
-    outcomes = await parts.controller.decide(map(_decision, users, changes.values()), validate_only=False, refused=excess)
+    outcomes = await parts.controller.decide(map(_decision, changes, changes.values()), validate_only=False, refused=excess)
     results = []
-    async for user, outcome in slices.over(zip(users, drained(outcomes), strict=True)):
+    async for user, outcome in slices.over(zip(changes, drained(outcomes), strict=True)):
         result = AlterUserScramCredentialsResult(user, error_message=None)
         if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message
@@ -52,12 +51,9 @@ def _decision(user: str, changes: _Changes) -> Callable[[ClusterImage], Recorded
     return partial(alter_credentials, user=user, deletions=changes[0], upsertions=changes[1])
 
 
-def _users(request: AlterUserScramCredentialsRequest) -> list[str]:
-    return list(dict.fromkeys([*(one.name for one in request.deletions), *(one.name for one in request.upsertions)]))
-
-
 def _refused(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
-    return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user, code, None) for user in _users(request)])
+    users = dict.fromkeys([*(one.name for one in request.deletions), *(one.name for one in request.upsertions)])
+    return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user, code, None) for user in users])
 
 
 SERVICE = service(

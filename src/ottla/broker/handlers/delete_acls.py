@@ -29,7 +29,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteAclsReque
     slices = Slices(parts.world.clock)
     if parts.authorizer.is_configured:
         await parts.controller.decide([confirm])  # the filters are compared with the newest ACLs
-    for asked in request.filters:
+    async for asked in slices.over(request.filters):
         result = DeleteAclsFilterResult(error_message=None)
         results.append(result)
         wanted = acl_filter(asked)
