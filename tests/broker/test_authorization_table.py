@@ -200,7 +200,7 @@ def test_nodes_without_rights_say_so_and_name_the_way_out() -> None:
         for node in nodes:
             await node.format()
             node.begin()
-        await asyncio.sleep(10)
+        await asyncio.sleep(10)  # simulated: they would long serve
         assert all(node.broker is None for node in nodes), "none of them serves"
 
     with known_by_host(), structlog.testing.capture_logs() as logs:

@@ -56,6 +56,8 @@ class Service:
 
     api: Api
     handle: Handle
+    needs: Needs
+    """Who may not do that is refused before the handler. It has no default: an API without a rule would be open to everybody."""
     handle_many: Handle | None = None
     """In place of ``handle``, for requests of so many elements that they were decoded in steps."""
     waits_for_others: bool = False
@@ -66,8 +68,6 @@ class Service:
     """Whose listeners it is served on: as Kafka's message definitions say."""
     is_forwarded: bool = False
     """A broker whose own controller is not the active one passes it on, whole."""
-    needs: Needs = Asks.HANDLER
-    """Who may not do that is refused before the handler."""
     refused: Refused | None = None
 
     @property
@@ -95,4 +95,4 @@ def service(
     api = API_OF_REQUEST[request]
     assert isinstance(needs, Asks) or refused or "error_code" in api.response.__struct_fields__, f"{api.name} cannot say that it is refused"
     low = api.version_min if listed_from is None else listed_from
-    return Service(api, handle, handle_many, waits_for_others, low, roles, is_forwarded, needs, refused)
+    return Service(api, handle, needs, handle_many, waits_for_others, low, roles, is_forwarded, refused)
