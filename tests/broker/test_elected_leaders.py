@@ -97,7 +97,8 @@ def test_records_that_too_few_replicas_have_kept_are_not_acknowledged() -> None:
     partition = Given(5, 5)
     partition.log.config.min_insync_replicas = 3
     replication: Any = SimpleNamespace(
-        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True
+        node_id=1, clock=SimpleNamespace(monotonic_ms=lambda: 0), lag_ms_max=30_000, may_join=lambda node, epoch: True,
+        high_watermark_size=0,
     )  # fmt: skip
     told: list[KafkaError | None] = []
     waiter: Any = SimpleNamespace(on_commit=lambda what, error: told.append(error))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.replicas.leading import Leading
+from ottla.broker.replicas.unread import Unread
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import LOST_DIRECTORY, PartitionImage
@@ -26,6 +27,7 @@ class Given:
             durability=SimpleNamespace(owes_sync=False),
         )  # fmt: skip
         self.committed = HighWatermark(high_watermark)
+        self.unread = Unread()
         self.woken: list[int] = []
 
     def wake(self, size_bytes: int) -> None:
@@ -37,7 +39,9 @@ class Given:
 def replication_of(monotonic_ms: Callable[[], int] = lambda: 0, may_join: Callable[[], bool] = lambda: True) -> Any:
     """Of node 1."""
     clock = SimpleNamespace(monotonic_ms=monotonic_ms)
-    return SimpleNamespace(node_id=1, clock=clock, lag_ms_max=30_000, deleting={}, may_join=lambda node, epoch: may_join())
+    return SimpleNamespace(
+        node_id=1, clock=clock, lag_ms_max=30_000, deleting={}, may_join=lambda node, epoch: may_join(), high_watermark_size=0
+    )
 
 
 @pytest.mark.parametrize(("high_watermark", "woken"), [(3, [AT_ONCE]), (5, [])])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.replicas.replica_role import LEADING, TRANSITIONS, ReplicaRole, Role
 from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.unread import Unread
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
@@ -34,6 +35,7 @@ class Replica:
             durability=SimpleNamespace(owes_sync=False), epochs=SimpleNamespace(start_of=lambda epoch: 5),
         )  # fmt: skip
         self.committed = HighWatermark(3)
+        self.unread = Unread()
         self.entered: list[int] = []
         self._after: list[Callable[[], Coroutine[Any, Any, None]]] = []
         clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)

@@ -113,17 +113,23 @@ def play(
     broker_ids: Sequence[int] = (),
     **properties: str,
 ) -> Sequence[EventDict]:
-    """``body`` with three nodes of these properties, whose dots are underscores, and with these brokers beside them; what they logged."""
-    given = {"min.insync.replicas": "1"} | {key.replace("_", "."): value for key, value in properties.items()}
+    """``body`` with three nodes of these properties, and with these brokers beside them; what they logged.
+
+    Dots of a property are underscores; ``{node}`` in its value is the node's id.
+    """
+
+    def given(node: int) -> dict[str, str]:
+        own = {key.replace("_", "."): value.replace("{node}", str(node)) for key, value in properties.items()}
+        return {"min.insync.replicas": "1"} | own
 
     async def main() -> None:
         simulation = Simulation(seed)
-        nodes = {number: QuorumNode(simulation, number, given) for number in range(1, NODES + 1)}
+        nodes = {number: QuorumNode(simulation, number, given(number)) for number in range(1, NODES + 1)}
         for node in nodes.values():
             await node.format(features)
             node.begin()
         await asyncio.gather(*(node.starting for node in nodes.values() if node.starting is not None))
-        brokers = {number: broker_alone(simulation, number, f"node-{number}", given) for number in broker_ids}
+        brokers = {number: broker_alone(simulation, number, f"node-{number}", given(number)) for number in broker_ids}
         for broker in brokers.values():
             await format_broker(broker)
             await broker.start()

@@ -80,15 +80,16 @@ class LoopCluster:
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
         }
-        return BrokerConfig(own | self.properties)
+        return BrokerConfig(own | {key: value.replace("{node}", str(node_id)) for key, value in self.properties.items()})
 
 
 @asynccontextmanager
 async def cluster_on_loop(
     folder: Path, count: int = 3, *, directory_count: int = 1, zookeeper: str = "", **properties: str
 ) -> AsyncIterator[LoopCluster]:
-    """So many nodes, each of them broker and controller; dots of a property are underscores. Those that run at the end are stopped.
+    """So many nodes, each of them broker and controller. Those that run at the end are stopped.
 
+    Dots of a property are underscores; ``{node}`` in its value is the node's id.
     With ``zookeeper``, an address and a chroot, the cluster's home is there, and nothing is formatted before.
     """
     given = {key.replace("_", "."): value for key, value in properties.items()}

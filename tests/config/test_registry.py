@@ -41,7 +41,7 @@ OTHER_DEFAULTS = {
 OTHER_BOUNDS = {
     *("log.segment.bytes", "segment.bytes"),  # smaller segments are legal here, as they were before Kafka 4.1
     *("retention.ms", "interval.ms"),  # Kafka checks these beside the definition
-    *("authorizer.class.name",),  # the one that there is; Kafka loads any class
+    *("authorizer.class.name", "replica.selector.class"),  # those that there are; Kafka loads any class
     *("share.delivery.count.limit", "share.partition.max.record.locks", "share.record.lock.duration.ms"),
     *("share.assignment.interval.ms", "consumer.assignment.interval.ms", "streams.assignment.interval.ms"),
 }

@@ -121,7 +121,7 @@ class Cluster:
         self.topic_errors: dict[str, int] = {}
         self.topic_names: dict[bytes, str] = {}
         self._wanted: set[str] = set()
-        self._metadata_max_age_ms = metadata_max_age_ms
+        self.metadata_max_age_ms = metadata_max_age_ms
         self._refreshed_ms = -metadata_max_age_ms
         self._features_ms = world.clock.monotonic_ms()
 
@@ -318,7 +318,7 @@ class Cluster:
 
     def age_left_ms(self) -> int:
         """How long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
-        return max(0, self._refreshed_ms + self._metadata_max_age_ms - self.world.clock.monotonic_ms())
+        return max(0, self._refreshed_ms + self.metadata_max_age_ms - self.world.clock.monotonic_ms())
 
     async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
         """The topic, waiting for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""
@@ -367,7 +367,7 @@ class Cluster:
     async def renew_features(self, connection: ClientConnection) -> None:
         """What the connection's broker knows of the cluster's features is no older than metadata.max.age.ms."""
         now_ms = self.world.clock.monotonic_ms()
-        if now_ms - self._features_ms >= self._metadata_max_age_ms:
+        if now_ms - self._features_ms >= self.metadata_max_age_ms:
             self._features_ms = now_ms
             await connection.renew_versions(timeout_ms=self.request_timeout_ms)
 

@@ -1,4 +1,6 @@
-"""Fetching ahead: one request in flight to each leader, for the partitions that have nothing buffered.
+"""Fetching ahead: one request in flight to each broker, for the partitions that have nothing buffered.
+
+Partitions are fetched from their leaders, or from the replicas in the client's rack that these name (KIP-392).
 
 What comes back is decoded at once and buffered (``buffer.py``). Records below the position (a fetch returns complete batches) and
 control records are passed over; with read_committed those of aborted transactions too. Fetches have a connection of their own to each
@@ -18,7 +20,7 @@ from ottla.client.buffer import ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.client.positions import Positions
-from ottla.client.settings import Settings, boolean, choice, integer
+from ottla.client.settings import Settings, boolean, choice, integer, text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
@@ -45,6 +47,7 @@ class FetchSettings(Settings):
     auto_offset_reset: str = choice("latest", (*RESET_TIMESTAMPS, "none"))
     isolation_level: str = choice("read_uncommitted", ("read_uncommitted", "read_committed"))
     check_crcs: bool = boolean(True)
+    client_rack: str = text("")
 
     @property
     def isolation_level_number(self) -> int:
@@ -58,7 +61,7 @@ class Fetcher:
         self._positions = positions
         self._settings = settings
         self._buffer = buffer
-        self._in_flight: dict[int, asyncio.Task[None]] = {}
+        self._in_flight: dict[int, asyncio.Task[None]] = {}  # by the broker that is asked
         self._resetting: asyncio.Task[None] | None = None
         self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
@@ -81,7 +84,7 @@ class Fetcher:
         self._news.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Something has come, or the time is over. Keeps one fetch in flight to every leader meanwhile."""
+        """Something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile."""
         self._news.clear()
         self.start()
         if self._buffer.has_some():
@@ -99,7 +102,7 @@ class Fetcher:
         return min(held) - now_ms if held else NEVER_MS
 
     def start(self) -> None:
-        """Requests go out to leaders that have none in flight."""
+        """Requests go out to brokers that have none in flight."""
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         needs_reset, needs_leader = False, False
         now_ms = self._cluster.world.clock.monotonic_ms()
@@ -108,21 +111,23 @@ class Fetcher:
             if state.position is None:
                 needs_reset = needs_reset or state.seek_timestamp is not None
             elif not state.is_paused and partition not in self._buffer and state.retry_ms <= now_ms:
-                leader = self._cluster.leader(partition)
-                if leader is None:
+                node = state.nearby(now_ms)
+                if node is None:
+                    node = self._cluster.leader(partition)
+                if node is None:
                     needs_leader = True
-                elif leader not in self._in_flight:
-                    wanted.setdefault(leader, {})[partition] = state.version
+                elif node not in self._in_flight:
+                    wanted.setdefault(node, {})[partition] = state.version
         loop = asyncio.get_running_loop()
-        for leader, versions in wanted.items():
-            task = self._in_flight[leader] = loop.create_task(self._fetch(leader, versions))
-            task.add_done_callback(functools.partial(self._fetched, leader))
+        for node, versions in wanted.items():
+            task = self._in_flight[node] = loop.create_task(self._fetch(node, versions))
+            task.add_done_callback(functools.partial(self._fetched, node))
         if (needs_reset or needs_leader) and self._resetting is None:
             self._resetting = loop.create_task(self._look_up(needs_leader))
             self._resetting.add_done_callback(self._looked_up)
 
-    def _fetched(self, leader: int, task: asyncio.Task[None]) -> None:
-        self._in_flight.pop(leader, None)
+    def _fetched(self, node: int, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(node, None)
         self._end(task)
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
@@ -138,10 +143,10 @@ class Fetcher:
                 self._problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
         self._news.set()
 
-    async def _fetch(self, leader: int, versions: dict[TopicPartition, int]) -> None:
+    async def _fetch(self, node: int, versions: dict[TopicPartition, int]) -> None:
         sent = {partition: self._cluster.leader_epoch(partition) for partition in versions}
         try:
-            connection = await self._cluster.connection(leader, FETCH_LANE)
+            connection = await self._cluster.connection(node, FETCH_LANE)
             request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)])
             if request is None:
                 return
@@ -159,6 +164,9 @@ class Fetcher:
             if state is None or not self._is_as_asked(partition, versions):
                 continue
             if partition in self._buffer:  # two leaders were asked, one after the other, and the other one has answered first
+                continue
+            if data.preferred_read_replica >= 0:
+                state.read_from(data.preferred_read_replica, self._cluster.world.clock.monotonic_ms() + self._cluster.metadata_max_age_ms)
                 continue
             problem = self._partition_problem(partition, data)
             if problem is not None:
@@ -190,6 +198,7 @@ class Fetcher:
             max_bytes=settings.fetch_max_bytes,
             isolation_level=settings.isolation_level_number,
             topics=topics,
+            rack_id=settings.client_rack,
         )
 
     def _position_of(self, partition: TopicPartition) -> int:
@@ -241,6 +250,8 @@ class Fetcher:
         if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
             return self._truncated(partition, data.diverging_epoch)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.nearby(self._cluster.world.clock.monotonic_ms()) is not None:  # the leader knows whether that is so
+                return KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"fetch from {partition}")
             if policy == "none":
                 text = f"offset {state.position} of {partition} is out of range and auto.offset.reset=none"
                 return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
@@ -282,6 +293,7 @@ class Fetcher:
             if state is None:
                 continue
             state.failures += 1
+            state.read_from_leader()
             is_elsewhere = self._cluster.leader_epoch(partition) > sent[partition]
             delay_ms = 0.0 if is_elsewhere else self._delay_ms(state.failures)
             state.retry_ms = now_ms + int(delay_ms)

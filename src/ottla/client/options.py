@@ -90,6 +90,7 @@ class ConsumerOptions(ClusterOptions, total=False):
     auto_offset_reset: Literal["earliest", "latest", "none"]
     isolation_level: Literal["read_uncommitted", "read_committed"]
     check_crcs: bool
+    client_rack: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int

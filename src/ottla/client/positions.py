@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ottla.types import NO_EPOCH, TopicPartition
+
+NOWHERE: Final = (-1, 0)
 
 
 class PartitionPosition:
     __slots__ = (
-        "_versions", "failures", "fetched_epoch", "high_watermark", "is_paused", "leader_epoch", "position", "retry_ms", "seek_timestamp",
-        "version",
+        "_nearby", "_versions", "failures", "fetched_epoch", "high_watermark", "is_paused", "leader_epoch", "position", "retry_ms",
+        "seek_timestamp", "version",
     )  # fmt: skip
 
     def __init__(self, versions: Iterator[int]) -> None:
@@ -29,6 +32,7 @@ class PartitionPosition:
         self.high_watermark = -1  # as the broker last said
         self.seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
         self.version = next(versions)  # what was fetched for another version is thrown away
+        self._nearby = NOWHERE
 
     def seek(self, offset: int) -> None:
         self.position, self.seek_timestamp = offset, None
@@ -42,6 +46,19 @@ class PartitionPosition:
         """Records from ``offset`` on were not handed out after all. Fetches that are under way began after them, and do not count."""
         self.position, self.fetched_epoch = offset, NO_EPOCH
         self.version = next(self._versions)
+
+    def read_from(self, node: int, until_ms: int) -> None:
+        """The leader has named that replica to be fetched from; it is asked itself again from ``until_ms`` on (KIP-392)."""
+        self._nearby = node, until_ms
+
+    def read_from_leader(self) -> None:
+        """The leader is fetched from, until it names another replica."""
+        self._nearby = NOWHERE
+
+    def nearby(self, now_ms: int) -> int | None:
+        """The replica to be fetched from in place of the leader."""
+        node, until_ms = self._nearby
+        return node if now_ms < until_ms else None
 
     def ask_later(self, now_ms: int, delay_ms: float) -> None:
         """Where the group has read to is not decided yet."""

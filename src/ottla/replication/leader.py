@@ -211,6 +211,11 @@ class Leader:
             self._propose((*self.isr, node))
         return offset != before and self.advance(end_offset, now_ms)
 
+    def holders_of(self, offset: int) -> dict[int, int]:
+        """Followers in sync whose log reaches from that offset, or from before it, to it at least; and where it ends."""
+        known = ((node, self.followers[node]) for node in self.isr if node in self.followers)
+        return {node: follower.end_offset for node, follower in known if follower.start_offset <= offset <= follower.end_offset}
+
     def rest(self, node: int, times: FetchTimes, *, end_offset: int, start_offset: int) -> bool:
         """Whether the follower is at rest from now on: it is in sync, has everything, and reports ``start_offset`` as its own."""
         follower = self.followers.get(node)

@@ -29,9 +29,14 @@ class SessionConsumerPolicy:
     settles_before_waiting: ClassVar = False
     __slots__ = ("_consumer", "_session", "_stirred", "_watch")
 
-    def __init__(self, request: FetchRequest, session: FetchSession, connection: Connection, rules: object) -> None:
-        """``rules`` are those under which the client may read (``Rights.version``): under others, what is at rest is looked at again."""
-        self._consumer = ConsumerPolicy(request)
+    def __init__(
+        self, consumer: ConsumerPolicy, request: FetchRequest, session: FetchSession, connection: Connection, rules: object
+    ) -> None:
+        """``consumer`` reads; ``rules`` are those under which the client may read (``Rights.version``).
+
+        Under others, what is at rest is looked at again.
+        """
+        self._consumer = consumer
         self._session = session
         watch = session.watch
         if not isinstance(watch, ConsumerWatch) or watch.connection is not connection or watch.rules is not rules:

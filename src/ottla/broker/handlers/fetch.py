@@ -5,9 +5,10 @@ answered by the append that completes it, or at its deadline. Batches are never 
 when it is larger than allowed, and an offset inside a batch returns the complete batch. v7 sessions (KIP-227); v12
 diverging epochs; v13 topic ids (KIP-516); v16 leader hints (KIP-951). A parked request is answered when a leader changes.
 
-Consumers read up to the high watermark, followers up to the log's end; what a follower asks for says what it has (KIP-101, KIP-903).
+Consumers read up to the high watermark, of the leader or of a replica in their rack (KIP-392), followers up to the log's end; what
+a follower asks for says what it has (KIP-101, KIP-903).
 An offset between the two is no error for a consumer: a new leader's high watermark may be behind what the last one told. Followers answer
-those who compare replicas (replica id -2), and nobody else.
+those who compare replicas (replica id -2), and consumers that name their rack.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     session = plan.session
-    if request.replica_state is None and request.replica_id == CONSUMER and (session is None or not session.is_worth_watching):
+    is_plain = request.replica_state is None and request.replica_id == CONSUMER and not request.rack_id
+    if is_plain and (session is None or not session.is_worth_watching):
         policy: Policy = ConsumerPolicy(request)
     else:
         policy = _policy_of(parts, context, request, session)
@@ -67,13 +69,21 @@ def _policy_of(parts: Parts, context: RequestContext, request: FetchRequest, ses
     if context.version >= REPLICA_STATE_SINCE:
         node, epoch = (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
     if node < 0:
+        if node == COMPARING:
+            consumer: ConsumerPolicy = ComparingPolicy(request)
+        elif request.rack_id:
+            from ottla.broker.fetching.nearby import NearbyPolicy
+
+            consumer = NearbyPolicy(request, parts, context.connection.listener)
+        else:
+            consumer = ConsumerPolicy(request)
         if node != COMPARING and session is not None and session.is_worth_watching:
             from ottla.broker.fetching.session_consumer import SessionConsumerPolicy  # a lone broker starts without
 
-            return SessionConsumerPolicy(request, session, context.connection, context.connection.rights.version)
+            return SessionConsumerPolicy(consumer, request, session, context.connection, context.connection.rights.version)
         if session is not None and session.watch is not None:  # another kind of client had it
             session.watch.ended()
-        return (ComparingPolicy if node == COMPARING else ConsumerPolicy)(request)
+        return consumer
     if parts.authorizer.is_configured and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return RefusedPolicy(request)
     from ottla.broker.fetching.follower import FollowerPolicy  # a lone broker starts without

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Led, Replication
-from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 class Leading:
     """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
 
-    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_told", "_unread", "has_ended", "machine")
+    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_told", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -35,8 +34,7 @@ class Leading:
         self._deletions = Deletions()
         self.has_ended = False
         end_offset, known = partition.log.log_end_offset, partition.committed.offset
-        self._unread = (known, end_offset, AT_ONCE if known < end_offset else 0)
-        """From where to where consumers have not been woken, and how many bytes that is; what earlier epochs left is not known."""
+        partition.unread.begin(known, end_offset)
         partition.committed.raise_to(partition.log.log_start_offset)  # what was deleted was committed
         partition.committed.cut_to(end_offset)
         self.machine = Leader(
@@ -73,8 +71,7 @@ class Leading:
 
     def grew(self, size_bytes: int) -> None:
         """The log has so much more."""
-        start, _, unread = self._unread
-        self._unread = start, self._end_offset, min(unread + size_bytes, AT_ONCE)
+        self._partition.unread.grew(self._end_offset, size_bytes)
         if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
             self.committed()
 
@@ -140,24 +137,12 @@ class Leading:
         has_moved = self._told != machine.high_watermark
         if has_moved:
             self._told = machine.high_watermark
-            partition.tell_followers()
+            partition.tell_followers(self._replication.high_watermark_size)
         self.answer_committed()
         if has_moved:
-            partition.wake(self._take_read(machine.high_watermark))
+            partition.wake(partition.unread.take(machine.high_watermark))
         if self._deletions:
             self.look_at_deletions()
-
-    def _take_read(self, high_watermark: int) -> int:
-        """How many bytes more can be read; about, where the high watermark lies between two that grew the log together."""
-        start, end, unread = self._unread
-        if high_watermark >= end:
-            self._unread = high_watermark, high_watermark, 0
-            return unread
-        if high_watermark <= start or not unread:
-            return 0
-        share = unread if unread >= AT_ONCE else max(1, unread * (high_watermark - start) // (end - start))
-        self._unread = high_watermark, end, max(1, unread - share)  # the rest is not nothing, whatever came before it
-        return share
 
     def answer_committed(self) -> None:
         """Those who wait for what is committed by now are answered."""

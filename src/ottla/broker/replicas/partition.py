@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.replicas.leader_epochs import check_known_epoch
 from ottla.broker.replicas.replica_role import ReplicaRole, Role
 from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
+from ottla.broker.replicas.unread import Unread
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
 from ottla.broker.tasks.single_flight import Turns
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -43,7 +44,7 @@ log = get_logger(__name__)
 class Partition:
     __slots__ = (
         "_flush", "_on_failed", "_replication", "_sync", "changing", "committed", "follower_waiters", "index", "is_internal", "log",
-        "meters", "role", "topic", "topic_id", "waiters",
+        "meters", "role", "topic", "topic_id", "unread", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,7 @@ class Partition:
         self.is_internal = topic in INTERNAL_TOPICS
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
+        self.unread = Unread()  # with several replicas
         self._flush = Turns(self._flush_once)
         self._sync = Turns(self._sync_once)
         self.role = ReplicaRole(self, replication, self._flush)
@@ -116,7 +118,8 @@ class Partition:
         return self.committed.offset
 
     def count_replicated(self, size_bytes: int) -> None:
-        """So much was fetched from the leader."""
+        """So much was fetched from the leader, and is in the log."""
+        self.unread.grew(self.log.log_end_offset, size_bytes)
         replication = self._replication
         replication.count_fetched(self.topic, self.index, size_bytes, is_added=self.role.is_adding(replication.node_id))
 
@@ -137,6 +140,12 @@ class Partition:
         """There is so much more for them, or, with 0, something that they are told with their next fetch; with ``AT_ONCE`` now."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
+
+    def follower_committed(self) -> None:
+        """The leader has said that more of this replica's log is committed: consumers may read it here (KIP-392)."""
+        size_bytes = self.unread.take(self.committed.offset)
+        if self.waiters:
+            self.wake(size_bytes)
 
     def start_moved(self, size_bytes: int = 0) -> None:
         """The log begins elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""

@@ -306,13 +306,15 @@ class ReplicaFetcher:
         """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""
         if not partition.role.is_end_known:  # it was asked for at an end that may be another one by now
             return False
-        now_ms = self._world.clock.monotonic_ms()
+        now_ms, known = self._world.clock.monotonic_ms(), partition.high_watermark
         step = followed.on_answer(asked.offset, asked.leader_epoch, data, partition.log, now_ms)
         if isinstance(step, Append):
             records = memoryview(step.records)  # type: ignore[arg-type]
             await append(self._store, partition, followed, asked.offset, records, now_ms=self._world.clock.now_ms())
             followed.leader_high_watermark(data.high_watermark, partition.log)
-        elif isinstance(step, AskOffsets):
+        if partition.high_watermark > known:
+            partition.follower_committed()
+        if isinstance(step, AskOffsets):
             self._ask_offsets(partition, followed)
         elif (cut := _cut_of(partition, followed, step)) is not None:
             cuts.append(cut)

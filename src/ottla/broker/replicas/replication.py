@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.broker.part import Part
 from ottla.broker.replicas.throttles import Throttles
+from ottla.broker.replicas.unread import Unread
+from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.config import BrokerConfig
+from ottla.config.keys.cluster import RACK_AWARE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
@@ -33,6 +36,7 @@ class Led(Protocol):
     index: int
     committed: HighWatermark
     log: PartitionLog
+    unread: Unread
 
     def wake(self, size_bytes: int) -> None:
         """So much more can be read, or, with 0, there is something that consumers are told with their next fetch."""
@@ -83,6 +87,8 @@ class Replication(Part):
         self.deleting: dict[Deleting, None] = {}
         """The partitions of which requests wait for followers to delete records."""
         self.throttles: Final = Throttles(clock, config)
+        self.high_watermark_size: Final = AT_ONCE if config["replica.selector.class"] == RACK_AWARE else 0
+        """What ``tell_followers`` says of a high watermark that has moved: followers that consumers read from learn it at once."""
         self.isr_meters: Final = IsrMeters()
         self.meters: Final = ReplicationMeters()
 

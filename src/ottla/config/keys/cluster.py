@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, NOT_YET, TIERED
+from ottla.config.keys.reasons import DESIGN, NOT_YET, TIERED
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_ALONE: Final = "org.apache.kafka.common.replica.LeaderSelector"
+"""Kafka's classes. Their names are accepted as those of their rules: no class is loaded."""
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings("controller.listener.names", None, "Listeners of the controller: brokers and controllers talk over them."),
@@ -170,7 +174,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data."),
     int64("replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=DESIGN),
     int64("replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas."),
-    string("replica.selector.class", None, "A Java class that picks the replica a consumer reads from.", without_effect=JAVA),
+    string(
+        "replica.selector.class",
+        None,
+        f"Which replica a consumer that names its rack reads from: {RACK_AWARE}, one of its rack, or the leader.",
+        choices=(LEADER_ALONE, RACK_AWARE),
+    ),
     int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas."),
     int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer."),
     boolean(
