@@ -124,7 +124,7 @@ def test_an_offset_that_a_replica_lacks_is_asked_of_the_leader_before_it_is_give
             await consumer.assign([TopicPartition("t", 0)])
             assert await read(consumer, 1) == [b"a"]
             nodes.simulation.fabric.clog_link(nodes.nodes[LEADER].machine.name, nodes.nodes[FOLLOWER].machine.name, 3_000)
-            producer = Producer(cluster, ProducerSettings(acks=1, linger_ms=0))
+            producer = Producer(cluster, ProducerSettings(acks="1", linger_ms=0))
             for value in (b"b", b"c"):
                 await producer.send_and_wait("t", value, partition=0)
             assert nodes.partition(FOLLOWER, "t").log.log_end_offset == 1
