@@ -24,11 +24,11 @@ class CoordinationError(Exception):
 
 
 class NoNodeError(CoordinationError):
-    """There is no such znode, or no parent for it."""
+    """The error of a path without a znode, or without a parent for the new one."""
 
 
 class NodeExistsError(CoordinationError):
-    """There is such a znode already."""
+    """The error of a znode that exists already."""
 
 
 class BadVersionError(CoordinationError):
@@ -66,7 +66,7 @@ class MultiFailedError(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is known of a znode beside its data. ``czxid`` tells two znodes of one path apart, which versions do not."""
+    """The facts about a znode beside its data. ``czxid`` distinguishes two znodes of one path; versions do not."""
 
     czxid: int
     version: int
@@ -77,7 +77,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may do what to a znode: ``permissions`` are of ``crwda``."""
+    """An entry of a znode's access list: ``permissions`` are of ``crwda``."""
 
     scheme: str
     id: str
@@ -172,7 +172,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the service is reached by TLS. The files are PEM."""
+    """The settings for reaching the service by TLS. The files are PEM."""
 
     trusted: str | None
     """Certificates of those who may have signed the service's; None: those that the system trusts."""
@@ -186,7 +186,7 @@ class Tls:
 
 
 class Coordination(Protocol):
-    """How a session is made."""
+    """A maker of sessions."""
 
     @property
     def last_problem(self) -> str | None:

@@ -33,7 +33,7 @@ Token = int
 
 
 class Command(Generic[R]):
-    """What a machine is asked to decide; an ``R`` is the reply. Commands of timers have none: ``Command[None]``."""
+    """A question that a machine decides; an ``R`` is the reply. Commands of timers have none: ``Command[None]``."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Marker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """At ``deadline_ms`` the command is decided. A later timer of the same name replaces an earlier one."""
+    """A command to be decided at ``deadline_ms``. A later timer of the same name replaces an earlier one."""
 
     name: tuple[str, ...]
     deadline_ms: int
@@ -85,7 +85,7 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What should happen now. Empty parts cost nothing.
+    """The consequences of one command. Empty parts cost nothing.
 
     The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Those of a
     ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records.
@@ -104,7 +104,7 @@ class Decision:
 
 
 class ReplicatedMachine(Protocol):
-    """What the runner needs of a machine."""
+    """A machine, as its runner sees it."""
 
     def decide(self, command: Any, now_ms: int) -> Decision:
         """Reads state, changes nothing."""

@@ -14,7 +14,7 @@ _BUCKETS: Final = 40 << _SUB_BITS  # up to 2**40 us, twelve days
 
 
 class Timer:
-    """How long something took, in microseconds. Counts are of all time, quantiles of the last two periods."""
+    """A record of durations, in microseconds. Counts are of all time, quantiles of the last two periods."""
 
     __slots__ = ("_before", "_counts", "_earlier", "count", "total_us")
 
@@ -54,7 +54,7 @@ class Timer:
 
 
 class IsrMeters:
-    """What became of the ISRs that leaders asked for."""
+    """Counts of the ISR changes that leaders asked for, by outcome."""
 
     __slots__ = ("expands", "failed", "shrinks")
 
@@ -68,7 +68,7 @@ class IsrMeters:
 
 
 class ReplicationMeters:
-    """What brokers copy from each other: bytes of record batches fetched by this one, and by others from it.
+    """Counts of what brokers copy from each other: bytes of record batches fetched by this one, and from it.
 
     Those of replicas that a reassignment adds are counted apart, too.
     """

@@ -7,7 +7,7 @@ BURST_SECONDS = 0.3
 
 
 class Throttle:
-    """At most ``bytes_per_second`` in the long run, and a burst of ``BURST_SECONDS`` at any time."""
+    """A limit of ``bytes_per_second`` in the long run, with bursts of ``BURST_SECONDS`` at any time."""
 
     __slots__ = ("_bytes_per_second", "_free_at_ms")
 

@@ -206,7 +206,7 @@ class Disk(Protocol):
 
 
 class ConnectionHandler(Protocol):
-    """Who owns a connection. Called on the loop, never concurrently."""
+    """The owner of a connection. Called on the loop, never concurrently."""
 
     def on_data(self, data: memoryview) -> bool:
         """Bytes came in; ``data`` is writable, so that offsets can be stamped in place.

@@ -31,7 +31,7 @@ THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can tell
 
 
 class QuotaKind(Enum):
-    """What is measured, by Kafka's names: bytes or partitions a second, or the share of a second in percent."""
+    """The measured quantity, by Kafka's names: bytes or partitions a second, or the share of a second in percent."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"

@@ -52,7 +52,7 @@ def as_json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 
 
 class AdminPages:
-    """What each path answers."""
+    """The pages of the admin listener, and the answer for each path."""
 
     def __init__(self, status: Status) -> None:
         self._status = status

@@ -23,7 +23,7 @@ log = get_logger(LOGGER)
 
 
 class Audit:
-    """Of one authorizer."""
+    """The audit log of one authorizer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -55,7 +55,7 @@ def denial(resource_type: ResourceType) -> ErrorCode:
 
 
 class Rights(Protocol):
-    """What one principal may do from one address."""
+    """The rights of one principal at one address."""
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether this one operation is allowed; a denial is in the audit log."""
@@ -76,7 +76,7 @@ class Rights(Protocol):
 
 
 class Authorizer(Protocol):
-    """Who decides what principals may do. ``is_configured`` says whether there are rules at all."""
+    """The judge of what principals may do. ``is_configured`` says whether there are rules at all."""
 
     is_configured: bool
 
@@ -106,7 +106,7 @@ class AllowAll:
 
 
 class AclAuthorizer:
-    """By the ACLs of the cluster (Kafka's StandardAuthorizer). Super users are named by the node's own configuration alone."""
+    """An authorizer that goes by the ACLs of the cluster (Kafka's StandardAuthorizer). Super users come from the node's own file."""
 
     is_configured = True
 
@@ -128,7 +128,7 @@ class AclAuthorizer:
 
 
 class SuperUser(AllowAll):
-    """Whom no ACL concerns."""
+    """A principal that no ACL concerns."""
 
     __slots__ = ("_asker", "_audit")
 
@@ -144,7 +144,7 @@ class SuperUser(AllowAll):
 
 
 class AclRights:
-    """What ACLs say of one asker. Answers are remembered as long as the image has the same ACLs."""
+    """The rights that ACLs give to one principal at one address. Answers are remembered as long as the image has the same ACLs."""
 
     __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_count", "_tables")
 

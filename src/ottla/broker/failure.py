@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Failure:
-    """Of one node. ``on_failure`` is called when the first reason is noted."""
+    """The reason for which one node has to end. ``on_failure`` is called when the first reason is noted."""
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
         self._on_failure = on_failure

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a node has before it has a home. ``follower`` is told what happens to the metadata."""
+    """The things that a node has before it has a home. ``follower`` learns what happens to the metadata."""
 
     world: World
     config: BrokerConfig
@@ -52,7 +52,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What every node has, whatever its home: what a life there is made of."""
+    """The things that every node has, whatever its home; a life is made from them."""
 
     publisher: Publisher
     controller: ActiveController
@@ -63,7 +63,7 @@ class Core:
 
 
 class Life(Part):
-    """How a node lives at its home. It joins the cluster when it starts; before that, no client is let in."""
+    """The life of a node at its home. It joins the cluster when it starts; before that, no client is let in."""
 
     replicating: Sequence[Part] = ()
     """Parts that stop before the logs are closed, and after the controller."""
@@ -78,7 +78,7 @@ class Life(Part):
 
 
 class Home(Protocol):
-    """Made by ``open``, before everything else of its node."""
+    """The place of a node's truth, made by ``open`` before every other part of the node."""
 
     @property
     def directories(self) -> LogDirectories: ...

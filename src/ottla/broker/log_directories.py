@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class LogDirectories(Part):
-    """Those that could be opened, that of the metadata log first, then in the order of ``log.dirs``. Made by ``open``."""
+    """The log directories that could be opened: the metadata log's first, then in the order of ``log.dirs``. Made by ``open``."""
 
     def __init__(self, world: World, config: BrokerConfig, failure: Failure, *, has_metadata_log: bool, formats_itself: bool) -> None:
         self._world = world

@@ -19,7 +19,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 
 class Role(StrEnum):
-    """What a process is in its cluster, and whom a listener is for."""
+    """A role of a process in its cluster; also, the kind of node that a listener is for."""
 
     BROKER = "broker"
     CONTROLLER = "controller"
@@ -29,7 +29,7 @@ _VOTER = re.compile(r"(\d+)@(.+):(\d+)")
 
 
 class HomeKind(StrEnum):
-    """Where the truth about the node's cluster lives (``home.py``)."""
+    """The kind of place where the truth about the node's cluster lives (``home.py``)."""
 
     LONE = "lone"
     """In a log with one voter: the node is the whole cluster for ever, and asks nobody."""
@@ -41,7 +41,7 @@ class HomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """What one process is, and where the voters are.
+    """The roles of one process, and the addresses of the voters.
 
     Without ``voters`` a node of a quorum has to ask the ``bootstrap`` servers for them.
     """

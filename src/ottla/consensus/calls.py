@@ -19,7 +19,7 @@ NO_HIGH_WATERMARK_SAID = 2**63 - 1
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """What all of them have in common: frozen, compared by value, hashable."""
+    """A message between replicas: frozen, compared by value, hashable."""
 
 
 class EpochEnd(Call, frozen=True):

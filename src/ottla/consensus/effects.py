@@ -69,7 +69,7 @@ class AppendLeaderChange(Effect, frozen=True):
 
 
 class AppendRecords(Effect, frozen=True):
-    """What ``Quorum.append`` was given is in the log, at ``base_offset``."""
+    """An effect that writes the records of ``Quorum.append`` to the log at ``base_offset``."""
 
     epoch: int
     base_offset: int

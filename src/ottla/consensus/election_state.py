@@ -22,7 +22,7 @@ NO_VOTE: Final = -1
 
 
 class ElectionState(msgspec.Struct, frozen=True, gc=False):
-    """What a replica must not forget."""
+    """The facts that a replica must remember through a restart."""
 
     epoch: int = 0
     leader_id: int = NO_LEADER

@@ -21,7 +21,7 @@ PER_SECOND: Final = 10
 
 
 class EpochTrust:
-    """How far requests may bring the epoch, by now."""
+    """A limit on how far requests may raise the epoch."""
 
     __slots__ = ("_limit", "_since_ms")
 

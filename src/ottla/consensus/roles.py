@@ -29,7 +29,7 @@ from ottla.wire.schema import ZERO_UUID
 
 
 class LeaderLoss(IntEnum):
-    """What this replica itself has found out about the leader of its epoch. The word of another replica counts for nothing."""
+    """A finding of this replica about the leader of its epoch. The word of another replica counts for nothing."""
 
     NONE = 0
     SILENT = 1
@@ -41,7 +41,7 @@ class LeaderLoss(IntEnum):
 
 
 class Role(msgspec.Struct):
-    """What a replica is at the moment. Seen by the collector of garbage: what is parked leads back to the replica."""
+    """The role of a replica at the moment. Seen by the collector of garbage: what is parked leads back to the replica."""
 
 
 class Unattached(Role):
@@ -72,7 +72,7 @@ class Candidate(Role):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a replica has come, as its fetches said."""
+    """The progress of a replica, as its fetches report it."""
 
     end_offset: int = -1
     fetched_ms: int = -1

@@ -64,7 +64,7 @@ def check_acl(acl: AccessControlEntryRecord) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """What DescribeAcls and DeleteAcls ask for; None fits all names, principals, hosts."""
+    """A filter of DescribeAcls and DeleteAcls; None matches all names, principals, hosts."""
 
     resource_type: int
     resource_name: str | None

@@ -18,7 +18,7 @@ TOGETHER_MS: Final = 2_000
 
 
 class Arrivals:
-    """Of one node's images."""
+    """The times at which brokers appeared in one node's images."""
 
     def __init__(self) -> None:
         self._serving: list[int] = []

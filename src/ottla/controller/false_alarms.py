@@ -14,7 +14,7 @@ WITHIN_MS: Final = 10 * 60 * 1000
 
 
 class FalseAlarms:
-    """Of one active controller; brokers are named by their ids, whatever epochs they had."""
+    """The false alarms that one active controller has seen. Brokers are named by id, whatever their epochs."""
 
     def __init__(self) -> None:
         self._suspected: dict[int, int] = {}

@@ -17,7 +17,7 @@ PARTITIONS_MAX: Final = 10_000
 
 
 class WantedTopic(Protocol):
-    """What CreateTopics and automatic creation ask for."""
+    """A topic that CreateTopics or automatic creation asks for."""
 
     @property
     def partition_count(self) -> int: ...

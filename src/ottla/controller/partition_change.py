@@ -33,7 +33,7 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What holds for a partition beside what it is.
+    """The rules that hold for a partition, apart from its own state.
 
     Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can, and one of the ``young``, which
     have a number each (the highest came last), only when nobody else can who is not.
@@ -49,7 +49,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the partition is to become, before it is known who leads. ``elr`` is None where it follows from the ISR."""
+    """The state that a partition is to take, before its leader is chosen. ``elr`` is None where it follows from the ISR."""
 
     replicas: Sequence[int]
     isr: Sequence[int]

@@ -19,7 +19,7 @@ from ottla.wire.schema import Stored
 
 
 class WithoutTheAbsent(Completing):
-    """Who is not registered is in no ISR and leads nothing, and what has no leader has one, where somebody can lead."""
+    """A sweep that removes unregistered brokers from ISRs and leaderships, and gives leaderless partitions a leader where one can lead."""
 
     _may_be_unclean = True
 

@@ -15,7 +15,7 @@ from ottla.metadata.image import BrokerImage
 
 
 class Standing(Enum):
-    """Where a broker stands, and where its heartbeat takes it."""
+    """The standing of a broker, and the one that its heartbeat takes it to."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"

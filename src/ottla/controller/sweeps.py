@@ -38,7 +38,7 @@ _NOTHING: Final = Recorded(())
 
 
 class _Walk:
-    """Over the partitions of some places, as many at a time as are wanted; those that are gone by then are left out."""
+    """A walk over the partitions of some places, as many at a time as the caller wants; it leaves out partitions that no longer exist."""
 
     def __init__(self, places: Places) -> None:
         self._topics = iter(list(places))
@@ -141,7 +141,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What becomes of a partition, or of any that is like it; ``record`` is None where nothing does."""
+    """The decision on a partition, and on any other in the same state; ``record`` is None where nothing does."""
 
     record: PartitionChangeRecord | None
     stays: bool = False
@@ -325,7 +325,7 @@ class WithoutDirectories(Sweep):
 
 
 class Completing(Sweep):
-    """What an earlier controller began and did not end: every partition is led where somebody can lead it, by a replica that is somewhere.
+    """A sweep that completes what an earlier controller began: every partition that can be led is led, by a replica that has a directory.
 
     Who serves leads what has no leader, without losing a record; who has no log directory for its replica, or is fenced, is in no ISR.
     """

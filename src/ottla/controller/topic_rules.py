@@ -21,7 +21,7 @@ RESERVED_DIRECTORIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """Of one image."""
+    """The rules for the topics of one image."""
 
     image: ClusterImage
     static_min_isr: int = 1

@@ -24,7 +24,7 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What a client asks for. -1 means the broker's default; ``assignments`` excludes both counts."""
+    """A topic that a client asks for. -1 means the broker's default; ``assignments`` excludes both counts."""
 
     name: str
     partition_count: int = -1

@@ -20,7 +20,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class RetainedGroup(Protocol):
-    """What decides how long the offsets of a group are kept, whatever kind of group it is."""
+    """The facts about a group, of any kind, that decide how long its offsets are kept."""
 
     group_id: str
 

@@ -16,7 +16,7 @@ Place = tuple[str, int]
 
 
 class PendingOffsets:
-    """Those of all groups of a coordinator, in the order in which they came."""
+    """The pending offsets of all groups of a coordinator, in order of arrival."""
 
     def __init__(self) -> None:
         self._of_producer: dict[int, dict[tuple[str, Place], None]] = {}

@@ -19,7 +19,7 @@ Place = tuple[str, Partition]
 
 @dataclass(slots=True)
 class _Found:
-    """Of a group in a partition. What is there is at least ``low``, and one of ``attempted``."""
+    """The commit that was found of a group in a partition: at least ``low``, and one of ``attempted``."""
 
     low: int = -1
     attempted: Counter[int] = field(default_factory=Counter)

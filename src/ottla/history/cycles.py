@@ -14,7 +14,7 @@ from ottla.history.operations import Value
 
 
 class Read(NamedTuple):
-    """How one transaction came to be after another one."""
+    """The reason for which one transaction comes after another one."""
 
     partition: tuple[str, int]
     value: Value

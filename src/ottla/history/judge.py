@@ -79,7 +79,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Position:
-    """Where a consumer is in a partition: the offset of its last record, and the transaction that polled it."""
+    """A consumer's position in a partition: the offset of its last record, and the transaction that polled it."""
 
     offset: int
     transaction: str

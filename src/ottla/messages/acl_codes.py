@@ -42,7 +42,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a resource's name is told: as it is, or by its beginning. UNKNOWN, ANY and MATCH are of filters alone."""
+    """The kind of a resource's name: literal, or a prefix. Only filters have UNKNOWN, ANY and MATCH."""
 
     UNKNOWN = 0
     ANY = 1

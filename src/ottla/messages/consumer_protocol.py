@@ -29,7 +29,7 @@ class ConsumerProtocolAssignment(Stored, api_key=-1, versions=(0, 3)):
 
 
 class StickyUserData(Stored, api_key=-1, versions=(0, 1)):
-    """What the eager ``sticky`` strategy keeps of the last generation (KIP-54); no version precedes it."""
+    """The data that the eager ``sticky`` strategy keeps of the last generation (KIP-54); no version precedes it."""
 
     previous_assignment: list[TopicPartition] = array(TopicPartition)
     generation: int = int32(default=-1, since=1)

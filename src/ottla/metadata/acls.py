@@ -22,7 +22,7 @@ Pattern = tuple[int, int, str]
 
 
 class Grants(NamedTuple):
-    """What all ACLs of one pattern, principal and host say together."""
+    """The combined effect of all ACLs of one pattern, principal and host."""
 
     principal: str
     host: str
@@ -43,7 +43,7 @@ _DESCRIBING: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELET
 
 @dataclass(frozen=True, slots=True)
 class AclTables:
-    """Those of one image. A pattern without ACLs is not there."""
+    """The ACLs of one image. A pattern without ACLs has no entry."""
 
     cells: Mapping[Pattern, Cell] = field(default_factory=dict)
     prefix_counts: Mapping[int, Mapping[int, int]] = field(default_factory=dict)

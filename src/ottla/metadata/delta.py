@@ -12,7 +12,7 @@ from ottla.metadata.image import ClusterImage, TopicImage
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """From ``old`` to ``new``."""
+    """The difference between the images ``old`` and ``new``."""
 
     old: ClusterImage
     new: ClusterImage

@@ -85,7 +85,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class EndpointImage:
-    """Where one listener of a broker or controller can be reached."""
+    """The address of one listener of a broker or controller."""
 
     listener: str
     host: str

@@ -19,7 +19,7 @@ _NONE: Final[Places] = {}
 
 
 class Partition(Protocol):
-    """What is looked at of a ``PartitionImage``."""
+    """The part of a ``PartitionImage`` that the index reads."""
 
     @property
     def replicas(self) -> tuple[int, ...]: ...
@@ -49,7 +49,7 @@ class Topic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionIndex:
-    """Of one image. Numbers are of partitions, by broker; who has none is not in it."""
+    """An index of one image's partitions by broker, with counts; a broker without any has no entry."""
 
     hosted: Mapping[int, Places] = field(default_factory=dict)
     """Those of which the broker has a replica."""

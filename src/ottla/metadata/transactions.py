@@ -14,7 +14,7 @@ from ottla.wire.schema import Stored
 
 
 class Transactions:
-    """Reads a log's records in order."""
+    """A reader of a log's records in order, which knows transactions of metadata."""
 
     def __init__(self) -> None:
         self._waiting: list[Stored] | None = None  # of the transaction that has begun

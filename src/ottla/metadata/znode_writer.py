@@ -45,7 +45,7 @@ AclOf = Callable[[str], Sequence[Access]]
 
 @dataclass(slots=True)
 class Known:
-    """What a controller knows of the znodes beside the image: ``versions`` of those there are, by path.
+    """A controller's knowledge of the znodes beside the image: the ``versions`` of existing ones, by path.
 
     ``kept`` are values of a configuration that are not ours, and stay as they are: passwords of users, above all.
     """
@@ -55,7 +55,10 @@ class Known:
 
 
 class ZnodeWriter:
-    """Of one controller, under its epoch. What it is asked to write is taken for written: if it was not, the controller begins anew."""
+    """The writer of one controller, under its epoch.
+
+    It assumes that what it returns gets written: if a write fails, the controller starts over.
+    """
 
     def __init__(self, known: Known, *, controller_epoch: int, broker_id: int, acl_of: AclOf = lambda path: OPEN_ACCESS) -> None:
         self._known = known
@@ -190,7 +193,7 @@ class ZnodeWriter:
 
 @dataclass(slots=True)
 class _Touched:
-    """What the records are about. ``partitions`` counts how often each is changed; a new one counts once."""
+    """The subjects of some records. ``partitions`` counts how often each is changed; a new one counts once."""
 
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
     quotas: dict[QuotaEntity, None] = field(default_factory=dict)

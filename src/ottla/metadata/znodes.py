@@ -94,7 +94,7 @@ def _object(data: bytes, what: str) -> dict[str, Any]:
 
 
 class _Reading:
-    """What is missing in the JSON, or of another type, is a DecodeError that names the znode."""
+    """A reader of one znode's JSON. It raises a DecodeError that names the znode for a missing value or a wrong type."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -148,7 +148,7 @@ def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class StateZnode:
-    """Who leads a partition, and who is in sync; the znode's version is the partition epoch. ``controller_epoch`` is the writer's."""
+    """The leader and the ISR of a partition; the znode's version is the partition epoch. ``controller_epoch`` is the writer's."""
 
     leader: int
     leader_epoch: int
@@ -178,7 +178,7 @@ class StateZnode:
 
 @dataclass(frozen=True, slots=True)
 class BrokerZnode:
-    """Where a broker is reached. Clients of the classic kind read ``host`` and ``port``: those of the first plaintext listener."""
+    """The addresses of a broker. Old clients read ``host`` and ``port``, which are the first plaintext listener's."""
 
     endpoints: Sequence[EndpointImage]
     rack: str | None

@@ -42,7 +42,7 @@ class AdmissionLimits:
 
 
 class RateGate:
-    """At most ``rate`` a second, and a second's worth at once, to within one."""
+    """A gate that admits ``rate`` a second at most, and a second's worth at once, to within one."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate

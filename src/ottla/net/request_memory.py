@@ -22,7 +22,7 @@ COMPLETE_MS: Final = 10_000
 
 
 class Share:
-    """What one connection holds. ``is_waiting``: its frame is not received further, for want of room."""
+    """The share of one connection. ``is_waiting``: its frame is not received further, for want of room."""
 
     __slots__ = ("_memory", "_on_end", "_on_wait", "allowed_ms", "has_ended", "is_waiting", "kept", "missing", "received", "work")
 
@@ -88,7 +88,10 @@ class Share:
 
 
 class RequestMemory:
-    """Of one node. ``now_ms`` is a clock that only goes forward; ``look`` is due every second while ``is_short``."""
+    """The memory that requests of one node hold.
+
+    ``now_ms`` is a clock that only goes forward; ``look`` is due every second while ``is_short``.
+    """
 
     def __init__(self, *, bytes_max: int, frame_bytes_max: int, now_ms: Callable[[], int]) -> None:
         self.bytes_max = bytes_max if bytes_max > 0 else DEFAULT_BYTES_MAX

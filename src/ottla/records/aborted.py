@@ -16,7 +16,7 @@ from ottla.records.iteration import iterate_records
 
 
 class AbortedTransaction(Protocol):
-    """As a fetch response has it."""
+    """An aborted transaction, as a fetch response has it."""
 
     @property
     def producer_id(self) -> int: ...

@@ -62,7 +62,7 @@ _CRC_AT: Final = 17
 
 
 class BatchHeader(msgspec.Struct, gc=False):
-    """What ``HEADER`` unpacks, in order. ``last_offset`` is inclusive. Hot paths unpack the plain tuple instead."""
+    """The fields that ``HEADER`` unpacks, in order. ``last_offset`` is inclusive. Hot paths unpack the plain tuple instead."""
 
     base_offset: int
     batch_length: int

@@ -79,7 +79,7 @@ class _Cached:
 
 
 class SessionWatch(Protocol):
-    """Who says which partitions of a session are due."""
+    """The watch that says which partitions of a session are due."""
 
     def begin_pass(self) -> Iterable[PartitionKey]:
         """The partitions that the next answer is made from, in their order."""
@@ -159,7 +159,7 @@ class FetchSession:
 
 
 class FetchPlan:
-    """What one request fetches, and how its answer is put together. ``session`` is None for a full fetch."""
+    """The plan of one request: the partitions to fetch, and the making of its answer. ``session`` is None for a full fetch."""
 
     __slots__ = ("_request", "is_incremental", "session", "uses_topic_ids")
 

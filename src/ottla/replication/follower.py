@@ -31,7 +31,7 @@ _NOT_YET_MS: Final = 50
 
 
 class FollowedLog(Protocol):
-    """What the machine asks the log."""
+    """The log, as the machine sees it."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -72,7 +72,7 @@ class AskOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is asked for until ``until_ms``: the answer was ``error``. NEVER: until the metadata says more."""
+    """A pause until ``until_ms``, because the answer was ``error``. NEVER: until the metadata says more."""
 
     until_ms: int
     error: ErrorCode
@@ -83,7 +83,7 @@ Step = Append | Truncate | StartOver | AskOffsets | Wait | None
 
 
 class Followed:
-    """Of one partition and one leader epoch."""
+    """The follower of one partition in one leader epoch."""
 
     __slots__ = (
         "_backoff_ms", "_committed", "_gap_at", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id",

@@ -50,7 +50,7 @@ def _everything() -> int:
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """What the controller is asked for. Each member with the broker epoch that it last fetched under, -1 where that is not known."""
+    """A change for which the controller is asked. Each member comes with the broker epoch of its last fetch, -1 where that is not known."""
 
     leader_epoch: int
     partition_epoch: int
@@ -60,7 +60,7 @@ class IsrChange:
 
 
 class FetchTimes:
-    """When a follower last fetched, in a session of many partitions: it counts for those at rest, which nobody looks at."""
+    """The time of a follower's last fetch in a session of many partitions; it counts for all that are at rest, without a look at them."""
 
     __slots__ = ("fetched_ms",)
 
@@ -69,7 +69,7 @@ class FetchTimes:
 
 
 class Follower:
-    """What the leader knows of one follower. ``end_offset`` is -1 before its first fetch of this epoch.
+    """The leader's knowledge of one follower. ``end_offset`` is -1 before its first fetch of this epoch.
 
     It is *at rest* while it has everything, and every fetch of its session says so again.
     """
@@ -98,7 +98,7 @@ class Follower:
 
 
 class Leader:
-    """Of one partition and one leader epoch. Offsets of the log are told to each call: the log is its owner's."""
+    """The leader of one partition in one epoch. Each call gets the offsets of the log, which belongs to the owner."""
 
     __slots__ = (
         "_committed", "_deleted_offset", "_kept", "_lag_ms_max", "_lost", "_may_join", "_node_id", "_proposed", "change",

@@ -18,7 +18,7 @@ EPOCH_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of one partition: where the follower's log ends, and what it knows."""
+    """A request for one partition: the end of the follower's log, and what the follower knows."""
 
     offset: int
     leader_epoch: int

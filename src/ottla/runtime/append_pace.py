@@ -19,7 +19,7 @@ _WEIGHT: Final = 8  # a quicker append counts for so much of the new estimate; a
 
 
 class AppendPace:
-    """What appends of one file system cost. Threads may report at the same time: a lost estimate is followed by the next."""
+    """The cost of appends on one file system. Threads may report at the same time: a lost estimate is followed by the next."""
 
     __slots__ = ("_ns_per_byte", "_stalled_until_ns")
 

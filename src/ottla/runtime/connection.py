@@ -44,7 +44,7 @@ class _ColdError(Exception):
 
 
 class Network(Protocol):
-    """What the connections of one loop share."""
+    """The things that the connections of one loop share."""
 
     receive_buffer: memoryview
     plain_buffer: memoryview  # for what TLS has decrypted

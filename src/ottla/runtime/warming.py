@@ -67,7 +67,7 @@ def _is_cached(descriptor: int, offset: int) -> bool:
 
 
 class Warmer:
-    """Reads cold ranges on threads of its own (``num.network.threads``), which are started when first needed."""
+    """A reader of cold ranges, on threads of its own (``num.network.threads``), which are started when first needed."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ottla-network")

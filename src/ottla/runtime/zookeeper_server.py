@@ -38,7 +38,7 @@ exit $status
 
 @dataclass(frozen=True, slots=True)
 class SecurePort:
-    """Where a server is reached by TLS, beside its port without. The stores are PEM files."""
+    """The TLS port of a server, beside its plain one. The stores are PEM files."""
 
     port: int
     key_store: Path

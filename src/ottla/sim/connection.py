@@ -33,7 +33,7 @@ DRAIN_GRACE_SECONDS: Final = 5.0
 
 
 class Signal(Enum):
-    """What kernels say to each other beside data."""
+    """A signal between kernels, beside data."""
 
     OPEN = auto()
     OPENED = auto()

@@ -43,7 +43,7 @@ COMMITS = 15
 
 
 class Silence(Enum):
-    """Why the broker says nothing for a while; it comes back by itself."""
+    """A reason for which the broker is silent for a while; it comes back by itself."""
 
     NONE = "none"
     PAUSE = "pause"

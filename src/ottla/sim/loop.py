@@ -57,7 +57,7 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Made by ``run``."""
+    """The event loop of a simulation, made by ``run``."""
 
     _ready: deque[_Handle | _TimerHandle]  # the base class's
 

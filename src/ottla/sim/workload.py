@@ -29,7 +29,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class History:
-    """What clients sent and received, in order."""
+    """The record of what clients sent and received, in order."""
 
     sent: dict[bytes, tuple[str, TopicPartition]] = field(default_factory=dict)  # value: producer, partition
     acknowledged: list[Acknowledged] = field(default_factory=list)

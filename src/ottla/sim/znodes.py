@@ -58,7 +58,7 @@ Events = list[tuple[Any, Watch]]
 
 
 class Tree:
-    """By absolute paths. What sets off watches returns them: each is called once."""
+    """The znodes by absolute path. A change returns the watches that it triggers: each is called once."""
 
     def __init__(self) -> None:
         self._nodes = {"/": _Node(b"", 0, 0, 0, OPEN_ACCESS)}

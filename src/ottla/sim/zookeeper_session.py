@@ -29,7 +29,7 @@ Ask = Callable[["KnownSession"], Any]
 
 
 class Service(Protocol):
-    """What a session needs of the service."""
+    """The service, as a session sees it."""
 
     tree: Tree
     loses_answers: bool
@@ -62,7 +62,7 @@ class Service(Protocol):
 
 
 class KnownSession:
-    """What the service knows of a session."""
+    """A session, as the service knows it."""
 
     def __init__(
         self, session: SimSession, timeout: float, heard: float, credentials: tuple[tuple[str, str], ...], session_id: int

@@ -36,7 +36,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the application has committed last: its marker, if there is one, and the offsets that came with it."""
+    """The newest commit of the application: its marker, if there is one, and the offsets that came with it."""
 
     marker: Marker | None = None
     offsets: Offsets = field(default_factory=dict)

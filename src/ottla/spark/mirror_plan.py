@@ -34,7 +34,7 @@ _PART: Final = re.compile(r"^(state/.+)/(?:SSTs|logs)/[^/]+$")
 
 @dataclass(slots=True)
 class Plan:
-    """What one transaction does to the topic."""
+    """The plan of what one transaction does to the topic."""
 
     put: list[str] = field(default_factory=list)  # parts of a snapshot before the snapshot
     drop: list[str] = field(default_factory=list)

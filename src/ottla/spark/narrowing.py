@@ -41,7 +41,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class Narrowing:
-    """Of all that the filters admit, what can be decided before it is read."""
+    """The part of the filters that can be decided before anything is read."""
 
     partitions: Numbers = field(default_factory=Numbers)
     offsets: Numbers = field(default_factory=Numbers)

@@ -89,7 +89,7 @@ def parse_partitions(text: str) -> list[TopicPartition]:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to start or end: one offset or time for all partitions, or one for each. Exactly one field is set."""
+    """A place to start or end at: one offset or time for all partitions, or one for each. Exactly one field is set."""
 
     option: str  # that said so, for error texts
     everywhere: int | None = None  # EARLIEST or LATEST

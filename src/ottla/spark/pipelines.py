@@ -62,7 +62,7 @@ def name_of(app: str, function: str, index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a runner says to the sinks that a pipeline makes, and which they are."""
+    """The instructions of a runner to the sinks of a pipeline, and the list of those sinks."""
 
     names: Iterator[str]
     bootstrap: str

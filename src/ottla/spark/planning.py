@@ -44,7 +44,7 @@ class OffsetRange:
 
 
 class OffsetRanges(InputPartition):
-    """What one task reads."""
+    """The offset ranges that one task reads."""
 
     def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(ranges)

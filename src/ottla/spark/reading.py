@@ -45,7 +45,7 @@ class DataLossError(RuntimeError):
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one range is."""
+    """The progress of one range."""
 
     wanted: OffsetRange
     position: int
@@ -54,7 +54,7 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a leader says of one partition."""
+    """A leader's answer for one partition."""
 
     partition: TopicPartition
     data: PartitionData

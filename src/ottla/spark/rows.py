@@ -39,7 +39,7 @@ _TYPES: Final = {
 
 
 class RowsWritten(WriterCommitMessage):
-    """How many rows a task has written."""
+    """The number of rows that a task has written."""
 
     def __init__(self, row_count: int) -> None:
         self.row_count = row_count
@@ -94,7 +94,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) ->
 
 
 class RowDelivery(Protocol):
-    """Where rows go: ``Delivery``, or ``TransactionalDelivery``."""
+    """The destination of rows: ``Delivery``, or ``TransactionalDelivery``."""
 
     @property
     def batch_bytes(self) -> int:
@@ -111,7 +111,7 @@ class RowDelivery(Protocol):
 
 
 class RowWriter:
-    """Writes columns: an Arrow batch's rows are put in order by partition, and each partition's are encoded at once."""
+    """A writer of columns: it orders an Arrow batch's rows by partition, and encodes each partition's at once."""
 
     def __init__(self, delivery: RowDelivery, topic: str | None) -> None:
         self._delivery = delivery

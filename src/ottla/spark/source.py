@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OttlaDataSource(DataSource):
-    """What Spark makes for each ``format("ottla")``; discovered through the module ``pyspark_ottla``."""
+    """The data source that Spark makes for each ``format("ottla")``; discovered through the module ``pyspark_ottla``."""
 
     @classmethod
     def name(cls) -> str:

@@ -25,7 +25,7 @@ _NO_KEY: Final = object()
 
 
 class Changes:
-    """What the handlers have changed for the grouping key whose turn it is."""
+    """The changes that the handlers made for the current grouping key."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Any], Callable[[], Any]] = {}

@@ -48,7 +48,7 @@ class BatchDump(msgspec.Struct, gc=False, kw_only=True):
 
 
 class Damage(msgspec.Struct, gc=False):
-    """From ``position`` on the file holds no batches."""
+    """A damaged end: from ``position`` on the file holds no batches."""
 
     position: int
     size_bytes: int

@@ -14,7 +14,7 @@ from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 
 
 class LogHealth:
-    """Of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
+    """The health of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
 
     __slots__ = ("drop_staged", "is_failed", "is_retired", "on_disk_failed", "on_failed", "room")
 

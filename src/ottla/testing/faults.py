@@ -27,7 +27,7 @@ WAIT_SECONDS_MAX: Final = 30.0
 
 
 class Kind(Enum):
-    """What happens to a request or its answer."""
+    """The kind of a fault in a request or its answer."""
 
     LOST = "lost"
     LATE = "late"
@@ -91,7 +91,7 @@ class Fault:
 
 
 class Faults:
-    """Those of the nodes of one test. The first that fits a request happens to it."""
+    """The faults of one test's nodes. The first that fits a request happens to it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 10
 
 
 class History:
-    """Of one test. ``bootstrap`` is where its topics are read at the end; without it they are not."""
+    """The history of one test. ``bootstrap`` is where its topics are read at the end; without it they are not."""
 
     def __init__(self, bootstrap: str = "") -> None:
         self.bootstrap = bootstrap

@@ -23,7 +23,7 @@ PRODUCE_ARGUMENTS: Final = ("value", "key", "partition", "on_delivery", "timesta
 
 
 class Recorder(Protocol):
-    """Who takes what happened (``history.History``)."""
+    """The recorder of what happened (``history.History``)."""
 
     def sending(self, process: str, topic: str, value: str, *, transaction: str = "") -> None: ...
     def sent(self, process: str, topic: str, value: str, *, partition: int, offset: int, transaction: str = "") -> None: ...
@@ -33,7 +33,7 @@ class Recorder(Protocol):
 
 
 class WatchedClient:
-    """What is not named here is the client's own."""
+    """A client whose calls are recorded; all other attributes are the client's own."""
 
     def __init__(self, recorder: Recorder, client: Any, process: str) -> None:
         self._recorder = recorder

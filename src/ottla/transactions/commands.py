@@ -44,7 +44,7 @@ class AddPartitions(Command["PartitionsResult"], msgspec.Struct, frozen=True):
 
 
 class VerifyPartitions(Command["PartitionsResult"], msgspec.Struct, frozen=True):
-    """Whether the partitions are part of the transaction that is open."""
+    """A question whether the partitions are part of the open transaction."""
 
     token: int
     transactional_id: str
@@ -83,7 +83,7 @@ class DescribeTransaction(Command["DescribeResult"], msgspec.Struct, frozen=True
 
 
 class DescribeResult(msgspec.Struct, frozen=True):
-    """Of a prepared transaction, ``partitions`` are those without a marker. None when the id is not known."""
+    """The description of a transaction. Once it is prepared, ``partitions`` lists those without a marker. None when the id is not known."""
 
     transaction: Transaction | None
 

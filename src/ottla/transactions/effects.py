@@ -19,7 +19,7 @@ LAST_DELAY_MS: Final = 1000
 
 
 class WriteMarkers(msgspec.Struct, frozen=True):
-    """In ``delay_ms`` the leaders of that moment are asked to end the transaction; what they say comes back as ``AnswerMarkers``."""
+    """An effect that asks the leaders, in ``delay_ms``, to end the transaction; their answers come back as ``AnswerMarkers``."""
 
     transactional_id: str
     producer_id: int
@@ -47,7 +47,7 @@ class ReportMarker(msgspec.Struct, frozen=True):
 
 
 class Verdict(Enum):
-    """What an answer to a marker means for its partition."""
+    """The meaning of an answer to a marker for its partition."""
 
     DONE = "done"
     REFUSED = "its transaction of this epoch has ended otherwise: done, and reported"

@@ -16,7 +16,7 @@ from ottla.transactions.transaction import EPOCH_MAX, NO_PRODUCER_ID, Transactio
 
 
 class Do(Enum):
-    """What is done, where it is more than an error code."""
+    """An action of the table that is more than an error code."""
 
     CREATE = "a new producer id at epoch 0"
     RENEW = "the next epoch, or a new producer id where epochs are exhausted"
@@ -32,7 +32,7 @@ class Do(Enum):
 
 
 class Row(Enum):
-    """What is asked. "Current" is the id and epoch of the state; "before" what the client had before an answer that it did not get."""
+    """A kind of request. "Current" is the id and epoch of the state; "before" what the client had before an answer that it did not get."""
 
     INIT = "InitProducerId without an id"
     INIT_CURRENT = "InitProducerId with the current id and epoch"

@@ -61,7 +61,7 @@ STATE_NAMES: Final = {state: state.name.title().replace("_", "") for state in Tr
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What is recorded of a transactional id."""
+    """The recorded state of a transactional id."""
 
     producer_id: int
     producer_epoch: int

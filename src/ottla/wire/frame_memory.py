@@ -45,7 +45,7 @@ class FrameMemory:
 
 
 class AnswerMemory(FrameMemory):
-    """Of answers that this node has asked for, up to ``ANSWER_BYTES_MAX``: made whole at once, in steps, so that the next one fits too."""
+    """The memory for answers that this node has asked for, up to ``ANSWER_BYTES_MAX``; it grows in steps, so that the next one fits too."""
 
     __slots__ = ()
 

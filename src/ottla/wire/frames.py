@@ -20,7 +20,7 @@ ROOM_BYTES_MIN: Final = 1 << 17
 
 
 class Account(Protocol):
-    """Who counts what frames hold while they are cut."""
+    """The account of what frames hold while they are cut."""
 
     def receive(self, received: int, missing: int) -> None:
         """So many bytes of the frame are there; nothing is missing once it is complete."""

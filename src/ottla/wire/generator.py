@@ -18,7 +18,7 @@ STEP_ELEMENTS: Final = 1000
 
 
 class Form(IntEnum):
-    """What a codec does with a message of many elements."""
+    """A codec's way with a message of many elements."""
 
     WHOLE = auto()
     """Works it off."""
@@ -29,7 +29,7 @@ class Form(IntEnum):
 
 
 class Generator:
-    """What both directions share: indented lines, fresh variable names, and the names that the source may use.
+    """The generator that both directions share: indented lines, fresh variable names, and the names that the source may use.
 
     ``message`` is whose versions count when ``cls`` is a part of it.
     """

@@ -145,7 +145,7 @@ class Struct(msgspec.Struct, metaclass=_StructMeta):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a message class says of itself. ``flexible`` is the first flexible version; ``code`` the API key or record type."""
+    """The declaration of a message class about itself. ``flexible`` is the first flexible version; ``code`` the API key or record type."""
 
     code: int
     versions: tuple[int, int]

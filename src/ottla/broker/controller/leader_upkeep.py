@@ -37,7 +37,10 @@ Decision = Callable[[ClusterImage], Recorded]
 
 
 class LeaderUpkeep(Part):
-    """At work while this node's controller is active. A lone broker's partitions wait for its own disks: it elects no leader uncleanly."""
+    """The care of leaderships, at work while this node's controller is active.
+
+    A lone broker's partitions wait for its own disks: it elects no leader uncleanly.
+    """
 
     def __init__(
         self, world: World, config: BrokerConfig, controller: ActiveController, evidence: Evidence, *, elects_uncleanly: bool

@@ -42,7 +42,7 @@ _ENDED: Final = "its process has ended"
 
 
 class Membership(Part):
-    """At work while this node's controller is active.
+    """The controller's list of brokers, at work while this node's controller is active.
 
     ``is_own_silent``: this node's own broker sends no heartbeats, and has no session.
     """

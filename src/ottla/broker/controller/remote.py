@@ -22,7 +22,7 @@ WAIT_MS_MAX: Final = 10_000
 
 
 class RemoteController:
-    """Over the channel, on behalf of this broker."""
+    """The active controller on another node, reached over the channel on behalf of this broker."""
 
     def __init__(self, channel: ControllerChannel, broker_id: int) -> None:
         self._channel = channel

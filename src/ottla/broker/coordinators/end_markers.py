@@ -71,7 +71,7 @@ class _Results:
 
 
 class EndMarkers:
-    """Of one broker."""
+    """The writer of end markers on one broker."""
 
     def __init__(self, world: World, store: PartitionStore, groups: GroupMarkers) -> None:
         self._world = world

@@ -43,7 +43,7 @@ MARKERS_MAX: Final = 1000
 
 
 class _Due(NamedTuple):
-    """What one shard wants of one broker."""
+    """The markers that one shard wants from one broker."""
 
     shard: Shard[Any]
     wanted: WriteMarkers
@@ -58,7 +58,7 @@ class _Due(NamedTuple):
 
 
 class _Queue:
-    """Of one broker."""
+    """The queue of markers for one broker."""
 
     __slots__ = ("due", "sent_ms", "timer")
 
@@ -69,7 +69,7 @@ class _Queue:
 
 
 class MarkerQueues:
-    """Of one broker."""
+    """The queues of one coordinating broker, one for each broker that is to write markers."""
 
     def __init__(self, world: World, node_id: int, controller: ActiveController, own: EndMarkers, peers: BrokerPeers) -> None:
         self._world = world

@@ -14,7 +14,7 @@ PARKED_MAX: Final = 10_000
 
 
 class ParkedCommands:
-    """Those of one shard. ``on_late`` gets the token of a command that has waited for too long, and its late reply."""
+    """The commands of one shard that wait. ``on_late`` gets the token of a command that has waited for too long, and its late reply."""
 
     def __init__(self, world: World, on_late: Callable[[Token, Any], None]) -> None:
         self._world = world

@@ -27,7 +27,7 @@ from ottla.wire.schema import Response
 
 
 class _Key(NamedTuple):
-    """What one element of a request is about."""
+    """The subject of one element of a request."""
 
     transactional_id: str
     producer_id: int
@@ -53,7 +53,7 @@ class _Asked:
 
 
 class TransactionPermits:
-    """Of one broker."""
+    """The permits that one broker has asked coordinators for."""
 
     def __init__(self, world: World, config: BrokerConfig, shards: TransactionShards) -> None:
         self._world = world

@@ -54,7 +54,7 @@ class CoordinatorKind(Generic[M]):
 
 
 class CoordinatorRuntime(Part, Generic[M]):
-    """Of one kind, on one broker."""
+    """The coordinators of one kind on one broker."""
 
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, kind: CoordinatorKind[M]) -> None:
         self._world = world

@@ -117,7 +117,7 @@ class ConsumerPolicy:
 
 
 class ComparingPolicy(ConsumerPolicy):
-    """For tools that compare replicas: leader or not, the broker shows what it has, up to the high watermark that it knows."""
+    """The policy for tools that compare replicas: leader or not, the broker shows its log up to the high watermark that it knows."""
 
     waits_for_leaders: ClassVar = False
     __slots__ = ()
@@ -127,7 +127,7 @@ class ComparingPolicy(ConsumerPolicy):
 
 
 class RefusedPolicy(ConsumerPolicy):
-    """For who says to be a follower and may not be one: nothing of any partition, and nothing that it says counts."""
+    """The policy for a client that claims to be a follower without the right: it gets no records, and its progress does not count."""
 
     __slots__ = ()
 

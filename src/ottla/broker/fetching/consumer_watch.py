@@ -54,7 +54,7 @@ class ConsumerPlace:
 
 
 class ConsumerWatch(SessionWatch[ConsumerPlace]):
-    """Of one session, for as long as its connection lasts."""
+    """The watch over one consumer's session, for as long as its connection lasts."""
 
     __slots__ = ("_isolation_level", "parked", "rules", "stirred")
 

@@ -48,7 +48,7 @@ class ParkedFetch(Protocol):
 
 
 class Policy(Protocol):
-    """What one kind of client is given, and what it waits for. It is asked for one fetch, in each of its passes."""
+    """The rules for one kind of client: the records that it gets, and what it waits for. One fetch has one policy, for all its passes."""
 
     @property
     def waits_for_leaders(self) -> bool:
@@ -119,7 +119,7 @@ class Policy(Protocol):
 
 
 class FetchPass:
-    """Of one request; the last pass counts."""
+    """The passes of one request over its partitions; the last one counts."""
 
     __slots__ = (
         "_context", "_endpoints", "_plan", "_results", "has_error", "parts", "policy", "request", "role_changes", "seen", "size_bytes",

@@ -17,7 +17,7 @@ from ottla.replication.leader import FetchTimes
 
 
 class FollowerWatch(SessionWatch[Partition]):
-    """Of the session of one follower, ``node``, for as long as its connection lasts."""
+    """The watch over the session of one follower, ``node``, for as long as its connection lasts."""
 
     __slots__ = ("_broker_epoch", "_node", "_resting", "_times", "has_news", "parked")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Resource(Protocol):
-    """What is changed: both requests have it."""
+    """The resource whose configuration changes, as both requests have it."""
 
     @property
     def resource_type(self) -> int: ...

@@ -27,7 +27,7 @@ ASK_MS_MAX: Final = 1_000
 
 
 class AddressHolders:
-    """Of brokers of certain epochs: one that has ended does not listen again."""
+    """The processes that hold the addresses of brokers of certain epochs: one that has ended does not listen again."""
 
     def __init__(self, world: World, name: CallerName) -> None:
         self._world = world

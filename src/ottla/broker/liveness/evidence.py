@@ -10,7 +10,7 @@ from ottla.metadata.image import BrokerImage
 
 
 class Judge(Protocol):
-    """Who concludes from what is seen of other brokers' processes that one has died."""
+    """The judge that concludes from signs of other brokers' processes that one has died."""
 
     def is_heard(self, broker_id: int, epoch: int) -> bool:
         """Whether the broker of that epoch is known to live by other means."""
@@ -22,7 +22,7 @@ class Judge(Protocol):
 
 
 class Evidence(Part):
-    """What this node sees of the other brokers' processes by itself: nothing, where it watches none and judges by timeouts alone."""
+    """This node's own evidence of the other brokers' processes; none where it watches none and judges by timeouts alone."""
 
     def __init__(self) -> None:
         self._judge: Judge | None = None

@@ -32,7 +32,7 @@ LINGER_MS: Final = 1_500
 
 
 class FailingBrokers(Part):
-    """As one node sees them."""
+    """The failing brokers, as one node sees them."""
 
     def __init__(self, world: World) -> None:
         self._clock = world.clock

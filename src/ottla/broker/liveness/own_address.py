@@ -12,7 +12,7 @@ from ottla.ports import World
 
 
 class OwnAddress:
-    """Of one process, whose listeners are open."""
+    """The address of one process, whose listeners are open."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self._world = world

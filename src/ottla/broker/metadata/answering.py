@@ -13,7 +13,7 @@ _log = get_logger(__name__)
 
 
 class DeleteLog(Effect, frozen=True):
-    """What a snapshot has is deleted. In the queue, because reads that come before it in there may still need it."""
+    """An effect that deletes what a snapshot has. It is queued, because reads that come before it may still need the log."""
 
     offset: int
 

@@ -52,7 +52,7 @@ FOLDER_NAME: Final = "__cluster_metadata-0"
 
 
 class MetadataBatch(NamedTuple):
-    """What one batch says; no records for one that says who leads."""
+    """The records of one batch; none for one that says who leads."""
 
     end_offset: int
     epoch: int
@@ -60,7 +60,10 @@ class MetadataBatch(NamedTuple):
 
 
 class MetadataLog:
-    """Made by ``open``. Writing, cutting and installing come one at a time; reading and syncing may run beside them."""
+    """The metadata log of one node, made by ``open``.
+
+    Writing, cutting and installing come one at a time; reading and syncing may run beside them.
+    """
 
     def __init__(self, disk: Disk, folder: str, log: PartitionLog, mark: SyncedMark, snapshots: Snapshots) -> None:
         self._disk = disk

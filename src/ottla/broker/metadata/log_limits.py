@@ -10,7 +10,7 @@ from ottla.config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How large and how old the log grows before something is done. Sizes in bytes, times in milliseconds; defaults are Kafka's."""
+    """The sizes and ages at which something is done about the log. Sizes in bytes, times in milliseconds; defaults are Kafka's."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -32,7 +32,7 @@ DEFAULT_LIMITS: Final = LogLimits()
 
 
 class SnapshotDue:
-    """Whether enough has come, or long enough ago, since the newest snapshot."""
+    """A count of what has come since the newest snapshot, which says when the next one is due."""
 
     def __init__(self, limits: LogLimits, appended_bytes: int, written_ms: int) -> None:
         """``appended_bytes`` are what the log had taken when that was written; less than 0 when it was before the log was opened."""

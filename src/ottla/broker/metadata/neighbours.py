@@ -11,7 +11,7 @@ from ottla.wire.schema import Stored
 
 
 class Follower(Protocol):
-    """Who is told what the metadata log says."""
+    """The receiver of what the metadata log says."""
 
     def on_committed(self) -> None:
         """There is a newer image."""
@@ -35,7 +35,7 @@ class Follower(Protocol):
 
 
 class MetadataStore(Protocol):
-    """Where decisions are kept, and how this node knows of them: a replica of the quorum's log, or ZooKeeper."""
+    """The store of decisions, from which this node learns them: a replica of the quorum's log, or ZooKeeper."""
 
     @property
     def image(self) -> ClusterImage:

@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 
 class MetadataReplica(Part):
-    """At work after ``begin``. ``voters`` are the way to the other ones; None for the only one."""
+    """A replica of the metadata log, at work after ``begin``. ``voters`` reach the other voters; None for the only one."""
 
     def __init__(self, world: World, opened: OpenedLog, follower: Follower, voters: Voters | None = None) -> None:
         log, quorum, image, self._snapshot_due = opened

@@ -39,7 +39,7 @@ class IntroductionError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """To nodes of one kind. Nothing where they listen in plain text."""
+    """The introduction to nodes of one kind: nothing where they listen in plain text."""
 
     tls: TlsClient | None = None
     credentials: Credentials | None = None
@@ -56,7 +56,7 @@ PLAIN_INTRODUCTION: Final = Introduction()
 
 @dataclass(frozen=True, slots=True)
 class Introductions:
-    """Of one node: to brokers, and to controllers."""
+    """The introductions of one node: to brokers, and to controllers."""
 
     brokers: Introduction = PLAIN_INTRODUCTION
     controllers: Introduction = PLAIN_INTRODUCTION

@@ -27,7 +27,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """How connections are made: one may take ``first_ms``, twice as long after each that came to nothing, and ``ms_max`` at most."""
+    """The time limits of connecting: ``first_ms`` at first, twice as long after each attempt that failed, ``ms_max`` at most."""
 
     first_ms: int = 10_000
     ms_max: int = 30_000
@@ -43,7 +43,10 @@ class SetUp:
 
 
 class Peers:
-    """By address: several nodes never share one. ``silence_ms_max`` is how long an answer may take; ``memory`` is for large answers."""
+    """The connections to other nodes, by address: several nodes never share one.
+
+    ``silence_ms_max`` is how long an answer may take; ``memory`` is for large answers.
+    """
 
     def __init__(
         self, world: World, name: CallerName, *, silence_ms_max: int, memory: FrameMemory | None = None, set_up: SetUp | None = None

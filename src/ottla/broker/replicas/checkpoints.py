@@ -30,7 +30,7 @@ SLICE_LOGS: Final = 1000
 
 
 class LogOffsets(NamedTuple):
-    """Where recovery begins, where the log starts, up to where it is compacted, up to where it is committed."""
+    """The offsets where recovery begins, where the log starts, and up to which it is compacted and committed."""
 
     recovery_point: int = 0
     log_start_offset: int = 0

@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 class DamagedReplicas:
-    """Those that are not open for that reason, with their directories."""
+    """The replicas that are not open because they are damaged, with their directories."""
 
     def __init__(self, node_id: int, unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
         self._node_id = node_id

@@ -13,7 +13,7 @@ from ottla.errors import KafkaError
 
 
 class DeletionWaiter(Protocol):
-    """Who waits for records to be deleted."""
+    """A request that waits for records to be deleted."""
 
     def on_deleted(self, what: Any, low_watermark: int, error: KafkaError | None) -> None:
         """Every live replica begins at ``low_watermark`` or later; or nothing more will be known of it here, and why."""
@@ -29,7 +29,7 @@ class Deletion(NamedTuple):
 
 
 class Deletions:
-    """Of one partition."""
+    """The requests that wait for deletions in one partition."""
 
     __slots__ = ("_waiting",)
 

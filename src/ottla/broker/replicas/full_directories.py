@@ -43,7 +43,10 @@ SOON_MS: Final = 10_000
 
 
 class FullDirectories(Part):
-    """Made by ``open``. ``on_change`` is called when a directory is full, and when it has room again."""
+    """The watch over directories without room, made by ``open``.
+
+    ``on_change`` is called when a directory is full, and when it has room again.
+    """
 
     def __init__(self, world: World, folders: Sequence[LogDirectory], on_change: Callable[[], None]) -> None:
         self._world = world

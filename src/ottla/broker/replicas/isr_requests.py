@@ -35,7 +35,7 @@ RETRY_MS: Final = 50
 
 
 class IsrRequests(Part):
-    """Of one broker. ``broker_epoch`` gives the one under which it is registered."""
+    """The requests of one broker to change ISRs. ``broker_epoch`` returns the epoch of its registration."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Leading:
-    """Of one leader epoch; what is not committed when it ends, ``end`` says to those who wait."""
+    """The leadership of one epoch. ``end`` answers the requests that still wait for a commit."""
 
     __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_told", "has_ended", "machine")
 

@@ -14,7 +14,7 @@ WANTED_MAX: Final = 10_000
 
 
 class Placement:
-    """Of one broker."""
+    """The choice of a log directory for each new replica of one broker."""
 
     def __init__(self) -> None:
         self._wanted: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet

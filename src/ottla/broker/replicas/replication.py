@@ -56,7 +56,7 @@ class Deleting(Protocol):
 
 
 class Replication(Part):
-    """What the replicas of one broker share. ``others`` gives the brokers that may have other replicas of its partitions.
+    """The things that the replicas of one broker share. ``others`` gives the brokers that may have other replicas of its partitions.
 
     ``is_known`` says whether an image knows this process: one that does not may name it as a leader that it was in an earlier life.
     """
@@ -142,7 +142,7 @@ class Replication(Part):
 
 
 class CommitWaiter(Protocol):
-    """Who waits for records to be committed."""
+    """A request that waits for records to be committed."""
 
     def on_commit(self, what: Any, error: KafkaError | None) -> None:
         """They are; or it is known why they will not be, or not as promised."""
@@ -150,7 +150,7 @@ class CommitWaiter(Protocol):
 
 
 class Commits:
-    """Who waits for which end offset, in the order of the offsets: each is later than the one before."""
+    """The requests that wait for commits, each for a later end offset than the one before."""
 
     __slots__ = ("_waiting",)
 

@@ -80,7 +80,7 @@ class Throttle:
 
 
 class Throttles:
-    """Of one broker."""
+    """The throttles of one broker."""
 
     def __init__(self, clock: Clock, config: BrokerConfig) -> None:
         self.leader = Throttle(clock, config, rate_key=LEADER_RATE, replicas_key=LEADER_REPLICAS)

@@ -14,7 +14,7 @@ log = get_logger(__name__)
 
 
 class UnkeptStarts:
-    """Of what is fetched from one leader."""
+    """The log starts that are not on disk yet, of the partitions fetched from one leader."""
 
     def __init__(self, store: Checkpointing) -> None:
         self._store = store

@@ -6,7 +6,10 @@ from ottla.broker.replicas.waiting import AT_ONCE
 
 
 class Unread:
-    """Of one partition. What lay between the high watermark and the log's end when its role began is not counted: it is ``AT_ONCE``."""
+    """A count of one partition's unread bytes.
+
+    What is between the high watermark and the log's end when a role begins counts as ``AT_ONCE``.
+    """
 
     __slots__ = ("_bytes", "_end", "_start")
 

@@ -18,7 +18,7 @@ BURST_US_MIN: Final = 100
 
 
 class BurstTiming:
-    """Of one loop: one burst at a time."""
+    """The timing of one loop's bursts: there is one burst at a time."""
 
     __slots__ = ("_answered", "_burst_us_max", "_clock", "began_us", "is_long")
 

@@ -38,7 +38,7 @@ FOREVER_MS: Final = 2**63
 
 
 class Dispatcher(Pipeline, Protocol):
-    """What begins the requests of a connection, and ends its bursts."""
+    """The receiver of a connection's requests and of the ends of its bursts."""
 
     frame_memory: FrameMemory
     request_memory: RequestMemory

@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 class Parked(Protocol):
-    """What waits for something on behalf of a connection."""
+    """A request that waits for something on behalf of a connection."""
 
     def abandon(self) -> None:
         """No client is left that the answer could be sent to."""
@@ -32,7 +32,7 @@ class Parked(Protocol):
 
 
 class ReplyQuotas(Protocol):
-    """Whether a client has to pause for what its requests cost."""
+    """The quotas that decide whether a client has to pause for the cost of its requests."""
 
     times_requests: bool
 
@@ -42,7 +42,7 @@ class ReplyQuotas(Protocol):
 
 
 class Pipeline(Protocol):
-    """What a request passes on its way out."""
+    """The way of an answer from its handler to the connection."""
 
     @property
     def timing(self) -> BurstTiming: ...
@@ -105,7 +105,7 @@ class Channel(Protocol):
 
 
 class RequestContext:
-    """Who asked, in which version, and the place in line that the answer takes."""
+    """The circumstances of one request: its client, its version, and the place of its answer in line."""
 
     __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version", "work_us")
 

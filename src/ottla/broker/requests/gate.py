@@ -35,7 +35,7 @@ Forward = Callable[[RequestContext, bytes], None]
 
 
 class Gate:
-    """Of one node. ``forward`` is None where its own controller is always the active one."""
+    """The gate of one node. ``forward`` is None where its own controller is always the active one."""
 
     def __init__(self, throttling: Throttling, workload: Workload, forward: Forward | None) -> None:
         self._throttling = throttling

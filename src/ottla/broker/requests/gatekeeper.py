@@ -41,7 +41,7 @@ gives, at 3.2 to 4.0 with 192 to 384 KiB, at 1.9 with Kafka's 100 KiB (docs/perf
 
 
 class Gatekeeper(Part):
-    """Of all listeners of a node. It makes the router, which has the connections that are let in, and tells it of those that end."""
+    """The keeper of all listeners of a node. It makes the router, hands it the connections that are let in, and reports their ends."""
 
     def __init__(
         self,

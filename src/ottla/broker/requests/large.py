@@ -33,14 +33,14 @@ TURN_MS: Final = 5000
 
 
 class Workload(Protocol):
-    """What counts the requests that the broker works on."""
+    """The count of requests that the broker works on."""
 
     def begin_work(self, count: int) -> None: ...
     def end_work(self, count: int) -> None: ...
 
 
 class LargeMessages:
-    """Those of one broker's connections."""
+    """The large messages of one broker's connections."""
 
     def __init__(self, workload: Workload, timers: Timers) -> None:
         self._workload = workload

@@ -45,7 +45,7 @@ class Staged(Protocol):
 
 
 class ProduceBurst:
-    """Of one loop. A burst is one connection's; its end, or a request that must see what it wrote, flushes it."""
+    """The burst of one loop. It belongs to one connection; its end flushes it, and so does a request that must see its writes."""
 
     __slots__ = ("_dirty", "_workload", "keeps_received", "staged")
 

@@ -22,7 +22,7 @@ _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic and the request, wher
 
 
 class RepeatedHead:
-    """What a connection's last Produce request had before its records, and what it meant."""
+    """The bytes before the records of a connection's last Produce request, and their meaning."""
 
     __slots__ = (
         "_data", "_head", "_length_at", "_start", "_tail", "_unpack", "api", "client_id", "correlation_id", "meters", "request", "version",

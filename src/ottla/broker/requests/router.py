@@ -41,7 +41,7 @@ LOOK_MS: Final = 1000
 
 
 class Doorkeeper(Protocol):
-    """Who lets connections in."""
+    """The part that lets connections in."""
 
     def left(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
@@ -53,7 +53,7 @@ class Doorkeeper(Protocol):
 
 
 class Router(Part):
-    """From frames to the gate, of all connections of a node.
+    """The way from frames to the gate, for all connections of a node.
 
     ``forward`` passes a request on to the active controller, when that may be another node's; ``is_active`` says whether it is this node's.
     ``requests_max`` bounds the requests that the broker works on (``queued.max.requests``), ``request_bytes_max`` what they hold.

@@ -27,7 +27,7 @@ Refused = Callable[[Any, ErrorCode], Response]
 
 
 class Asks(Enum):
-    """Who asks what its principal may do, where the gate does not."""
+    """The part that checks a principal's rights where the gate does not."""
 
     NOBODY = "everybody may"
     HANDLER = "the handler, for each resource that the request names"

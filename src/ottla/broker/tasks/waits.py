@@ -21,7 +21,7 @@ LOOK_MS: Final = 1_000
 
 
 class Waits(Part):
-    """Of one node, from now on. ``what`` gives what it waits for; None while it waits for nothing."""
+    """The log of one node's waits. ``what`` returns what it waits for; None while it waits for nothing."""
 
     def __init__(self, world: World, what: Callable[[], str | None]) -> None:
         self._clock = world.clock

@@ -24,7 +24,7 @@ CONNECT_SECONDS_MAX: Final = 10.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is asked of the supervisor: ``status``, ``stop``, ``kill``, ``restart`` or ``add``, of one node where that makes sense."""
+    """An order to the supervisor: ``status``, ``stop``, ``kill``, ``restart`` or ``add``, of one node where that makes sense."""
 
     command: str
     node_id: int | None = None

@@ -45,7 +45,10 @@ class NodeFailed(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What a node is. ``command`` is the program, which takes its order from standard input; without a log file it writes to this one's."""
+    """The description of a node.
+
+    ``command`` is the program, which takes its order from standard input; without a log file it writes to this one's.
+    """
 
     order: NodeOrder
     command: Sequence[str]

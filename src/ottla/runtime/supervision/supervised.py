@@ -31,7 +31,7 @@ _may_close = threading.Event()
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """What the supervisor says to a node: one line of JSON."""
+    """An order of the supervisor to a node: one line of JSON."""
 
     node_id: int
     properties: dict[str, str]

@@ -47,7 +47,7 @@ Channel = tuple[int, int, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far the search goes."""
+    """The bounds of the search."""
 
     epochs: int = 2
     appends: int = 1

@@ -36,7 +36,7 @@ def never_reached(met: Counter[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plan came to. Equal plans have equal outcomes."""
+    """The outcome of a plan. Equal plans have equal outcomes."""
 
     findings: tuple[str, ...]
     digest: int

@@ -28,7 +28,7 @@ ADDITIVE: Final = frozenset({Kind.CLOCK, Kind.DISK_FULL})
 
 
 class Node(Protocol):
-    """What runs on a machine of its own, and can be started again."""
+    """A process on a machine of its own, which can be started again."""
 
     machine: Machine
 

@@ -20,7 +20,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """What happens to a node, or, where it is about a link, to what the node sends to another."""
+    """The kind of an event: it happens to a node, or, for a link, to what the node sends to another."""
 
     KILL = "kill"  # kill -9; booted again at the end
     POWER = "power"  # a power cut; booted again at the end

@@ -40,7 +40,7 @@ PLAIN_LINE_INTERVAL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the job has done."""
+    """The outcome of the job."""
 
     sent_count: int  # flights in the topic, those of earlier runs too
     read_count: int  # flights that the query has read, those of earlier runs too

@@ -35,7 +35,7 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 class BatchCleaner:
-    """To be asked about every batch of the log, in order."""
+    """The judge of every batch of the log, asked in order."""
 
     __slots__ = ("_end_offset", "_ends", "_horizon_ms", "_map", "_now_ms", "_producers", "removed_records")
 

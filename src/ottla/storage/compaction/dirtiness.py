@@ -16,7 +16,10 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Dirtiness(Generic[K]):
-    """Of one log, in bytes. ``overdue_ms``: how long ago its oldest dirty record should have been cleaned; 0 or less: not yet."""
+    """The dirtiness of one log, in bytes.
+
+    ``overdue_ms``: how long ago its oldest dirty record should have been cleaned; 0 or less: not yet.
+    """
 
     key: K
     clean_bytes: int

@@ -63,7 +63,7 @@ class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What came of some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times.
+    """The result of cleaning some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times.
 
     ``aborts`` are the offsets of the abort markers that stay: the transactions of others are aborted no more, nothing is left of them.
     """

@@ -16,7 +16,7 @@ _INCARNATIONS_MAX: Final = 16  # that were killed one after the other before the
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process writes: since when the machine runs, and the number of the directory's first file, of fixed width."""
+    """The place where a process writes: the machine's boot time, and the number of the directory's first file, of fixed width."""
 
     boot_id: str
     file: str

@@ -45,7 +45,7 @@ _REPORTED_MAX: Final = 3
 
 
 class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one topic. ``codec`` is -1 where batches keep theirs; times in milliseconds, sizes in bytes."""
+    """The rules of one topic for batches. ``codec`` is -1 where batches keep theirs; times in milliseconds, sizes in bytes."""
 
     opens_batches: bool
     is_common: bool  # batches are opened, and that is all

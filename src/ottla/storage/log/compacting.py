@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 
 class Compaction:
-    """Of one log. Below ``first_dirty_offset`` it was compacted; the owner checkpoints that."""
+    """The compaction of one log, which has been compacted below ``first_dirty_offset``; the owner checkpoints that offset."""
 
     __slots__ = ("_disk", "_health", "_segments", "_tail", "first_dirty_offset")
 

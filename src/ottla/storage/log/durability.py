@@ -18,7 +18,7 @@ from ottla.storage.log.tail import Tail
 
 
 class Durability:
-    """Of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
+    """The durability of one log. All offsets below ``recovery_point`` survive a power cut; the owner checkpoints it."""
 
     __slots__ = ("_bound", "_disk", "_epoch_file", "_health", "_is_lowered", "_segments", "_tail", "recovery_point", "start_offset")
 

@@ -39,7 +39,7 @@ class FoundTimestamp(NamedTuple):
 
 
 class Places:
-    """Where batches begin, of some offsets that are likely to be asked for; and which closed segments have their indexes loaded."""
+    """The positions of batches for some offsets that are likely to be read; also, the closed segments whose indexes are loaded."""
 
     __slots__ = ("_loaded", "_looked_up", "_places", "generation")
 

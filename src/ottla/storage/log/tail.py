@@ -37,7 +37,7 @@ INTERRUPTED_MAX: Final = 10_000
 
 
 class Appended(msgspec.Struct, gc=False):
-    """Where a batch lies. ``append_time_ms`` is -1 under CreateTime; a marker that was not written once more has no offsets."""
+    """The place of an appended batch. ``append_time_ms`` is -1 under CreateTime; a marker that was not written again has no offsets."""
 
     base_offset: int
     last_offset: int
@@ -46,7 +46,7 @@ class Appended(msgspec.Struct, gc=False):
 
 
 class _Staged(msgspec.Struct, gc=False):
-    """What a batch counts for once it is written. Sizes in bytes, times in milliseconds."""
+    """The weight of a batch once it is written. Sizes in bytes, times in milliseconds."""
 
     size: int
     base_offset: int

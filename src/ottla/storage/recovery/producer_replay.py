@@ -21,7 +21,7 @@ from ottla.storage.segment.walk import BatchWalk
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):
-    """From byte ``position`` to ``end`` of the log file at ``path``, over the producers of ``snapshot``."""
+    """A request to replay bytes ``position`` to ``end`` of the log file at ``path`` over the producers of ``snapshot``."""
 
     path: str
     position: int

@@ -35,7 +35,7 @@ from ottla.storage.segment.transaction_index import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a recovery removed: the end of a file, or all of it. The log ended at ``end_offset`` there."""
+    """The bytes that a recovery removed: the end of a file, or all of it. The log ended at ``end_offset`` there."""
 
     path: str
     size: int  # what is left of the file
@@ -45,7 +45,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a directory holds. At least one segment; the last one is open for appending."""
+    """The contents of a directory: at least one segment, of which the last one is open for appending."""
 
     segments: list[Segment]
     end_offset: int

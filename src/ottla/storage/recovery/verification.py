@@ -31,7 +31,7 @@ _LEFTOVER: Final = re.compile(r".*\.(deleted|cleaned|swap|tmp)")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong with the file at ``path``, which is relative to the directory."""
+    """A fault of the file at ``path``, which is relative to the directory."""
 
     path: str
     is_damage: bool
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct):
-    """What was read, and what was found."""
+    """The result of a verification: what it read, and what it found."""
 
     partition_count: int = 0
     segment_count: int = 0

@@ -36,7 +36,7 @@ class CountRequest(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct):
-    """Of the first ``size`` bytes, which are complete batches: the indexes as their files have them, but for the newest time."""
+    """The indexes of the first ``size`` bytes, which are complete batches: as their files have them, but for the newest time."""
 
     size: int
     end_offset: int

@@ -38,7 +38,7 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class TransactionIndex:
-    """Of one log. Last offsets rise strictly."""
+    """The transaction index of one log. Last offsets rise strictly."""
 
     __slots__ = ("_entries", "_first_offsets")
 

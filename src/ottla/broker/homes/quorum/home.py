@@ -122,7 +122,7 @@ class QuorumHome:
 
 
 class QuorumLife(Life):
-    """Of a node that is a broker, a controller, or both."""
+    """The life of a node that is a broker, a controller, or both."""
 
     def __init__(self, basis: Basis, home: QuorumHome, core: Core) -> None:
         self._basis = basis

@@ -26,7 +26,7 @@ WAIT_MS: Final = 500
 
 
 class Following:
-    """Of one broker, under one controller after the other."""
+    """The following of one broker, under one controller after the other."""
 
     def __init__(self, node_id: int, peers: Peers, applied: AppliedImages, served: ServedLog, *, bytes_max: int) -> None:
         self._node_id = node_id

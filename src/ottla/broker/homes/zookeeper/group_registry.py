@@ -37,7 +37,7 @@ Wanted = dict[str, tuple[bytes, bool]]
 
 
 class GroupRegistry:
-    """Of the groups that this broker coordinates."""
+    """The registry of the groups that this broker coordinates."""
 
     def __init__(self, node_id: int, groups: GroupShards, acl_of: AclOf) -> None:
         self._node_id = node_id

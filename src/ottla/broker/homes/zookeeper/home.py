@@ -127,7 +127,7 @@ class ZookeeperHome:
 
 
 class ZookeeperLife(Life):
-    """Of a broker that is registered for as long as its session lives."""
+    """The life of a broker that is registered for as long as its session lives."""
 
     def __init__(self, basis: Basis, home: ZookeeperHome, core: Core) -> None:
         self._basis = basis

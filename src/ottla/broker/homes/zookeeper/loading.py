@@ -18,7 +18,7 @@ AclOf = Callable[[str], Sequence[Access]]
 
 
 class Loader:
-    """Of one session."""
+    """The reader of znodes in one session."""
 
     def __init__(self, session: Session, in_flight_max: int) -> None:
         self._session = session

@@ -43,7 +43,10 @@ class _Asking(NamedTuple):
 
 
 class LostReplicas:
-    """At work while this node's controller is active. ``listener`` is the one between brokers; None for the first of each."""
+    """The search for replicas on lost directories, at work while this node's controller is active.
+
+    ``listener`` is the one between brokers; None for the first of each.
+    """
 
     def __init__(self, controller: ActiveController, peers: Peers, listener: str | None) -> None:
         self._controller = controller

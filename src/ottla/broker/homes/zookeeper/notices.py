@@ -35,7 +35,7 @@ Decision = Callable[[ClusterImage], Any]
 
 
 class Notices:
-    """At work while this node's controller is active."""
+    """The reader of change notices, at work while this node's controller is active."""
 
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
         self._world = world

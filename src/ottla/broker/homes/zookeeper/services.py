@@ -29,7 +29,7 @@ _BROKERS: Final = SERVICES[Role.BROKER]
 
 
 class Services:
-    """Of one broker. ``on_client`` gets the name of each client that connects."""
+    """The services of one broker in ZooKeeper mode. ``on_client`` gets the name of each client that connects."""
 
     def __init__(self, on_client: Callable[[str | None], None]) -> None:
         self._on_client = on_client
